@@ -1,4 +1,4 @@
-"""Exports SavedModels for CPU and TPU, verifies the TPU metagraph without a TPU, and loads both.
+"""Exports SavedModels for CPU and TPU, verifies their TPU metagraphs, and loads SavedModels.
 
 Importing this package does not import TensorFlow. Importing `tpuserve.lowering` or
 `tpuserve.export` does.

@@ -20,7 +20,7 @@ _TOPOLOGY = re.compile(r"(?:(?P<hosts>[1-9]\d*)x)?(?P<cores>[1-9]\d*)")
 
 @dataclass(frozen=True)
 class TpuSystem:
-    """The TPU system that TPU graphs run on.
+    """The TPU cores that this process runs TPU graphs on: real, emulated or none.
 
     Attributes:
       tpu_cores: the number of cores of the whole system; 0 without a TPU.
@@ -28,7 +28,7 @@ class TpuSystem:
       is_emulated: whether the CPU of this machine emulates the cores.
       is_compiled: on an emulated system, whether XLA compiles the computation of a core, and so
         refuses the ops that a TPU compiler refuses.
-      asked_by: the setting that requested emulation.
+      asked_by: the function, command or environment variable that requested emulation.
     """
 
     tpu_cores: int = 0
@@ -53,10 +53,10 @@ class TpuSystem:
 
 
 class EmulatedTpu:
-    """An emulated TPU system of this process. A with statement ends the emulation."""
+    """An emulated TPU system of this process. As a context manager, it ends with the with block."""
 
     def __init__(self, hardware: TpuSystem) -> None:
-        """Replace the result of `find_tpu_system` by `hardware`."""
+        """Start the emulation: from now on, `find_tpu_system` returns `hardware`."""
         global _emulated_in_process
         self.hardware = hardware
         self._previous = _emulated_in_process

@@ -84,7 +84,7 @@ class UnsupportedType(TpuserveError):
 
 
 class WrongContext(TpuserveError, RuntimeError):
-    """A function was called where its result does not exist, for example in model_fn."""
+    """A function was called at a place, such as a model_fn, where it has no result to return."""
 
     code = Code.FAILED_PRECONDITION
 
@@ -192,13 +192,13 @@ class UnsafePath(TpuserveError):
 
 
 class UnsupportedModel(TpuserveError):
-    """The server does not support this kind of model, record or method."""
+    """The server does not support this kind of model, warm-up record or signature method."""
 
     code = Code.UNIMPLEMENTED
 
 
 class WrongMethodName(TpuserveError):
-    """The method of a signature is not the method of the request."""
+    """A request calls an API, such as Classify, that is not the method of the signature."""
 
     code = Code.INTERNAL
 

@@ -1,4 +1,4 @@
-"""TensorFlow's private API, as far as tpuserve uses it.
+"""The private functions, classes and attributes of TensorFlow that tpuserve uses.
 
 No other module of tpuserve imports from `tensorflow.python` or touches a private attribute of a
 TensorFlow object. A new TensorFlow version may change these names without notice.
@@ -85,7 +85,7 @@ _TRACKABLE_ATTRIBUTES = ("_trackable_children",)
 
 
 def __getattr__(name: str) -> Any:
-    """Return one of the names in `_NAMES`, and import the TensorFlow module that defines it."""
+    """Import the TensorFlow object that a name in `_NAMES` stands for, and return it."""
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module_name, attribute = _NAMES[name]

@@ -15,7 +15,7 @@ class MultiValueCommand(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Repeat an option's name before each of its further values, then parse the arguments."""
+        """Turn `--size 1 8` into `--size 1 --size 8` for click, then parse the arguments."""
         options = {
             name: parameter
             for parameter in self.get_params(ctx)
@@ -41,7 +41,7 @@ class MultiValueCommand(click.Command):
 
 
 def _is_valid(option: click.Option, value: str, ctx: click.Context) -> bool:
-    """Return whether a word is a value of an option, and not another option or an argument."""
+    """Return whether a word is a valid value of an option: it converts, and starts with no "-"."""
     if value.startswith("-"):
         return False
     try:
@@ -57,12 +57,12 @@ class PatternType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     def __init__(
         self, name: str, pattern: str, parse: Callable[[str], Any] = str, *, example: str
     ) -> None:
-        """Define the type.
+        """Define the type of an option by the pattern that its values have to match.
 
         Args:
           name: Name of the type in help and error texts, such as "ROWS:WEIGHT".
           pattern: Regular expression that a whole value has to match.
-          parse: Converts a value that matches.
+          parse: Converts the text of a value that matches to the value that the command gets.
           example: A valid value, for error texts.
         """
         import re
@@ -73,7 +73,7 @@ class PatternType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         self._example = example
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the parsed value, or fail with a usage error."""
+        """Return `parse` of a text that matches the pattern; else fail with a usage error."""
         if not isinstance(value, str):
             return value
         if not self._pattern.fullmatch(value):

@@ -16,10 +16,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def signature_option(verb: str) -> Callable[[Command], Command]:
-    """Return the option --signature.
+    """Return the decorator that adds the option --signature to a command.
 
     Args:
-      verb: What the command does with a signature, such as "Check".
+      verb: What the command does with a signature, such as "Check", for the help text.
     """
     return click.option(
         "--signature",
@@ -31,10 +31,10 @@ def signature_option(verb: str) -> Callable[[Command], Command]:
 
 
 def batch_size_option(help_text: str) -> Callable[[Command], Command]:
-    """Return the option --batch-size, which takes several values.
+    """Return the decorator that adds the option --batch-size, which takes several values.
 
     Args:
-      help_text: The help of the option, with its default.
+      help_text: Help text of the option, which names the default value.
     """
     return click.option(
         "--batch-size",

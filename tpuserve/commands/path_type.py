@@ -9,14 +9,14 @@ from tpuserve.errors import InvalidSetting
 
 
 class SavedModelPath(click.Path):
-    """A path that must not be empty, because pathlib would read "" as the working directory."""
+    """The type of a path argument that refuses "", which pathlib reads as the working directory."""
 
     def __init__(self) -> None:
-        """Define the type, which does not check whether the directory exists."""
+        """Define the type so that it does not check whether the directory exists."""
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path.
+        """Convert the text of the argument to a Path.
 
         Raises:
           InvalidSetting: The path is empty.

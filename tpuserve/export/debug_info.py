@@ -20,8 +20,8 @@ from tpuserve import tensorflow_internals
 
 FILE = "debug/saved_model_debug_info.pb"
 
-# Ops whose source lines are not recorded: they are frequent, and every compiler accepts them, so
-# that no error message names them.
+# Ops whose source lines are not recorded, to keep the file small: many nodes have these ops, and no
+# error message names them, because every compiler accepts them.
 _IGNORED_OPS = frozenset(
     ("Const", "Identity", "IdentityN", "NoOp", "Placeholder", "ReadVariableOp")
 )
@@ -55,7 +55,7 @@ class SourceLine:
 
 
 def find_source_lines(graph: Any) -> dict[str, SourceLine]:
-    """Find the user code of the nodes of all TPU computations in a tf.Graph.
+    """Find the line of user code that created each node of the TPU computations in a tf.Graph.
 
     Returns:
       Node name → line, for the nodes whose line is known. If functions have nodes of the same name
@@ -74,7 +74,7 @@ def find_source_lines(graph: Any) -> dict[str, SourceLine]:
 
 
 def write_debug_info(directory: str, lines: Mapping[str, SourceLine]) -> None:
-    """Write the lines of nodes into a SavedModel's directory; without lines, write no file."""
+    """Write node name → line to the debug info file of a SavedModel; write no file for no lines."""
     if not lines:
         return
     proto = GraphDebugInfo()
@@ -97,7 +97,7 @@ def write_debug_info(directory: str, lines: Mapping[str, SourceLine]) -> None:
 
 
 def load_line_lookup(directory: str | os.PathLike[str]) -> Callable[[str], str | None]:
-    """Load the lines of a SavedModel's nodes, which any version of TensorFlow may have written.
+    """Load the source lines of a SavedModel's nodes. Any TensorFlow version may have written them.
 
     Returns:
       A function that takes "node" or "node@function" and returns "file:number", or None if the
@@ -120,7 +120,7 @@ def load_line_lookup(directory: str | os.PathLike[str]) -> Callable[[str], str |
 
 
 def _format_frame(proto: Any, trace: int) -> str | None:
-    """Return "file:number" of the last frame of a trace; None if the trace is incomplete."""
+    """Return "file:number" of the last frame of a trace; None if it lacks a frame or file."""
     frames = proto.traces_by_id[trace].frame_id
     if not frames:
         return None
@@ -131,7 +131,7 @@ def _format_frame(proto: Any, trace: int) -> str | None:
 
 
 def _operations_on_tpu(graph: Any) -> Iterator[tuple[Any, str]]:
-    """Yield the operations of TPU computations, each with the name of its function."""
+    """Yield a graph's operations in TPU computations, each with its function's name or ""."""
     pending = [(graph, "", False)]
     visited = set()
     while pending:
@@ -149,7 +149,7 @@ def _operations_on_tpu(graph: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _is_replicated(operation: Any) -> bool:
-    """Return whether tpu.rewrite or tpu.replicate marked an operation."""
+    """Return whether an operation is in a computation of tpu.rewrite or tpu.replicate."""
     try:
         return bool(operation.get_attr("_tpu_replicate"))
     except ValueError:
@@ -166,7 +166,7 @@ def _called_functions(operation: Any) -> Iterator[str]:
 
 
 def _function_graph(scope: Any, name: str) -> Any:
-    """Return the graph that a function was traced into; None if it is not in memory."""
+    """Return the graph in memory that a function of `scope` was traced into, or None."""
     # Take only a graph in memory: a graph that is rebuilt from the FunctionDef has no tracebacks of
     # the user's code.
     function = tensorflow_internals.get_graph_functions(scope).get(name)

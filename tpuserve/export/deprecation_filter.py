@@ -15,8 +15,8 @@ _previous_setting = True
 def without_deprecations() -> Iterator[None]:
     """Suppress TensorFlow's deprecation warnings inside a with block.
 
-    TensorFlow's own `silence` is not used: it stays on after an error, and when two threads leave
-    it in the order in which they entered.
+    TensorFlow's own `deprecation.silence` is not used: after an error in its block, or after two
+    threads have left their blocks in the order of entry, the warnings would stay suppressed.
     """
     global _active_blocks, _previous_setting
     with _lock:

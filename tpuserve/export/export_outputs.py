@@ -16,7 +16,7 @@ from tpuserve.tensorflow_internals import (
 
 
 def extract_tensors(spec: Any) -> dict[str, Any]:
-    """Return the predictions and export outputs of a spec as a nest of tensors.
+    """Return the predictions and export outputs of an EstimatorSpec as a nest of tensors.
 
     Raises:
       ExportError: An export output is not a PredictOutput, ClassificationOutput or
@@ -31,11 +31,11 @@ def extract_tensors(spec: Any) -> dict[str, Any]:
 
 
 def rebuild_export_outputs(spec: Any, tensors: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the export outputs of a spec with other tensors; None if the spec has no outputs.
+    """Copy the export outputs of a spec with other tensors; None if it has no export outputs.
 
     Args:
       spec: The EstimatorSpec.
-      tensors: A nest as `extract_tensors` returns it.
+      tensors: The new tensors, in a nest as `extract_tensors` returns it.
     """
     outputs = {
         name: type(output)(**tensors["export_outputs"][name])

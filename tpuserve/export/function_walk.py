@@ -1,4 +1,4 @@
-"""Walks from a graph into the functions that it contains."""
+"""Visits the graphs of all functions that a tf.Graph contains."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -15,7 +15,7 @@ class MetagraphSpec:
       tags: Tag set of the metagraph.
       graph: The tf.Graph.
       signatures: Name → SignatureDef.
-      restore: Called with a session of the graph; gives the variables their values.
+      restore: A function that takes a session of the graph, and sets the values of the variables.
       saver: The tf.compat.v1.train.Saver that saves the variables; None to save all variables.
       init_op: The op that a loader runs after restoring, which fills tables; None for no op.
     """

@@ -19,7 +19,8 @@ from tpuserve.saved_model import batch_functions, warm_up_file
 
 FILE = warm_up_file.PATH.as_posix()
 
-# The most records of a warm-up file: TensorFlow Serving refuses a model with more.
+# The largest number of records in a warm-up file: TensorFlow Serving refuses to load a model with
+# more records.
 MOST_RECORDS = 1000
 
 _PREDICT, _CLASSIFY, _REGRESS = (
@@ -153,7 +154,7 @@ def _find_served_signatures(metagraphs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _record_sizes(metagraph: Any, name: str, sizes: Sequence[int]) -> Sequence[int]:
-    """Return the batch sizes of a signature's records: `sizes`, or its fixed batch size."""
+    """Return the batch sizes to write: `sizes`, or only the batch size that a signature fixes."""
     if samples.has_open_batch_size(metagraph, name):
         return sizes
     shapes = [info.tensor_shape for info in metagraph.signature_def[name].inputs.values()]
@@ -207,7 +208,7 @@ def _parse_example(serialized: bytes) -> Any:
 
 
 def _make_inputs(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> dict[str, Any]:
-    """Return alias → array for a request; generate the inputs that the user did not pass."""
+    """Return the inputs of a request, alias → array; generate those not in `warm_up.inputs`."""
     infos = metagraph.signature_def[name].inputs
     from_user = {
         alias: _fit_input(
@@ -268,7 +269,8 @@ def _to_array(subject: str, value: Any, dtype: Any) -> Any:
         encoded = np.empty(len(strings), object)
         encoded[:] = strings
         return encoded.reshape(array.shape)
-    # Lists of numbers have no dtype, so they are converted to the signature's dtype.
+    # Convert lists of numbers, which have no dtype, to the signature's dtype. An array keeps its
+    # dtype, which is then compared with the signature's.
     array = value if hasattr(value, "dtype") else np.asarray(value, dtype.as_numpy_dtype)
     array = np.asarray(array)
     if array.dtype != dtype.as_numpy_dtype:

@@ -2,8 +2,8 @@
 
 The import of TensorFlow creates millions of objects and hardly any garbage. Without a pause, the
 collector scans these objects again and again while they are created. Without `gc.freeze`, every
-later full collection scans them as well. When a server unloads a model, such a collection stops all
-requests for more than 0.3 seconds.
+later full collection would scan them as well. For example, the collection after a model is unloaded
+would stop all requests for more than 0.3 seconds.
 """
 
 import gc
@@ -24,7 +24,7 @@ def gc_disabled() -> Iterator[None]:
     try:
         yield
     finally:
-        # `gc.freeze` is harmless: most of the objects belong to imported modules, which live as
+        # Excluding all objects is harmless: most belong to imported modules, which live as
         # long as the process.
         gc.freeze()
         gc.enable()

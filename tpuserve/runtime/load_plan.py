@@ -30,7 +30,7 @@ class LoadRequest:
       wanted_tags: the exact tag set of the metagraph; None leaves the selection to
         `select_metagraph`.
       hardware: the TPU system of this machine.
-      fallback_to_cpu: whether {serve} may replace a metagraph that cannot run.
+      fallback_to_cpu: whether to load {serve} if the requested metagraph cannot run here.
       forbid_unsafe_ops: whether to refuse ops that reach files, the network or Python.
       runtime: the name of the runtime; None for the default runtime.
     """
@@ -64,7 +64,7 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
     """Select a metagraph, check it, and prepare it for its runtime.
 
     Raises:
-      TpuserveError: as `tpuserve.runtime.loader.load` for errors in the files.
+      TpuserveError: the same errors as `tpuserve.runtime.loader.load`.
     """
     directory = request.directory
     metagraphs = {

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_inline(function: Callable[[], Result]) -> Result:
-    """Run a function in the calling thread: the default for the `executor` of `load`."""
+    """Call a function in the calling thread: the default `executor` of `load`."""
     return function()
 
 
@@ -47,14 +47,14 @@ def load(
         `tpuserve.select`.
       hardware: the TPU system to run on; None calls `tpuserve.devices.find_tpu_system`.
       session_config: a serialised ConfigProto.
-      fallback_to_cpu: whether to load the {serve} metagraph if the wanted one cannot be loaded.
+      fallback_to_cpu: whether to load {serve} if the metagraph with the wanted tags cannot run.
       forbid_unsafe_ops: whether to refuse ops that reach files, the network or Python; see
         `tpuserve.saved_model.unsafe_ops`.
       initialise_tpu: whether to initialise a real TPU system that is not initialised yet.
       runtime: a name in `tpuserve.runtime.registry`; None for the default runtime.
       make_plan: the function that plans the load, for example in a subprocess.
-      executor: a function that runs the long part of the load, which needs little Python, for
-        example in another thread.
+      executor: a function that takes the long part of the load as a function, and calls it, for
+        example in another thread. That part runs mostly outside of Python.
 
     Raises:
       SavedModelNotFound, DamagedSavedModel: the directory has no readable SavedModel.

@@ -16,7 +16,7 @@ from tpuserve.saved_model.signature import Signature
 from tpuserve.select import MetaGraphSelection
 
 # The name of a runtime → the class that implements it. A class is imported when it is first used,
-# so that a runtime costs nothing where another one runs the model.
+# so that no time is spent on importing unused runtimes.
 RUNTIMES: dict[str, str] = {
     "session": "tpuserve.runtime.session.session_runtime:SessionRuntime",
 }
@@ -29,8 +29,8 @@ class LoadOptions:
     Attributes:
       session_config: a serialised ConfigProto; empty for TensorFlow's defaults.
       initialise_tpu: whether to initialise a real TPU system that is not initialised yet.
-      executor: a function that runs the long part of the load, which needs little Python, and
-        returns its result; for example in another thread.
+      executor: a function that takes the long part of the load as a function, calls it, for
+        example in another thread, and returns its result.
     """
 
     session_config: bytes
@@ -73,7 +73,7 @@ class ModelRuntime(Protocol):
         Args:
           directory: the directory of the SavedModel.
           plan: the `LoadPlan`; its `runtime_plan` is the result of `make_plan`.
-          options: the other options.
+          options: the options that do not depend on the SavedModel.
 
         Raises:
           DamagedSavedModel: the files are missing, damaged or contradict each other.

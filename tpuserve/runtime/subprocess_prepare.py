@@ -21,8 +21,8 @@ _NICE = 15
 # The file that sets the nice value of the subprocess's session. Linux may schedule all processes of
 # a session as one autogroup, and then only the nice value of the autogroup counts.
 _SESSION_NICE_FILE = "/proc/self/autogroup"
-# How often a change of the autogroup's nice value is tried, and the seconds between two tries: the
-# kernel allows an unprivileged process one change of an autogroup in 0.1 seconds.
+# How often the subprocess tries to set the autogroup's nice value, and the seconds between two
+# tries. A try may fail: the kernel allows an unprivileged process one change in 0.1 seconds.
 _TRIES, _RETRY_SECONDS = 30, 0.1
 _LOWER_PRIORITY = f"""
 import os, sys, time
@@ -38,8 +38,8 @@ for _ in range({_TRIES}):
     else:
         break
 """
-# The program of the subprocess, which imports from the same directories as this process. Python's
-# option -I keeps the current directory out.
+# The program of the subprocess. Its arguments are the sys.path of this process, so that both import
+# the same packages. Python's option -I keeps the current directory out of sys.path.
 _PROGRAM = f"""{_LOWER_PRIORITY}
 sys.path[:] = sys.argv[1:]
 from tpuserve.runtime.subprocess_prepare import main
@@ -49,8 +49,8 @@ _COMMAND: tuple[str, ...] = (sys.executable, "-I", "-c", _PROGRAM)
 # The subprocess gives itself the highest score in this file. When memory is short, the kernel kills
 # the process with the highest score: the subprocess, and not the server.
 _OOM_FILE, _OOM_SCORE = "/proc/self/oom_score_adj", 1000
-# A model is planned in this process if its saved_model.pb is no larger than this: the plan takes a
-# few milliseconds, and the start of a subprocess takes 100.
+# A model is planned in this process if its saved_model.pb is no larger than this: planning
+# takes a few milliseconds then, and the start of a subprocess takes 100.
 _SMALL_BYTES = 1 << 16
 
 # The longest wait for the exit code of a subprocess whose output has ended, in seconds.
@@ -62,11 +62,11 @@ logger = logging.getLogger(__name__)
 def make_load_plan_in_subprocess(request: LoadRequest) -> LoadPlan:
     """Run `make_load_plan` in a subprocess.
 
-    It runs in this process instead if the model is small, or if the subprocess fails.
+    `make_load_plan` runs in this process instead if the model is small, or if the subprocess fails.
 
     Raises:
       ModelLoadError: the subprocess was killed, as the kernel does when memory is short.
-      TpuserveError: as `make_load_plan`.
+      TpuserveError: the same errors as `make_load_plan`.
     """
     if _is_small(request.directory):
         return make_load_plan(request)
@@ -135,7 +135,8 @@ def _raise_oom_score() -> None:
 
 
 def _exit_with_parent() -> None:
-    # The parent has sent everything, so this read returns when the parent closes the pipe or exits.
+    # End the subprocess with its parent, the server: the parent sends nothing more, so this read
+    # returns only when the parent closes the pipe or exits.
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 
@@ -153,8 +154,8 @@ def main(*, use_stub: bool = True) -> None:
     _raise_oom_score()
     if use_stub:
         tensorflow_stub.install_stub()
-    # Other code that prints must not write into the result, so standard output becomes standard
-    # error, and the result goes to a copy of the original standard output.
+    # Text that other code prints must not get into the result. So redirect standard output to
+    # standard error, and write the result to a copy of the original standard output.
     with open(os.dup(sys.stdout.fileno()), "wb") as stream:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         result: LoadPlan | TpuserveError

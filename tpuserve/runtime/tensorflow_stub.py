@@ -2,7 +2,8 @@
 
 The import of TensorFlow takes seconds and hundreds of megabytes. Planning needs only TensorFlow's
 protocol buffer messages, which can be imported alone. Lowering also needs the op definitions, which
-a process with TensorFlow supplies, and reads and writes small integer constants.
+a process with TensorFlow supplies, and the conversion of int32 constants, which this module
+implements.
 """
 
 import functools

@@ -8,7 +8,7 @@ import threading
 
 from tpuserve.runtime import gc_control
 
-# Matches the lines that are dropped. TensorFlow writes them on a machine without a GPU, before
+# Matches the log lines to drop. TensorFlow writes them on a machine without a GPU, before
 # TF_CPP_MIN_LOG_LEVEL has an effect.
 _NOISE = re.compile(
     rb"before absl::InitializeLog|cudart_stub|cuda_platform|cpu_feature_guard|oneDNN"

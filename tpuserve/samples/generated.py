@@ -72,8 +72,8 @@ def _is_open(info: Any) -> bool:
 def _check_rows(signature: Any, name: str, batch_size: int) -> None:
     inputs = signature.inputs.values()
     fixed = {info.tensor_shape.dim[0].size for info in inputs if info.tensor_shape.dim}
-    # Accept any number of rows if some input has an open batch dimension: a fixed first dimension
-    # of another input is then not the batch dimension.
+    # If the first dimension of any input is open, that is the batch dimension. A fixed first
+    # dimension of another input is then no batch dimension and does not limit the rows.
     if not fixed or batch_size in fixed or any(_is_open(info) for info in inputs):
         return
     rows = " or ".join(str(size) for size in sorted(fixed))

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from tpuserve.saved_model.metagraph import called_functions
 
-# The first input of these ops selects the function, and is no argument of the function.
+# Ops that call one of several functions: their first input selects the function and is not passed
+# to it, so the function's arguments are the other inputs.
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 
 
@@ -47,7 +48,8 @@ class _Scope:
 
     Attributes:
       nodes: node name → node.
-      consumers: name of a node or argument → the nodes that consume it, with the input position.
+      consumers: name of a node or argument → the nodes that take it as an input, each with the
+        position of that input.
       arguments: argument name → the scope of the caller, and the tensor in that scope.
     """
 
@@ -109,7 +111,7 @@ def _data_inputs(node: Any) -> list[str]:
 
 
 def _calls(node: Any, position: int, functions: Mapping[str, Any]) -> list[tuple[Any, str]]:
-    """Return the functions that a node calls, each with its argument for input `position`."""
+    """Return the functions that a node calls, each with the argument that gets input `position`."""
     index = position - 1 if node.op in _BRANCHES else position
     names = (*called_functions(node), node.op)
     called = [functions[name] for name in names if name in functions]
@@ -130,9 +132,9 @@ def _called(function: Any, node: Any, scope: _Scope) -> _Scope:
 
 
 def _constant(reference: str, scope: _Scope) -> list[str]:
-    """Return the strings of the constant that an input comes from; an empty list without one.
+    """Return the strings of the constant that an input comes from; [] if it is no constant.
 
-    Arguments and Identity ops between the constant and the input are followed.
+    The constant may reach the input through arguments of functions and Identity ops.
     """
     name = reference.partition(":")[0]
     while True:

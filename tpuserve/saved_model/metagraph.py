@@ -17,8 +17,8 @@ from tpuserve.saved_model.variables import DeclaredVariable
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.tags import TagSet
 
-# A signature that is left out, because clients cannot call it. TensorFlow 2 adds it to its models
-# to name the initialisation op.
+# A signature that the description omits, because clients cannot call it. TensorFlow 2 adds it to a
+# SavedModel to name the initialisation op.
 _INIT_OP_SIGNATURE = "__saved_model_init_op"
 
 _BATCH_OP = "BatchFunction"

@@ -13,7 +13,7 @@ ASSETS = "assets"
 
 _INDEX_NAME = "variables.index"
 _SHARD_NAME = re.compile(r"variables\.data-([0-9]{5})-of-([0-9]{5})")
-# The most files that a message names.
+# The largest number of missing files that a message names.
 _MAX_NAMED = 3
 
 
@@ -45,7 +45,8 @@ def _missing_variables(directory: Path) -> list[str]:
     if not variables.is_dir():
         return [f"{VARIABLES}/"]
     names = {path.name for path in variables.iterdir()}
-    # Take the number of data files from the names of those that exist: each name ends with it.
+    # Take the expected number of data files from the data files that exist: in the name
+    # variables.data-00000-of-00002 it is 2.
     counts = {int(match[2]) for match in map(_SHARD_NAME.fullmatch, names) if match} or {1}
     expected = [_INDEX_NAME]
     expected += [f"variables.data-{n:05d}-of-{count:05d}" for count in counts for n in range(count)]

@@ -60,8 +60,8 @@ def parse_saved_model_file(path: Path) -> pb.SavedModel:
 def asset_names(metagraph: pb.MetaGraphDef) -> tuple[str, ...]:
     """Return the names of a metagraph's files below assets/, without duplicates.
 
-    The SavedModel builder of TensorFlow 1 lists the assets in a collection, TensorFlow 2 in a
-    field.
+    The SavedModel builder of TensorFlow 1 lists the assets in the collection saved_model_assets,
+    TensorFlow 2 in the field asset_file_def.
 
     Raises:
       DamagedSavedModel: the collection has values that are no assets.
@@ -80,7 +80,7 @@ def asset_names(metagraph: pb.MetaGraphDef) -> tuple[str, ...]:
 
 
 def unreadable_error(path: Path, error: OSError) -> DamagedSavedModel:
-    """Return the error to raise for a file or directory that cannot be read."""
+    """Build the DamagedSavedModel for an OSError from reading a file or directory."""
     return DamagedSavedModel(
         f"{path} cannot be read: {error.strerror or error}. Make it readable for this user."
     )
@@ -104,7 +104,7 @@ def _why_not_found(directory: Path) -> str:
     shown = "the current directory" if directory == Path() else directory
     versions = sorted(path.name for path in directory.iterdir() if (path / BINARY_NAME).is_file())
     if versions:
-        # Sort by number, so that the message suggests the newest version.
+        # Sort by number, so that the error message suggests the newest version directory.
         versions.sort(key=lambda name: int(name) if name.isdecimal() else -1)
         return (
             f"no {BINARY_NAME} in {shown}; found version directories {', '.join(versions)}. "

@@ -43,7 +43,7 @@ def print_summary(model: SavedModel, console: Console | None = None) -> None:
     Characters that the encoding of the console lacks are printed as escape sequences.
 
     Args:
-      model: the description.
+      model: the description of the SavedModel.
       console: the console to print to; None for standard output.
     """
     console = console or _console()

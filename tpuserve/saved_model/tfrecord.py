@@ -64,6 +64,7 @@ def read_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
 
 def _checksum(data: bytes) -> bytes:
-    # The format masks checksums, because the checksum of data that contains checksums is weak.
+    # Mask the checksum as the format requires: a plain checksum would be weak for data that itself
+    # contains checksums.
     crc: int = google_crc32c.value(data)
     return _CHECKSUM.pack((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)

@@ -92,7 +92,7 @@ def _nodes(graph: Any) -> Iterator[Any]:
 def _is_unsafe(node: Any) -> bool:
     if node.op.startswith(_FOREIGN_PREFIXES) or _base_op(node.op) in _FORBIDDEN:
         return True
-    # PrintV2 is unsafe if it prints to a file.
+    # PrintV2 is unsafe unless it prints to standard output or standard error.
     return node.op == "PrintV2" and node.attr["output_stream"].s not in _STREAMS
 
 

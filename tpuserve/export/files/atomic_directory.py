@@ -89,7 +89,7 @@ class AtomicDirectory:
                 tf.io.gfile.rmtree(self.path)
 
     def _copy_assets(self) -> None:
-        """Copy the files of `assets_extra`."""
+        """Copy the files of `assets_extra` to assets.extra/ of the temporary directory."""
         for relative_path, source in self._assets_extra.items():
             target = _join(self.path, warm_up_file.PATH.parent.as_posix(), relative_path)
             try:
@@ -125,7 +125,7 @@ class AtomicDirectory:
 
 
 def _check_base(directory: Any) -> str:
-    """Check the base directory, and return it as a string."""
+    """Check that the base directory is a path that is not empty; return it as a string."""
     if not isinstance(directory, (str, bytes, os.PathLike)):
         raise InvalidType(f"export_dir_base is {directory!r}. Give a path.")
     if not os.fspath(directory):
@@ -134,7 +134,7 @@ def _check_base(directory: Any) -> str:
 
 
 def _check_assets(assets_extra: Any) -> dict[str, str]:
-    """Check `assets_extra`; return normalised path below assets.extra/ → file to copy there."""
+    """Check `assets_extra`; return it with normalised keys, the paths below assets.extra/."""
     if not isinstance(assets_extra, Mapping):
         raise InvalidType(
             f"assets_extra is {assets_extra!r}. Give a dict of path below assets.extra/ → file."

@@ -1,4 +1,4 @@
-"""Checks that the constants of an export fit into one protobuf message, which holds all graphs."""
+"""Checks that the constants of an export fit into saved_model.pb, one message with all graphs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -30,8 +30,9 @@ def check_proto_size(graphs: Iterable[Any], most_bytes: int | None = None) -> No
     ]
     if sum(map(_value_bytes, constants)) <= limit:
         return
-    # Compare the sizes in the file, too, which may be smaller: if all elements of a constant are
-    # equal, the file stores one of them. Only the NodeDef, which is slow to get, tells this size.
+    # The sizes in memory exceed the limit. The sizes in the file may be smaller, because the file
+    # stores one element of a constant whose elements are all equal. Therefore compare these as
+    # well. They are not compared first, because the NodeDef, which has this size, is slow to get.
     stored = [(operation.node_def.ByteSize(), operation) for operation in constants]
     total = sum(size for size, _ in stored)
     if total > limit:

@@ -4,8 +4,8 @@ import re
 
 import tensorflow as tf
 
-# Matches the versions that exports write, which are Unix times in seconds. It does not match the
-# other numbers that a server accepts as versions.
+# Matches the names of version directories that exports write: Unix times in seconds. A server also
+# accepts shorter numbers, which no export has written.
 _VERSION = re.compile(r"[0-9]{10}")
 
 

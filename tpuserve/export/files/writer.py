@@ -102,7 +102,7 @@ class SavedModelWriter:
             "saver": metagraph.saver,
         }
         config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-        # Assign a device only to the ops that the session runs, which restore the variables. The
+        # Assign devices only to the ops that this session runs to restore the variables. The
         # other ops include TPU ops, for which a CPU has no kernel.
         config.graph_options.place_pruned_graph = True
         with metagraph.graph.as_default():
@@ -132,7 +132,7 @@ class SavedModelWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Write saved_model.pb, the warm-up file and the debug info, if there was no error."""
+        """Write saved_model.pb, the warm-up file and the debug info, unless the block raised."""
         if error is not None:
             return
         if not self._written:

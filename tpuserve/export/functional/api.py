@@ -114,7 +114,7 @@ def _trace_functions(
     to_cpu: bool,
     to_tpu: bool,
 ) -> dict[TagSet, dict[str, Any]]:
-    """Trace all signatures; return tag set → signature name → concrete function."""
+    """Trace all signatures' functions; return tag set → signature name → concrete function."""
     # The CPU functions are always traced: a function that creates its variables in its first call
     # creates them here, outside of any TPU computation.
     cpu = {signature.name: placement.trace_for_cpu(signature) for signature in signatures}

@@ -23,7 +23,7 @@ class CallableModel(ABC):
     places_itself = False
 
     def __init__(self, function: Any, title: str) -> None:
-        """Wrap a function or model.
+        """Wrap a function or model so that it is called by alias.
 
         Args:
           function: The function or model from the user.
@@ -53,7 +53,7 @@ class CallableModel(ABC):
 
     @abstractmethod
     def default_specs(self) -> Mapping[str, Any] | None:
-        """Return the inputs that the model itself declares, alias → tf.TensorSpec; None if none."""
+        """Return the inputs that the model declares, alias → tf.TensorSpec, or None."""
 
     @abstractmethod
     def check_aliases(self, signature_name: str, aliases: Sequence[str]) -> None:
@@ -72,7 +72,7 @@ class CallableModel(ABC):
         """Call the function or model, and return its result unchanged."""
 
     def _name_outputs(self, returned: Any) -> Mapping[Any, Any]:
-        """Return the outputs in a result of `_call`, by alias."""
+        """Return alias → output for the result of `_call`; the values are not checked yet."""
         return returned if isinstance(returned, Mapping) else {DEFAULT_OUTPUT: returned}
 
     def _to_tensor(self, alias: Any, value: Any) -> Any:

@@ -32,7 +32,7 @@ class FunctionModel(CallableModel):
         self.places_itself = self._parameters is not None and _USE_TPU in self._parameters
 
     def default_specs(self) -> Mapping[str, Any] | None:
-        """Return the input signature of a tf.function, by parameter name; None without one."""
+        """Return parameter name → tf.TensorSpec of a tf.function's input_signature, or None."""
         if self._is_concrete:
             specs = tf.nest.flatten(self.function.structured_input_signature)
             return {spec.name: spec for spec in specs}
@@ -102,7 +102,7 @@ class FunctionModel(CallableModel):
             ) from error
 
     def _python_function(self) -> Any:
-        """Return the Python function behind the callable."""
+        """Return the Python function that the callable from the user runs."""
         return self.function if self._polymorphic is None else python_body(self._polymorphic)
 
 

@@ -43,7 +43,7 @@ class KerasModel(CallableModel):
         self._inputs = _get_input_structure(function)
 
     def default_specs(self) -> Mapping[str, Any] | None:
-        """Return the inputs of a functional or sequential model; None for other models."""
+        """Return alias → tf.TensorSpec for a functional or sequential model; None for others."""
         if self._inputs is None:
             return None
         tensors = tf.nest.flatten(self._inputs)
@@ -78,7 +78,7 @@ class KerasModel(CallableModel):
         return self.function(self._pack_inputs(inputs), **self._inference_arguments())
 
     def _pack_inputs(self, inputs: Mapping[str, Any]) -> Any:
-        """Return the inputs in the structure that the model is called with."""
+        """Arrange the inputs, alias → tensor, in the nest that the model takes as its argument."""
         if self._inputs is None:
             (alias, *others) = inputs
             return dict(inputs) if others else inputs[alias]
@@ -88,7 +88,7 @@ class KerasModel(CallableModel):
         return tf.nest.pack_sequence_as(self._inputs, ordered)
 
     def _inference_arguments(self) -> dict[str, bool]:
-        """Return the argument training=False, unless the layer's `call` does not take it."""
+        """Return {"training": False}, or {} if the layer's `call` has no parameter `training`."""
         takes_training = getattr(self.function, "_call_has_training_arg", None)
         if takes_training is None:
             takes_training = getattr(self.function, "_expects_training_arg", True)

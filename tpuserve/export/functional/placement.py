@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def trace_for_cpu(signature: ExportSignature) -> Any:
-    """Trace the model of a signature without a TPU; return the concrete function.
+    """Trace the model of a signature for the CPU metagraph; return the concrete function.
 
     Raises:
       ExportError: The model puts something on a TPU.
@@ -35,7 +35,7 @@ def trace_for_cpu(signature: ExportSignature) -> Any:
 
 
 def trace_for_tpu(signature: ExportSignature, batch_config: BatchConfig | None) -> Any:
-    """Trace the model of a signature with its TPU parts; return the concrete function.
+    """Trace the model of a signature for the TPU metagraph; return the concrete function.
 
     The whole model runs on the TPU, unless it takes `use_tpu` and places its own parts.
 
@@ -57,7 +57,7 @@ def trace_for_tpu(signature: ExportSignature, batch_config: BatchConfig | None) 
 
 
 def _trace(signature: ExportSignature, computation: Callable[[Any], Any]) -> Any:
-    """Trace a function with the inputs of a signature, which it takes as alias → tensor."""
+    """Trace a computation that takes alias → tensor, with the input specs of a signature."""
 
     def serve(**inputs: Any) -> Any:
         return computation(inputs)

@@ -15,9 +15,10 @@ from tpuserve.tensorflow_internals import CapturableResource, Trackable
 
 
 def build_resource_holder(functions: Iterable[Any], owners: Iterable[Any]) -> Any:
-    """Build a trackable object that holds each variable and table of the functions once.
+    """Build a trackable object that refers to each variable and table of the functions once.
 
-    Only resources that the functions use are held, so an optimizer's variables are not exported.
+    The object has no resources that the functions do not use, so an optimizer's variables are not
+    exported.
 
     Args:
       functions: Concrete functions.
@@ -25,7 +26,7 @@ def build_resource_holder(functions: Iterable[Any], owners: Iterable[Any]) -> An
         objects that they refer to. Variables need no owner: `functions` refer to them.
 
     Raises:
-      ExportError: A function uses a resource that no owner holds.
+      ExportError: A function uses a table or other resource that is not reachable from an owner.
     """
     functions = list(functions)
     variables = {id(variable.handle): variable for variable in _used_variables(functions)}
@@ -61,7 +62,7 @@ def _used_variables(functions: Iterable[Any]) -> Iterator[Any]:
 
 
 def _find_resources(owners: Iterable[Any]) -> Iterator[Any]:
-    """Yield the tables and other capturable resources that are reachable from the owners."""
+    """Yield the tables and other CapturableResources that are reachable from the owners."""
     visited: dict[int, Any] = {}
     pending = list(owners)
     while pending:
@@ -96,7 +97,7 @@ def _referenced_objects(owner: Any) -> Iterator[Any]:
 
 
 def _objects_of_function(function: FunctionType) -> Iterator[Any]:
-    """Yield the closure, the defaults and the globals that a function's code refers to."""
+    """Yield a function's closure values, its defaults, and the globals that its code refers to."""
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents

@@ -28,7 +28,7 @@ def write_saved_model(
     Args:
       root: The trackable object that holds the variables and tables of the functions.
       functions: Tag set → signature name → concrete function. TensorFlow saves the first tag set
-        with the variables. The others are added as graphs over the same root, so that their
+        with the variables. The other metagraphs are built with the same root, so that their
         variables have the same keys in the checkpoint.
       directory: Directory to write to.
       as_text: Write saved_model.pbtxt instead of saved_model.pb.
@@ -64,7 +64,7 @@ def write_saved_model(
 
 
 def _build_meta_graph(root: Any, functions: Mapping[str, Any], options: Any) -> Any:
-    """Return the MetaGraphDef of functions, without writing variables."""
+    """Return the MetaGraphDef whose signatures are the functions; write no variables."""
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "meta_graph.pb")
         saved_model_save.export_meta_graph(root, path, dict(functions), options)

@@ -41,7 +41,8 @@ def read_signatures(model: Any, signatures: Any) -> list[ExportSignature]:
     Raises:
       ExportError: A model cannot be called, or there are no signatures and the model declares no
         inputs.
-      InvalidSetting, InvalidType: The signatures have another form, or do not fit the function.
+      InvalidSetting, InvalidType: `signatures` has none of the forms that `export` documents, or
+        the aliases of a signature are not the inputs of its function.
     """
     if signatures is None:
         wrapped = _wrap_model(model, "the model")
@@ -79,7 +80,7 @@ def _check_name(name: Any) -> None:
 
 
 def _make_signature(name: str, model: CallableModel, specs: Any) -> ExportSignature:
-    """Build a signature after checking its inputs."""
+    """Build a signature after checking that `specs` is alias → tf.TensorSpec for the model."""
     if not isinstance(specs, Mapping):
         raise InvalidType(f"signature {name!r} is {specs!r}. {_ADVICE}")
     named_specs: dict[str, Any] = {}
@@ -99,7 +100,7 @@ def _make_signature(name: str, model: CallableModel, specs: Any) -> ExportSignat
 
 
 def _wrap_model(function: Any, subject: str) -> CallableModel:
-    """Wrap a function or Keras model.
+    """Wrap a function or Keras model as a CallableModel.
 
     Args:
       function: The function or model from the user.

@@ -112,7 +112,7 @@ def call_batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfi
             batch_timeout_micros=config.batch_timeout_micros,
             allowed_batch_sizes=list(config.allowed_batch_sizes or ()),
             max_enqueued_batches=config.max_enqueued_batches,
-            # The shared name is unique, because ops with the same shared name share their queue.
+            # The shared name is unique: BatchFunctions with the same shared name share one queue.
             shared_name=name,
             enable_large_batch_splitting=True,
             Tout=[output.dtype for output in concrete.outputs],
@@ -123,7 +123,7 @@ def call_batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfi
 
 
 def _static_rows(tensors: Sequence[Any]) -> int | None:
-    """Check the inputs; return their number of rows, or None if it is unknown."""
+    """Check that inputs are dense and not scalar; return their static number of rows or None."""
     if not tensors:
         raise ExportError("a batched computation has no input. Give it tensors, [rows, ...].")
     for tensor in tensors:
@@ -149,7 +149,7 @@ def _static_rows(tensors: Sequence[Any]) -> int | None:
 
 
 def _check_output(output: Any) -> Any:
-    """Return an output after checking that it is a tensor with rows."""
+    """Return an output after checking that it is a tensor and no scalar."""
     if not tf.is_tensor(output):
         raise ExportError(
             f"a batched computation returned {output!r}, which is not a tensor. Return tensors, in "
@@ -164,5 +164,5 @@ def _check_output(output: Any) -> Any:
 
 
 def _replace_rows(rows: int | None, shape: Any) -> Any:
-    """Return a shape with another first dimension; an unknown shape is returned unchanged."""
+    """Return a shape with `rows` as its first dimension; a shape of unknown rank is unchanged."""
     return shape if shape.rank is None else tf.TensorShape([rows]).concatenate(shape[1:])

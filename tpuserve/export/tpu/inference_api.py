@@ -20,8 +20,8 @@ from tpuserve.graph.graph_walk import REPLICATE_METADATA
 # does not depend on trainer.
 _PREDICT = "infer"
 
-# The fields of an EstimatorSpec for other modes. They are dropped, because code outside of the TPU
-# computation could not use their tensors.
+# The fields of an EstimatorSpec that only training and evaluation use. They are removed from the
+# spec, because their tensors are in the TPU computation and code outside of it cannot use them.
 _FIELDS_OF_OTHER_MODES = ("loss", "train_op", "eval_metrics", "eval_metric_ops", "host_call")
 
 

@@ -46,7 +46,7 @@ def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
 
     def rewrite() -> Any:
         results = tf.compat.v1.tpu.rewrite(flat_computation)
-        # Return an empty list for the operation that tpu.rewrite returns if there are no results.
+        # A computation without results makes tpu.rewrite return an operation: return no tensors.
         return [] if isinstance(results, tf.Operation) else results
 
     computed = iter(partitioned_call(rewrite))
@@ -58,7 +58,7 @@ def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
 
 
 def partitioned_call(build: Callable[[], Any]) -> list[Any]:
-    """Call a function on the TPU core that TPUOrdinalSelector picks.
+    """Build a TPUPartitionedCall of a function, on the core that TPUOrdinalSelector picks.
 
     Variables are created in the default graph and captured, so they keep the names that they have
     without a TPU.

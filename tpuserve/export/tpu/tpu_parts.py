@@ -56,7 +56,7 @@ def check_no_strings_on_tpu(graph: Any, title: str) -> None:
 
 
 def _operations_on_tpu(graph: Any) -> Iterator[Any]:
-    """Yield the operations of all TPU computations that a graph calls, if the TPU runs them."""
+    """Yield the operations that the TPU runs in all TPU computations that a graph calls."""
     for function_graph in walk_graphs(graph):
         for operation in function_graph.get_operations():
             if operation.type == TPU_CALL:
@@ -101,19 +101,19 @@ def _called_graphs(operation: Any) -> Iterator[Any]:
 
 
 def _has_strings(operation: Any) -> bool:
-    """Return whether an operation makes the TPU handle strings."""
+    """Return whether an operation on the TPU takes or returns strings; `Assert` does not count."""
     if operation.type in _IGNORED_OPS:
         return False
     if operation.type == "Identity":
-        # An Identity may forward a string that the host computes, because tpu.rewrite forwards
-        # every result of a computation through an Identity.
+        # An Identity that forwards a string from the host does not count: tpu.rewrite adds an
+        # Identity for every result of a computation, and the host may compute the result.
         (result,) = operation.outputs
         return result.dtype == tf.string and _is_result(result) and not _is_from_host(operation)
     return any(tensor.dtype == tf.string for tensor in (*operation.inputs, *operation.outputs))
 
 
 def _is_result(tensor: Any) -> bool:
-    """Return whether a tensor leaves its TPU computation."""
+    """Return whether code outside of its TPU computation uses a tensor."""
     is_output = any(output is tensor for output in getattr(tensor.graph, "outputs", ()))
     return is_output or any(
         CLUSTER_ATTRIBUTE not in consumer.node_def.attr for consumer in tensor.consumers()
@@ -121,7 +121,7 @@ def _is_result(tensor: Any) -> bool:
 
 
 def _is_from_host(operation: Any) -> bool:
-    """Return whether an Identity forwards a tensor of an outside-compiled operation."""
+    """Return whether an Identity forwards, maybe through others, an outside-compiled result."""
     while operation.type == "Identity" and HOST_ATTRIBUTE not in operation.node_def.attr:
         operation = operation.inputs[0].op
     return HOST_ATTRIBUTE in operation.node_def.attr

@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import config_pb2
 
 from tpuserve import tensorflow_internals
 
-# The name and the size of the pool, which all models share. The size is the number of requests that
+# The name of the pool, which all models share, and its number of threads: one for each request that
 # the REST and gRPC frontends together process at once by default.
 _NAME = "tpuserve_deadline"
 _THREADS = 8 * (os.cpu_count() or 1)
@@ -21,7 +21,8 @@ def add_deadline_pool(config: Any) -> None:
     """Append the pool for runs with a deadline to the inter-op pools of a ConfigProto."""
     pools = config.session_inter_op_thread_pool
     if not pools:
-        # Keep TensorFlow's default pool as the first pool, which runs without RunOptions use.
+        # Runs without RunOptions use the first pool of the list, or TensorFlow's default pool
+        # without a list. So put a default pool first.
         pools.add(global_name="tpuserve_default")
     pools.add(num_threads=_THREADS, global_name=_NAME)
 

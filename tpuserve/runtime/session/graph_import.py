@@ -1,4 +1,4 @@
-"""Imports a planned graph into a session and initialises it, through TensorFlow's C API.
+"""Imports the graph of a SessionPlan into a session and initialises it, through the C API.
 
 TensorFlow's own SavedModel loader creates a Python object for every node. The objects take longer
 to create than all other steps of a load, and serving does not need them.
@@ -25,11 +25,11 @@ class GraphHandles:
     """The C API handles of those nodes of a graph that later steps of a load need."""
 
     def __init__(self) -> None:
-        """Start without handles."""
+        """Create an empty collection; `retain` adds handles."""
         self._operations: dict[str, Any] = {}
 
     def retain(self, names: Iterable[str], operations: Iterable[Any]) -> None:
-        """Add the TF_Operation handles of some nodes."""
+        """Store the TF_Operation handles of nodes, in the order of their names."""
         self._operations.update(zip(names, operations, strict=True))
 
     def operation(self, name: str) -> Any:
@@ -97,9 +97,10 @@ def import_segment(
 
     Args:
       graph: a tf.Graph with the nodes that the segment reads.
-      segment: the segment.
-      handles: the handles of earlier segments; those of `segment.retained` are added.
-      op_list: the serialised OpList of a newer TensorFlow that wrote the graph, or empty.
+      segment: the nodes to add.
+      handles: the handles of nodes in earlier segments; the nodes `segment.retained` are added.
+      op_list: the serialised OpList of the TensorFlow that wrote the graph, if that is newer than
+        the installed TensorFlow; otherwise empty.
     """
     options = c_api.TF_NewImportGraphDefOptions()
     buffer = c_api.TF_NewBufferFromString(_segment_graph(segment, op_list))
@@ -126,15 +127,16 @@ def import_segment(
 
 
 def _newer_op_list(plan: SessionPlan) -> bytes:
-    """Return the op list of a plan if a newer TensorFlow wrote its graph, otherwise empty bytes."""
+    """Return `plan.op_list` if a newer TensorFlow than this one wrote the graph, else b""."""
     is_newer = _parse_version(plan.tensorflow_version) > _parse_version(tf.__version__)
     return plan.op_list if is_newer else b""
 
 
 def _segment_graph(segment: GraphSegment, op_list: bytes) -> bytes:
-    """Return the GraphDef of a segment without attributes that only a newer TensorFlow knows.
+    """Return a segment's GraphDef without attributes that the installed TensorFlow does not know.
 
-    Only attributes that have their default value are removed; `op_list` has the defaults.
+    Only attributes with their default value are removed. `op_list`, the ops of the newer TensorFlow
+    that wrote the graph, has the defaults.
     """
     if not op_list:
         return segment.content

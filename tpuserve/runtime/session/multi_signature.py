@@ -14,7 +14,7 @@ _MAX_CACHED = 64
 
 
 class MultiSignatureRunner:
-    """Runs signatures that take the same tensors; thread-safe."""
+    """Runs several signatures with the same input tensors in one session run; thread-safe."""
 
     def __init__(
         self,
@@ -25,7 +25,8 @@ class MultiSignatureRunner:
 
         Args:
           signatures: the signatures of a metagraph by name.
-          make_runner: makes a runner for a signature that is merged from the named signatures.
+          make_runner: takes a signature that is merged from several signatures, and their names;
+            returns a runner for it.
         """
         self._signatures = signatures
         self._make_runner = make_runner
@@ -74,7 +75,7 @@ class MultiSignatureRunner:
 
 
 def _merge_signatures(signatures: Sequence[Signature]) -> Signature:
-    """Return one signature with all outputs, each under the name of its tensor.
+    """Return one signature with the outputs of all signatures; their aliases are tensor names.
 
     Raises:
       InvalidInput: the signatures do not take the same tensors.

@@ -1,4 +1,4 @@
-"""A model in a tf.compat.v1.Session, and how to load it.
+"""Loads a model into a tf.compat.v1.Session, and runs it there.
 
 Session callables have a tenth of the call overhead of SavedModel signature functions, and only
 sessions can run a TPU metagraph.
@@ -38,7 +38,7 @@ _DAMAGE_ERRORS = (
 
 
 class SessionModel:
-    """One metagraph in a session: an implementation of `LoadedModel`, which documents it.
+    """One metagraph in a session. Implements `LoadedModel`, which documents the methods.
 
     Attributes:
       choice: the selected metagraph, device and runtime.
@@ -51,7 +51,7 @@ class SessionModel:
 
         Args:
           session: a session whose graph is imported and whose variables are restored.
-          plan: the plan that the session was made from.
+          plan: the load plan whose graph the session holds.
           handles: handles of the nodes that the signatures name.
         """
         session_plan: SessionPlan = plan.runtime_plan

@@ -31,14 +31,15 @@ class SessionPlan:
     Attributes:
       static_cost_signatures: names of the signatures whose run time depends on nothing but the
         shapes of their inputs; see `tpuserve.graph.static_cost`.
-      restore_op: the op that restores the variables; empty if there are no variables.
-      filename_tensor: the tensor that takes the path of the variables.
-      variables_path: the path of the variables.
-      init_op: the op that runs after the variables are restored; empty if there is none.
+      restore_op: name of the op that restores the variables; empty if there are no variables.
+      filename_tensor: name of the tensor that is fed with `variables_path` for `restore_op`.
+      variables_path: the path prefix of the variables files, variables/variables.
+      init_op: name of the op that fills tables after the variables are restored; empty for none.
       assets: tensor name → path of the asset file that it is fed with.
       tensorflow_version: the version that wrote the graph; empty if unknown.
       op_list: the serialised OpList of the ops that the graph was written with; empty if unknown.
-      segments: the graph, pruned and lowered.
+      segments: the graph, pruned, lowered if necessary, and split into parts that are imported
+        one after the other.
     """
 
     static_cost_signatures: frozenset[str]

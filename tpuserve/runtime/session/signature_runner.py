@@ -37,8 +37,8 @@ _TIMED_OUT = "Timed out waiting for notification"
 # limit is more than this many times as long as the last run on inputs of the same shapes.
 _SAFETY_FACTOR = 20
 _LONG_MS = 3_600_000
-# The largest number of combinations of outputs, and of input shapes, that are cached. Clients
-# choose both, so the caches need a bound.
+# The largest size of each of two caches: callables by requested outputs, and run times by input
+# shapes. Clients choose outputs and shapes, so the caches need a bound.
 _MAX_CACHED = 64
 
 
@@ -70,7 +70,8 @@ class SignatureRunner:
             Python graph of the session.
           has_static_cost: whether the run time depends on nothing but the input shapes; see
             `tpuserve.graph.static_cost`.
-          enforces_deadlines: False if a run must not be stopped, as on a TPU.
+          enforces_deadlines: whether to stop a run at its deadline; False where runs must not be
+            stopped, as on a TPU.
         """
         self._session = session
         self._signature = signature
@@ -224,8 +225,8 @@ class SignatureRunner:
 
 def error_summary(error: Exception) -> str:
     """Return the line of a TensorFlow error that states the cause."""
-    # Return the first line that is no heading. In TensorFlow's messages the line with the cause
-    # follows the headings, and a stack of nodes follows the cause.
+    # The cause is the first line that is no heading: in TensorFlow's messages the headings come
+    # first, then the cause, then a stack of nodes.
     text = getattr(error, "message", None) or str(error)
     lines = [line.strip() for line in text.splitlines()]
     causes = [line for line in lines if line and not line.startswith(_HEADINGS)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# The attribute of functions, and of calls of functions, that XLA compiles.
+# The attribute that marks a function, or a call of a function, for compilation by XLA.
 _MUST_COMPILE = b"_XlaMustCompile"
 
 _lock = threading.Lock()
@@ -19,12 +19,12 @@ _has_started = False
 
 
 def uses_xla(serialised_graphs: Iterable[bytes]) -> bool:
-    """Return whether XLA compiles anything in some serialised GraphDefs."""
+    """Return whether any of the serialised GraphDefs has a function that XLA compiles."""
     return any(_MUST_COMPILE in graph for graph in serialised_graphs)
 
 
 def start_xla_thread_pool(config: Any) -> None:
-    """Start the pool at the priority of the calling thread, unless it was started before.
+    """Start XLA's thread pool at the calling thread's priority, unless this was done before.
 
     The first call takes about 0.1 seconds.
 
@@ -38,8 +38,8 @@ def start_xla_thread_pool(config: Any) -> None:
         graph = tf.Graph()
         with graph.as_default():
             placeholder = tf.compat.v1.placeholder(tf.float32, [1])
-            # Use a placeholder as the input. TensorFlow would compute the result for a constant
-            # itself, and XLA would compile nothing.
+            # Use a placeholder as the input. With a constant, TensorFlow would fold the
+            # computation, and XLA would compile nothing.
             doubled = tf.function(_double, jit_compile=True)(placeholder)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run(doubled, {placeholder: [1.0]})
