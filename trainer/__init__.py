@@ -1,8 +1,8 @@
 """The TPUEstimator API on today's TensorFlow.
 
 TensorFlow is imported when the first name is used, so that `import trainer` takes no time. Legacy
-Keras, which tf.compat.v1.layers needs, is selected before that import. The garbage collector is
-disabled while TensorFlow is imported, which shortens the import by a fifth.
+Keras (tf_keras), which tf.compat.v1.layers needs, is selected before that import. The garbage
+collector is disabled while TensorFlow is imported, which shortens the import by a fifth.
 """
 
 import ast

@@ -179,7 +179,7 @@ def set_scaffold_saver(scaffold: Any, saver: Any) -> None:
 
 
 def get_saver_variables(saver: Any) -> Any:
-    """Return the variables of a built Saver: name → variable, a list of variables, or None."""
+    """Return the variables of a built Saver: a dict name → variable, a list, or None."""
     return get_private_attribute(saver, "_var_list", _PACKAGE)
 
 
@@ -237,7 +237,7 @@ def _missing_attributes(name: str, value: Any, attributes: Iterable[str]) -> lis
 
 
 def _make_objects() -> dict[str, Any]:
-    """Make an object of each type in `_OBJECT_ATTRIBUTES`, to check its attributes."""
+    """Make a dict: name of a type in `_OBJECT_ATTRIBUTES` → object whose attributes to check."""
     import tensorflow as tf
 
     v1_train = tf.compat.v1.train

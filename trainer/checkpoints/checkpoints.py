@@ -12,14 +12,15 @@ GLOBAL_STEP = "global_step"
 
 
 def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
-    """Return the model's Scaffold or a new Scaffold, with a saver set.
+    """Return the model's Scaffold, or a new one; make sure that the Scaffold has a Saver.
 
     Args:
       scaffold: the Scaffold of the model's spec, or None.
       config: determines how many checkpoints a new saver keeps.
 
     Returns:
-      The Scaffold. If it had no saver, it now has the first saver of the graph or a new saver.
+      The Scaffold. If it had no saver, it now has the first saver in the graph's collection SAVERS
+      or, if the collection is empty, a new saver.
     """
     scaffold = scaffold or tf.compat.v1.train.Scaffold()
     savers = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SAVERS)
@@ -37,8 +38,8 @@ def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
             defer_build=True,
         )
         set_scaffold_saver(scaffold, saver)
-        # Add the saver to this collection, in which a CheckpointSaverHook of the model looks for
-        # it.
+        # Add the saver to the graph's collection SAVERS: a CheckpointSaverHook that the model
+        # creates looks for a saver there.
         savers.append(saver)
     return scaffold
 
@@ -94,7 +95,7 @@ def missing_variables(saver: Any, checkpoint: str) -> list[str]:
 
 
 def saved_variable_names(saver: Any) -> set[str]:
-    """Return the names under which a built saver saves variables."""
+    """Return the names that variables have in the checkpoints of a built Saver."""
     saveables = get_saver_variables(saver)
     if isinstance(saveables, dict):
         return set(saveables)

@@ -13,7 +13,7 @@ _is_skipped: ContextVar[bool] = ContextVar("checkpoint initialization is skipped
 
 @contextmanager
 def skip_checkpoint_init() -> Iterator[None]:
-    """Make tf.train.init_from_checkpoint validate its arguments and change nothing.
+    """Within this context, let init_from_checkpoint check its arguments and change no variable.
 
     An exported model restores its own checkpoint. Initialization from another checkpoint would add
     string constants with a file path to the graph, which a TPU cannot hold.
@@ -28,9 +28,10 @@ def skip_checkpoint_init() -> Iterator[None]:
 
 @functools.cache
 def _install() -> None:
-    """Make all aliases of init_from_checkpoint obey `skip_checkpoint_init`.
+    """Patch tf.train.init_from_checkpoint and its aliases so that they obey `skip_checkpoint_init`.
 
-    The aliases call one private function of TensorFlow, which is replaced once per process.
+    All aliases call the same private function of TensorFlow. This function is replaced once per
+    process.
     """
     set_initializer = checkpoint_utils._set_checkpoint_initializer
 

@@ -88,7 +88,7 @@ def to_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
 def check_checkpoint_or_warm_start(
     checkpoint: str | None, settings: WarmStartSettings | None
 ) -> None:
-    """Check the shapes in the model's own checkpoint; without one, apply the warm start.
+    """Check the shapes in the model's own checkpoint; if it has none, warm-start its variables.
 
     Args:
       checkpoint: the path of the model's own checkpoint, or None.

@@ -25,8 +25,8 @@ def _importer_globals() -> dict[str, Any]:
     return frame.f_globals if frame else {}
 
 
-# `_program` is None if a tpuserve command or a test imports a module of this package. Nothing is
-# installed then.
+# Install nothing if `_program` is None: the importing module then does not belong to a user's
+# program, but to a tpuserve command, a library or a test.
 _program = programs.find_running_program(_importer_globals())
 if _program is not None:
     from trainer.compat import install

@@ -36,7 +36,7 @@ class _Installation:
     proxy: TensorFlow1Proxy | None = None
 
     def prepare_tensorflow(self) -> None:
-        """Patch TensorFlow, add names, and enable TensorFlow 1's behaviour if uses_tf1 is true."""
+        """Patch TensorFlow for emulated TPUs and add the names; enable TensorFlow 1 if uses_tf1."""
         importlib.import_module("trainer.execution.protobuf_compat").patch_graph_io()
         # Patch TensorFlow's functions before tf.contrib.tpu is imported, because tf.contrib.tpu
         # copies references to these functions.
@@ -52,14 +52,15 @@ _installation: _Installation | None = None
 def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
     """Supply the names that a program for TPUEstimator uses.
 
-    Does not import TensorFlow; the names are added when the program imports TensorFlow. If the
-    program gets TensorFlow 1, only its own modules do, libraries do not, and a line on standard
-    error says so. Further calls in the same process have no effect.
+    Does not import TensorFlow; the names are added when the program imports TensorFlow. If
+    TensorFlow 1 is enabled, only the program's own modules get its names, and libraries do not; a
+    line on standard error says that TensorFlow 1 is enabled. Further calls in the same process have
+    no effect.
 
     Args:
       program: the program whose modules get the names.
-      tf1: whether the program gets the names and the behaviour of TensorFlow 1. None stands for the
-        default: it does if its source uses a name that TensorFlow 2 lacks.
+      tf1: whether the program gets the names and the behaviour of TensorFlow 1. None decides by the
+        program's source: TensorFlow 1 if it uses a name that TensorFlow 2 lacks.
       tf1_option: the end of the line on standard error, which names the option or variable that
         sets `tf1`: "--tf1", or "--no-tf1 turns that off" if `tf1` is None.
 
@@ -115,7 +116,7 @@ def read_tf1_variable() -> dict[str, Any]:
 
 
 def _decide_tf1(program: Program, tf1: bool | None, tf1_option: str) -> bool:
-    """Decide whether the program gets TensorFlow 1; if it does, print so on standard error.
+    """Return whether the program gets TensorFlow 1's names; if so, say so on standard error.
 
     Args:
       program: the program; its source is searched if `tf1` is None.
@@ -142,7 +143,7 @@ def _check_program_has_no_tensorflow(program: Program) -> None:
     """Check that no module of the program has imported TensorFlow.
 
     Raises:
-      InvalidSetting: a module has; the message names its file.
+      InvalidSetting: a module of the program has imported TensorFlow; the message names its file.
     """
     tensorflow = sys.modules["tensorflow"]
     for module in list(sys.modules.values()):

@@ -36,8 +36,8 @@ def run_program(program: Program, arguments: list[str], tf1: bool | None) -> NoR
       arguments: the command-line arguments of the program, without the program's name.
       tf1: whether the program gets TensorFlow 1; see `install.install`.
     """
-    # Register this exit handler before the program registers its own. It ends the process, so it
-    # must run last, and exit handlers run in reverse order of registration.
+    # Register this exit handler before the program registers its own: `_exit_as_interrupted` may
+    # end the process, so it must run last, and exit handlers run in reverse order of registration.
     atexit.register(_exit_as_interrupted)
     sys.argv[:] = [str(program.file) if program.spec else program.name, *arguments]
     set_script_directory(program.directories[0])
@@ -87,9 +87,10 @@ def _exit_with_error(error: BaseException) -> NoReturn:
 
 
 def _exit_as_interrupted() -> None:
-    """End the process by SIGINT if Ctrl-C ended the program.
+    """Kill this process with SIGINT if Ctrl-C ended the program.
 
-    Python ends in the same way. A shell script that runs the program sees the signal and stops too.
+    Python ends its process in the same way. A shell script that runs the program sees the signal,
+    and stops too.
     """
     if _is_interrupted:
         sys.stdout.flush()

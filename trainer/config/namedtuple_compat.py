@@ -10,7 +10,7 @@ _Self = TypeVar("_Self", bound="NamedTupleMixin")
 
 
 class _FieldNames:
-    """Descriptor: the names of a dataclass's positional fields; keyword-only fields are omitted."""
+    """A descriptor whose value is a tuple of the names of a dataclass's positional fields."""
 
     def __get__(self, instance: Any, owner: Any) -> tuple[str, ...]:
         return tuple(field.name for field in dataclasses.fields(owner) if not field.kw_only)
@@ -26,7 +26,7 @@ class NamedTupleMixin:
     _fields = _FieldNames()
 
     def _asdict(self) -> dict[str, Any]:
-        """Return field name → value."""
+        """Return the values of the positional fields as a dict: field name → value."""
         return {name: getattr(self, name) for name in self._fields}
 
     def _replace(self: _Self, **changes: Any) -> _Self:
@@ -45,13 +45,13 @@ class NamedTupleMixin:
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the values of the fields."""
+        """Iterate over the values of the positional fields."""
         return iter([getattr(self, name) for name in self._fields])
 
     def __len__(self) -> int:
-        """Return the number of fields."""
+        """Return the number of positional fields."""
         return len(self._fields)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the value at an index, or a tuple of the values of a slice."""
+        """Return the value of the field at an index, or a tuple of the values of a slice."""
         return tuple(self)[index]

@@ -80,7 +80,7 @@ class RunConfig:
         in seconds; None for 60.
       session_creation_timeout_secs: the maximum time that a worker waits for its session, in
         seconds.
-      checkpoint_save_graph_def: whether the graph is written with each checkpoint.
+      checkpoint_save_graph_def: whether the GraphDef is written with each checkpoint.
       profile_steps: the first and the last global step to profile for TensorBoard, both
         included; None to disable the profiler.
       task: the task of this process in the cluster of TF_CONFIG.
@@ -172,7 +172,7 @@ class RunConfig:
         return tf.train.ClusterSpec({job: dict(tasks) for job, tasks in self.task.jobs.items()})
 
     def tpu_job(self, mode: str) -> str | None:
-        """Return the job name of the TPU workers of a mode; None if they are this process.
+        """Return the job name of the TPU workers that run a mode; None if this process runs it.
 
         Args:
           mode: one of `ModeKeys`; 'eval' uses evaluation_master, the other modes master.
@@ -412,8 +412,8 @@ class RunConfig:
             raise InvalidType(
                 f"RunConfig device_fn is {self.device_fn!r}. Give a function of op, or None."
             )
-        # Do not count keyword-only arguments with a default, such as those that functools.partial
-        # has bound.
+        # Leave out keyword-only arguments with a default, such as those that functools.partial has
+        # bound: the caller of device_fn need not pass them.
         names = [
             name
             for name, parameter in inspect.signature(self.device_fn).parameters.items()
@@ -451,7 +451,7 @@ _REPLACEABLE = tuple(
 
 
 def _set_new_attribute(config: RunConfig, name: str, value: Any) -> None:
-    """Allow a new attribute, and refuse the change of a field.
+    """Replace RunConfig.__setattr__: set a new attribute, but refuse to change a field.
 
     Programs store values of their own on a config, to read them in model_fn.
 

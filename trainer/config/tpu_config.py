@@ -62,9 +62,9 @@ class TPUConfig(NamedTupleMixin):
       experimental_host_call_every_n_steps: the number of steps between two runs of the host_call.
       experimental_allow_per_host_v2_parallel_get_next: whether replicas may take batches in any
         order under PER_HOST_V2.
-      experimental_feed_hook: replaces the constructor of the infeed hook. It is called
-        with the arguments of `InfeedOutfeedHook` (trainer.backends.tpu.transfer), and the hook
-        must have the methods of that class.
+      experimental_feed_hook: a function that returns the hook that feeds the TPU, in place of
+        `InfeedOutfeedHook` (trainer.backends.tpu.transfer). The function takes the arguments of
+        that class, and the hook must have its methods.
       compile_emulated: whether XLA compiles the step on an emulated TPU, and so refuses the ops
         that a TPU refuses. False runs the step uncompiled, which starts faster.
 
@@ -164,7 +164,7 @@ class TPUConfig(NamedTupleMixin):
             object.__setattr__(self, name, InputPipelineConfig(value))
 
     def _resolve_job_name(self) -> None:
-        """Take the job name from the argument or from TF_CONFIG."""
+        """Set tpu_job_name to the value in TF_CONFIG if the argument is None."""
         job = self.tpu_job_name
         if job is None:
             service = clusters.read_tf_config(os.environ).get("service") or {}

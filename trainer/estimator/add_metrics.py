@@ -92,8 +92,8 @@ def _extended_model_fn(
         metrics = {**(spec.eval_metric_ops or {}), **metric_fn(**passed, **constants)}
         return spec._replace(eval_metric_ops=metrics)
 
-    # Copy `keywords`, the arguments that functools.partial has bound. ModelProgram reads this
-    # attribute of a model_fn.
+    # Copy the attribute `keywords`, which holds the arguments that functools.partial has bound:
+    # ModelProgram reads it and does not pass these arguments to the model_fn.
     extended_model_fn.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
     return extended_model_fn
 

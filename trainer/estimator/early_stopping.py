@@ -20,8 +20,8 @@ from trainer.hooks import event_files
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# A separate collection keeps the stop signal out of the model's variables, and so out of its
-# checkpoints.
+# The collection of the stop signal, the variable by which the chief stops the workers. Variables of
+# this collection are not saved in checkpoints, unlike those of the default collection.
 _SIGNAL_COLLECTION = "early_stopping_signals"
 
 
@@ -319,7 +319,7 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         has_workers: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare the hook; the function is first called after the first training loop.
+        """Store the settings; `should_stop_fn` is first called after the first training loop.
 
         Args:
           should_stop_fn: takes no argument and returns whether to stop training.
@@ -349,22 +349,22 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         self._steps_per_run = steps_per_run
 
     def begin(self) -> None:
-        """Find the global step variable; create the stop signal if there are other workers."""
+        """Find the global step variable; create the stop signal's variable if there are workers."""
         self._next_call = None
         self._global_step = tf.compat.v1.train.get_global_step()
         self._signal = _stop_signal() if self._has_workers else None
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Reset the stop signal, which an earlier run may have set."""
+        """Set the variable of the stop signal to False, because an earlier run may have set it."""
         if self._signal is not None:
             session.run(self._signal.initializer)
 
     def before_run(self, run_context: Any) -> Any:
-        """Fetch the global step together with the next loop, for `after_run`."""
+        """Let the next `session.run` fetch the global step too, which `after_run` reads."""
         return tf.compat.v1.train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Call the function if a call is due, and stop training if the function returns true."""
+        """Call `should_stop_fn` if a call is due, and stop training if it returns true."""
         now = self._now(run_context.session, int(run_values.results))
         if self._next_call is not None and now < self._next_call:
             return
@@ -409,7 +409,7 @@ class FollowChiefHook(tf.compat.v1.train.SessionRunHook):
         self._has_stopped = tf.cond(signal.is_initialized(), signal.read_value, lambda: False)
 
     def before_run(self, run_context: Any) -> Any:
-        """Fetch the stop signal together with the next loop, for `after_run`."""
+        """Let the next `session.run` fetch the stop signal too, which `after_run` reads."""
         return tf.compat.v1.train.SessionRunArgs(self._has_stopped)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:

@@ -1,4 +1,4 @@
-"""Estimator: validates the arguments of each mode, and calls the mode in `trainer.modes`."""
+"""Estimator: validates arguments; the package `trainer.modes` trains, evaluates and predicts."""
 
 import copy
 import dataclasses
@@ -450,7 +450,7 @@ class Estimator:
         )
 
     def _select_backend(self, mode: str) -> ExecutionBackend:
-        """Return the execution backend (CPU and GPU, or TPU) that runs a mode."""
+        """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`."""
         return registry.create_backend(registry.LOCAL, self._program, mode)
 
     def _export_targets(self) -> ExportTargets:

@@ -93,9 +93,9 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
         self._last_evaluated = None
 
     def before_run(self, run_context: Any) -> Any:
-        """Fetch the global step with the next loop; before the first loop, evaluate.
+        """Let the next `session.run` fetch the global step too; evaluate before the first one.
 
-        This evaluates the initial values. The first evaluation cannot take place in
+        The first evaluation is that of the initial values. It cannot take place in
         `after_create_session`, because a later hook may still change the variables there.
         """
         if self._last_evaluated is None:

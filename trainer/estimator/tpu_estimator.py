@@ -141,11 +141,11 @@ class TPUEstimator(Estimator):
         return self._use_tpu and self._eval_on_tpu
 
     def _select_backend(self, mode: str) -> ExecutionBackend:
-        """Return the execution backend (CPU and GPU, or TPU) that runs a mode.
+        """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`.
 
         Raises:
-          InvalidSetting: training on a TPU has no batch size, or a mode off the TPU is configured
-            for SLICED input.
+          InvalidSetting: train_batch_size is not set for training on a TPU, or the mode is EVAL,
+            does not run on the TPU and is configured for SLICED input.
         """
         is_on_tpu = self.evaluates_on_tpu if mode == ModeKeys.EVAL else self._use_tpu
         if is_on_tpu:

@@ -158,7 +158,7 @@ def build_raw_supervised_input_receiver_fn(
 
     Raises:
       InvalidSetting: features and labels share a name, or default_batch_size is less than 1. The
-        returned function raises InvalidSetting if a part is not a tensor.
+        returned function raises InvalidSetting if a feature or a label is not a tensor.
       InvalidType: default_batch_size is not a whole number.
     """
     validation.check_integer("default_batch_size", default_batch_size, least=1, optional=True)

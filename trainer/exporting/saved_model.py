@@ -85,7 +85,7 @@ def write_saved_model(
 
 
 def _check_targets(targets: ExportTargets, modes: Collection[str]) -> None:
-    """Check that the targets select a metagraph; warn about modes without a TPU metagraph.
+    """Check that an export writes a metagraph; warn about modes that get no metagraph for the TPU.
 
     Raises:
       ExportError: no metagraph would be written.
@@ -231,7 +231,7 @@ def _call_receiver_fn(receiver_fn: Callable[[], Any], mode: str) -> Any:
     """Call a receiver function, and check the type of its result.
 
     Raises:
-      InvalidSetting: the function does not return a receiver of the mode.
+      InvalidSetting: the function does not return the type of receiver that the mode requires.
     """
     receiver = receiver_fn()
     receiver_type = ServingInputReceiver if mode == ModeKeys.PREDICT else SupervisedInputReceiver
@@ -276,7 +276,7 @@ def _receiver_name(mode: str) -> str:
 
 
 def _without_placeholders(features: Any) -> Any:
-    """Replace each tensor of a nest by an Identity of the tensor.
+    """Return features with an Identity op after each tensor, in the same structure.
 
     A session refuses to fetch a tensor that is fed, and a model that returns a feature unchanged
     would otherwise make the session fetch the fed placeholder.

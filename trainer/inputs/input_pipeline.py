@@ -33,7 +33,7 @@ def build_inputs(returned: Any) -> Inputs:
         (features, labels) as nests of tensors or arrays.
 
     Raises:
-      InvalidSetting: the result is neither.
+      InvalidSetting: the result has none of these forms.
     """
     if isinstance(returned, tf.data.Dataset):
         iterator = tf.compat.v1.data.make_initializable_iterator(returned)

@@ -264,5 +264,5 @@ def _is_table(value: Any) -> bool:
 
 
 def _format_index(index: Any) -> str:
-    """Describe a DataFrame's index in an error text: its length and its first label."""
+    """Return the length and the first label of a DataFrame's index as a text for errors."""
     return f"{len(index)} rows from {index[0]!r}" if len(index) else "no rows"

@@ -59,7 +59,7 @@ class CheckpointEvaluator:
         return None if self.metrics is None else int(self.metrics[GLOBAL_STEP])
 
     def is_due(self) -> bool:
-        """Return whether throttle_secs have passed since the last evaluation began."""
+        """Return whether throttle_secs (at first start_delay_secs) have passed: see `EvalSpec`."""
         return self._clock() >= self._due_from
 
     def evaluate(self, *, is_final: bool = False) -> bool:
@@ -70,7 +70,7 @@ class CheckpointEvaluator:
             was evaluated before. A checkpoint of max_steps is final in any case.
 
         Returns:
-          Whether there was a new checkpoint.
+          Whether there was a checkpoint that this object had not evaluated before.
         """
         checkpoint = self._estimator.latest_checkpoint()
         if checkpoint is None:
@@ -112,7 +112,8 @@ class CheckpointEvaluator:
         """Call the exporters that have not exported the checkpoint yet."""
         earlier = [None] * len(get_exporters(self.spec)) if is_new else self.export_results
         self.export_results = [
-            # Do not call an exporter again that has already exported this checkpoint.
+            # Do not call an exporter again that has already exported this checkpoint: the second
+            # export would be a duplicate.
             result or self._export_with(exporter, checkpoint, is_final)
             for exporter, result in zip(get_exporters(self.spec), earlier, strict=True)
         ]

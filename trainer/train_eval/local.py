@@ -27,7 +27,8 @@ def evaluate_within_training(
 ) -> None:
     """Train in one session, and evaluate new checkpoints between two training loops.
 
-    The training input continues after an evaluation. The device must hold both models at once.
+    The training input continues after an evaluation. The device must hold the training model and
+    the evaluation model at once.
 
     Args:
       estimator: the estimator to train.
@@ -99,7 +100,7 @@ class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
         self._has_new_checkpoint = self._saves > 1
 
     def consume(self) -> bool:
-        """Return whether there is a new checkpoint, and count it as old from now on."""
+        """Return whether there is a checkpoint that no earlier call has reported."""
         had_new_checkpoint, self._has_new_checkpoint = self._has_new_checkpoint, False
         return had_new_checkpoint
 
@@ -112,7 +113,8 @@ class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
     exporters.
 
     Attributes:
-      error: the error of an evaluation, which the session would not raise; None if there is none.
+      error: the error that ended an evaluation, for the caller of the training to raise: the
+        training session would not raise it. None if no evaluation failed.
     """
 
     def __init__(
@@ -147,7 +149,7 @@ class _EvaluationDueListener(tf.compat.v1.train.CheckpointSaverListener):
     The checkpoint from which training starts and the final checkpoint do not count.
 
     Attributes:
-      is_evaluation_due: whether an evaluator was due when a checkpoint was saved.
+      is_evaluation_due: whether a CheckpointEvaluator was due when a checkpoint was saved.
     """
 
     def __init__(self, evaluators: Sequence[CheckpointEvaluator], max_steps: int | None) -> None:
@@ -181,8 +183,8 @@ class _StopForEvaluationHook(tf.compat.v1.train.SessionRunHook):
         self._listener = listener
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        # Record now whether training is to end: all other hooks have run. They ran after the
-        # checkpoint was saved, so a hook that waits for this checkpoint has found it.
+        # Record here whether another hook ends training: this hook runs last. The other hooks ran
+        # after the checkpoint was saved, so even a hook that waits for this checkpoint has decided.
         self.was_stop_requested = self.was_stop_requested or run_context.stop_requested
         if self._listener.is_evaluation_due:
             run_context.request_stop()

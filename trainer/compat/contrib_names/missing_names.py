@@ -25,8 +25,8 @@ def getattr_for(module: str, names: Sequence[str]) -> Callable[[str], Any]:
     def __getattr__(name: str) -> Any:
         path = f"{module}.{name}".removeprefix("tf.contrib.")
         if _is_alias_prefix(path):
-            # Without the import hook of `trainer.compat.install` the import of tensorflow.contrib
-            # fails. The name then counts as missing.
+            # Treat the name as missing if the import fails: only the import hook that
+            # `trainer.compat.install` installs can import tensorflow.contrib.
             with contextlib.suppress(ModuleNotFoundError):
                 return importlib.import_module(f"tensorflow.contrib.{path}")
         raise missing_name_error(module, name, names)
@@ -35,12 +35,12 @@ def getattr_for(module: str, names: Sequence[str]) -> Callable[[str], Any]:
 
 
 def _is_alias_prefix(path: str) -> bool:
-    """Return whether a path is a key of MODULE_ALIASES, or a parent package of such a key."""
+    """Return whether a path below tf.contrib is a module in MODULE_ALIASES, or a parent of one."""
     return any(f"{alias}.".startswith(f"{path}.") for alias in MODULE_ALIASES)
 
 
 def missing_name_error(module: str, name: str, names: Sequence[str]) -> AttributeError:
-    """Return the error for a missing name: its replacement, or similar names of the module.
+    """Return the error for a missing name; the text says what replaces it, or lists similar names.
 
     Args:
       module: the module's name in programs, such as "tf.contrib.data".
@@ -62,7 +62,7 @@ def missing_name_error(module: str, name: str, names: Sequence[str]) -> Attribut
 
 
 def find_replacement(name: str) -> str | None:
-    """Return the sentence that names a replacement for "tf.contrib.X.name" or for its module.
+    """Return a sentence that says what replaces a name such as "tf.contrib.X.name", or its module.
 
     Returns:
       The sentence; None if no replacement is known.

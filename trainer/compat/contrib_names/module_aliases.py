@@ -50,7 +50,8 @@ _DATA_MODULES = (
     "writers",
 )
 
-# Module of tf.contrib → its inner modules. Each of them defined some names of the module.
+# Module of tf.contrib → its inner modules. In TensorFlow 1, each inner module defined some of the
+# names of the module.
 _INNER_MODULES: Mapping[str, tuple[str, ...]] = {
     "cluster_resolver": (
         "python.training.cluster_resolver",

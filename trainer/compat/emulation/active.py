@@ -8,8 +8,8 @@ import tensorflow as tf
 from tpuserve.devices import TpuSystem, find_tpu_system
 from trainer.tensorflow_internals import tpu_function
 
-# Modules whose TPU graphs the patches leave alone. These modules lower their graphs themselves, or
-# write them to a SavedModel.
+# Our own modules that build TPU graphs. The patches of `builders` do not change these graphs,
+# because the modules lower the graphs themselves or write them to a SavedModel for a real TPU.
 _OUR_GRAPH_BUILDERS = (
     "trainer.backends.tpu",
     "trainer.infeed",

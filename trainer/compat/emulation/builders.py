@@ -52,7 +52,7 @@ def _patch(module: ModuleType, name: str, replacement: _Replacement) -> None:
 
 
 def _build_lowered(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
-    """Build a TPU graph and lower it to ops of the CPU."""
+    """Build a TPU graph, and replace its TPU ops by ops that the CPU can run."""
     return build_and_lower(build, compiled=tpu_system.is_compiled)
 
 

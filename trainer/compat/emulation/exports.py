@@ -15,7 +15,7 @@ PATCHED = "_refuses_emulated_tpu"
 
 
 def patch_saved_model_builder() -> None:
-    """Make SavedModelBuilder refuse to write a lowered graph as a metagraph for TPUs."""
+    """Make SavedModelBuilder refuse a TPU metagraph whose graph was lowered for an emulated TPU."""
     builder: Any = saved_model_builder.SavedModelBuilder
     if getattr(builder, PATCHED, False):
         return
@@ -40,7 +40,7 @@ def patch_saved_model_builder() -> None:
 
 
 def _check_not_lowered_for_tpu(graph: Any, tags: Any) -> None:
-    """Check that a graph lowered for an emulated TPU is not written as a TPU metagraph.
+    """Check that a graph was not lowered for an emulated TPU if its metagraph has the TPU tag.
 
     Raises:
       ExportError: the tags contain the TPU tag, and the graph has been lowered.

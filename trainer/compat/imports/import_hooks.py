@@ -28,15 +28,16 @@ _TPU = "tensorflow.python.tpu."
 _ESTIMATOR_TPU = tuple(f"{root}.tpu" for root in estimator_aliases.ROOTS)
 _ROOTS = ("tensorflow", "tensorflow_estimator")
 # Subpackages of tensorflow that exist as directories, so that Python can import their modules.
-# Other modules, such as tensorflow.train, are looked up as attributes of the proxy.
+# Other modules, such as tensorflow.train, are looked up as attributes of the `TensorFlow1Proxy`.
 _REAL_PACKAGES = ("compat", "contrib", "core", "python")
 
 
 class ImportHook(MetaPathFinder):
     """A finder for the modules of tf.contrib and TPUEstimator.
 
-    The finder also calls a function as soon as TensorFlow has been imported. It must come first on
-    sys.meta_path.
+    The finder also calls a function as soon as TensorFlow has been imported. The finder must come
+    first on sys.meta_path, because otherwise Python's own finders would import TensorFlow without
+    this call.
     """
 
     def __init__(self, on_tensorflow: Callable[[], None]) -> None:
@@ -84,7 +85,7 @@ class ImportHook(MetaPathFinder):
         target: ModuleType | None,
         callback: Callable[[ModuleType], None],
     ) -> ModuleSpec | None:
-        """Return the spec that the other finders find, with a callback added to its loader.
+        """Return the spec that Python's other finders find; its loader also calls `callback`.
 
         Args:
           name: the full name of the module.
@@ -194,7 +195,7 @@ def _find_contrib_module(path: str) -> str | ModuleType:
 
 
 class ProgramImportFunction:
-    """A replacement of builtins.__import__ that gives the program's modules TensorFlow 1."""
+    """A replacement of builtins.__import__ that gives a program's modules TensorFlow 1's names."""
 
     def __init__(self, program: Program, get_proxy: Callable[[], TensorFlow1Proxy | None]) -> None:
         """Replace builtins.__import__.
@@ -233,14 +234,14 @@ class ProgramImportFunction:
             if proxy is not None and module is sys.modules.get("tensorflow"):
                 module = proxy
         elif not fromlist:
-            # Return the proxy of `tensorflow` and not the submodule, because a statement `import
+            # Return the `TensorFlow1Proxy` and not the submodule, because a statement `import
             # tensorflow.X` binds the name `tensorflow`.
             module = self._get_proxy()
         _check_names_exist(module, fromlist or ())
         return module
 
     def _find_public_module(self, name: str) -> ModuleType | None:
-        """Return the public TensorFlow 1 module with a name such as "tensorflow.train".
+        """Return the public module of TensorFlow 1 that has a name such as "tensorflow.train".
 
         Returns None if the program gets TensorFlow itself, or if Python can import the module from
         TensorFlow's files.
@@ -265,7 +266,7 @@ def _import_contrib_submodules(package: str, names: Sequence[str]) -> None:
 
 
 def _check_names_exist(module: Any, names: Sequence[str]) -> None:
-    """Check that one of our modules has the names that are imported from it.
+    """Check that a module that tpuserve supplies has the names that a program imports from it.
 
     Raises:
       ImportError: a name is missing; the message is the module's own message about the name, which

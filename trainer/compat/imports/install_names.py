@@ -54,8 +54,8 @@ def add_names_to_tensorflow() -> None:
         # cannot find an emulated TPU.
         cluster_resolver = importlib.import_module("trainer.compat.contrib.cluster_resolver")
         cluster_resolver.replace_tensorflow_resolver()
-    # Register both modules, because `import tensorflow.compat.v1.tpu` would load a second copy
-    # otherwise.
+    # Register tf.compat.v1.tpu and its submodule `experimental` in sys.modules. Otherwise `import
+    # tensorflow.compat.v1.tpu` would load second copies, without the added names.
     sys.modules.setdefault(f"{_V1}.tpu", v1.tpu)
     sys.modules.setdefault(f"{_V1}.tpu.experimental", v1.tpu.experimental)
 

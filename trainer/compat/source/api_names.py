@@ -51,8 +51,8 @@ def is_public_name(name: str, version: Version) -> bool:
             return False
         module = f"{module}.{part}".lstrip(".")
         if _find_module_file(module, version) is None:
-            # This part of the path is a class or a function. Names below it count as public and are
-            # not checked.
+            # Do not check the rest of the path: `module` is a class or a function here, and names
+            # below a class or a function count as public.
             return True
     return True
 
@@ -114,7 +114,7 @@ def _find_module_file(module: str, version: Version) -> Path | None:
 
 
 def _find_init_file(directory: Path | None) -> Path | None:
-    """Return the `__init__.py` of a directory, if both exist."""
+    """Return the path of a directory's `__init__.py`; None if the file does not exist."""
     file = directory and directory / "__init__.py"
     return file if file is not None and file.is_file() else None
 
@@ -136,7 +136,7 @@ def _list_module_names(module: str, version: Version) -> frozenset[str]:
 
 
 def _find_bound_names(tree: ast.Module) -> Iterator[str]:
-    """Yield the names that a generated API module binds, by import or by setattr."""
+    """Yield the names that an `__init__.py` of TensorFlow's API binds, by import or by setattr."""
     # Names with double underscores, such as tf.__version__, are not yielded. They need no look-up,
     # because both TensorFlow versions have them.
     for node in ast.walk(tree):

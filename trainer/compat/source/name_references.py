@@ -43,7 +43,7 @@ def find_name_references(tree: ast.Module) -> list[NameReference]:
 
 
 def _find_imports(tree: ast.Module) -> Iterator[tuple[NameReference, str]]:
-    """Yield (imported TensorFlow name, variable that the import binds) for each import."""
+    """Yield (reference to the imported name, variable that the import binds) for each import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -58,7 +58,7 @@ def _find_imports(tree: ast.Module) -> Iterator[tuple[NameReference, str]]:
 
 
 def _find_module_import(line: int, alias: ast.alias) -> Iterator[tuple[NameReference, str]]:
-    """Yield (imported name, bound variable) for `import MODULE` or `import MODULE as NAME`."""
+    """Yield what `_find_imports` yields, for `import MODULE` or `import MODULE as NAME`."""
     reference = NameReference(line, alias.name, alias.name, is_import=True)
     if alias.asname:
         yield reference, alias.asname
@@ -66,16 +66,17 @@ def _find_module_import(line: int, alias: ast.alias) -> Iterator[tuple[NameRefer
     root = alias.name.split(".")[0]
     yield NameReference(line, root, root, is_import=True), root
     if root != alias.name:
-        # `import a.b` binds only the variable `a`, so no variable stands for a.b. Yield a.b with a
-        # text that cannot be the name of a variable.
+        # `import a.b` binds only the variable `a`, so no variable stands for a.b. Yield a.b
+        # together with a text that cannot be the name of a variable, so that no expression is taken
+        # for a use of a.b.
         yield reference, f"import {alias.name}"
 
 
 def _follow_assignments(tree: ast.Module, bound_names: dict[str, str]) -> None:
-    """Add the variables that are assigned a TensorFlow name, as in `flags = tf.flags`.
+    """Add variables that stand for a TensorFlow name, as in `flags = tf.flags`, to `bound_names`.
 
-    Assignments count at any depth of the source. A variable may be assigned an attribute of a
-    variable that was added before.
+    Assignments count at any depth of the source. The assigned name may start with a variable that
+    was added before, as in `string = flags.DEFINE_string`.
 
     Args:
       tree: the syntax tree of the source.
@@ -95,8 +96,8 @@ def _follow_assignments(tree: ast.Module, bound_names: dict[str, str]) -> None:
             continue
         name = ".".join([root, *chain[1:]])
         if name == _V1:
-            # Replace the earlier meaning of `tf`: after `tf = tf.compat.v1`, it stands for
-            # tf.compat.v1.
+            # Replace the earlier meaning of a variable that is assigned tf.compat.v1: after `tf =
+            # tf.compat.v1`, `tf` no longer stands for tensorflow.
             bound_names[target] = name
         else:
             bound_names.setdefault(target, name)
@@ -105,8 +106,8 @@ def _follow_assignments(tree: ast.Module, bound_names: dict[str, str]) -> None:
 def _find_attributes(tree: ast.Module, bound_names: dict[str, str]) -> Iterator[NameReference]:
     """Yield the references that are attribute expressions, such as `tf.train.Saver`."""
     inner_nodes: set[ast.AST] = set()
-    # Yield one reference for the chain a.b.c, and none for its inner chain a.b. ast.walk visits
-    # outer expressions first, so the inner expressions are recorded before they are visited.
+    # Yield one reference for the expression a.b.c, and none for a.b, which is a part of it.
+    # ast.walk visits a.b.c before a.b, so `inner_nodes` contains a.b when the loop reaches it.
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             inner_nodes.add(node.value)

@@ -44,7 +44,7 @@ class Exporter(abc.ABC):
 
 
 class SavedModelExporter(Exporter):
-    """Exports a checkpoint as a SavedModel if `_should_export` is true, and removes old exports.
+    """Exports a checkpoint if `_should_export` returns true, and then removes old exports.
 
     The public exporters are subclasses that differ in `_should_export` only.
     """

@@ -136,7 +136,7 @@ class BestExporter(SavedModelExporter):
 
 
 def _check_compare_fn(compare_fn: Any) -> None:
-    """Check that compare_fn is a function of exactly the two results.
+    """Check that compare_fn takes exactly best_eval_result and current_eval_result.
 
     Raises:
       InvalidSetting: compare_fn is not callable, or has missing or unexpected arguments.
