@@ -30,7 +30,8 @@ logger = logging.getLogger("server.app")
 class Frontend(Protocol):
     """A server of one protocol, gRPC or REST.
 
-    A frontend passes each request to the data plane, which finds and runs the model.
+    A frontend passes each request to the data plane, the part of the server that finds and runs the
+    requested model.
     """
 
     def start(self) -> None:
@@ -41,10 +42,10 @@ class Frontend(Protocol):
         """
 
     def drain(self) -> None:
-        """Let health checks report that the server no longer serves. Connections stay open."""
+        """Report in health checks that the server is about to stop. Connections stay open."""
 
     def stop(self) -> None:
-        """Stop accepting connections. The requests in flight go on."""
+        """Stop accepting connections. Requests that have arrived are still answered."""
 
     def join(self) -> None:
         """Wait until the last request is answered. Call `stop` first."""
@@ -58,8 +59,8 @@ class FrontendContext:
       settings: the settings of the server.
       dataplane: finds and runs the models; all frontends share the data plane.
       metrics: the registry in which requests are counted.
-      admission: the controller that limits the requests in flight.
-      keys: the accepted API keys; None to accept every client.
+      admission: the controller that limits the number of requests that run at the same time.
+      keys: the accepted API keys; None to accept requests without a key.
       tls: the certificate and the keys of TLS; None for plain connections.
       metrics_path: the path of the metrics over REST; None to serve no metrics.
       on_failure: a function that is called with the reason, from any thread, when a frontend ends
@@ -139,8 +140,8 @@ def start_rest(
 
     Args:
       context: the dependencies of the frontend.
-      reserved: the socket that is bound to the port and that the frontend listens on.
-      models: the names of the models.
+      reserved: a socket that is bound to the port. The frontend listens on this socket.
+      models: the names of the models whose URLs are logged.
 
     Raises:
       PortInUse: the frontend cannot listen on the port.
@@ -182,18 +183,18 @@ def _start(frontend: Frontend, settings: Settings, port: int, flag: str) -> None
 def join_with_deadline(frontend: Frontend, deadline: float) -> bool:
     """Wait until a frontend has answered its last request, up to a deadline.
 
-    The wait may last `LAST_SECONDS` beyond the deadline, in which a frontend without requests in
-    flight can still end.
+    The wait may last up to `LAST_SECONDS` beyond the deadline, so that a frontend whose last
+    request ended at the deadline has time to close.
 
     Args:
-      frontend: a frontend that was stopped.
-      deadline: in seconds, of `time.monotonic`.
+      frontend: a frontend whose `stop` was called.
+      deadline: the time on the clock `time.monotonic`, in seconds.
 
     Returns:
       Whether the frontend has answered its last request.
     """
-    # Join in a daemon thread: `join` has no timeout, and waits long for a slow client whose request
-    # is still incomplete.
+    # Call `join` in a daemon thread, and wait for that thread with a timeout: `join` itself has no
+    # timeout, and may wait long for a client that is slow to send its request.
     joining = threading.Thread(target=frontend.join, name="join", daemon=True)
     joining.start()
     joining.join(max(0, deadline - time.monotonic()) + LAST_SECONDS)
@@ -204,7 +205,8 @@ def reserve_port(on_error: ExitStack, host: str, port: int, flag: str) -> socket
     """Bind a socket to a port, so that no other process takes it before a frontend listens.
 
     Args:
-      on_error: the stack that closes the socket when the start of the server fails.
+      on_error: an ExitStack that the caller closes if the server fails to start. The function adds
+        the closing of the socket to it.
       host: the address to bind.
       port: the port; 0 for a frontend that is disabled.
       flag: the command-line flag that sets the port, for the text of an error.

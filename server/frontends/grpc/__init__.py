@@ -1,4 +1,5 @@
 """The gRPC frontend: TensorFlow Serving's services, health checks and reflection.
 
-The modules import TensorFlow, because TensorFlow Serving's generated protos do.
+The modules of this package import TensorFlow, because the generated Python modules of TensorFlow
+Serving's protos do.
 """

@@ -1,4 +1,4 @@
-"""The state of one call that its handler shares with metrics and the access log."""
+"""The state of one gRPC call: its handler fills it in, metrics and the access log read it."""
 
 from server.dataplane import ModelSpec
 
@@ -6,12 +6,12 @@ _UNKNOWN_MODEL = ModelSpec("")
 
 
 class CallContext:
-    """The state of one call.
+    """The state of one gRPC call.
 
     Attributes:
       timeout_ms: the milliseconds in which the call must be answered; None for no limit.
-      model_spec: the model that the request names; a model without a name until the handler has
-        parsed the request.
+      model_spec: the model that the request names. Its name is empty until the handler has parsed
+        the request.
       version: the version of the model that has answered; None until then.
     """
 

@@ -15,7 +15,7 @@ _MAX_MESSAGE_BYTES = 1024
 
 
 def abort_with_error(context: grpc.ServicerContext, error: TpuserveError) -> NoReturn:
-    """End a call with the status of an error. Raises grpcio's exception for an aborted call."""
+    """End a call with an error's code and message: raise grpcio's exception for aborted calls."""
     context.abort(GRPC_STATUS[error.code], truncate_message(str(error)))
     raise AssertionError("abort never returns")
 

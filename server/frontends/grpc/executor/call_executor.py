@@ -22,8 +22,8 @@ SendMessage: TypeAlias = Callable[[bytes | None], object]
 class CallExecutor(ABC):
     """A thread pool that runs gRPC calls, and cancels calls whose first message is late.
 
-    An executor takes the place of the ThreadPoolExecutor of a gRPC server. grpcio calls only
-    `submit`, and `add_done_callback` of the future that `submit` returns.
+    An executor takes the place of the ThreadPoolExecutor that grpc.server() expects. grpcio itself
+    calls only `submit`, and `add_done_callback` of the future that `submit` returns.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class CallExecutor(ABC):
         pool: futures.ThreadPoolExecutor | None = None,
         is_quick: bool = False,
     ) -> None:
-        """Choose the threads that run a method: by default, the executor's own.
+        """Choose the threads that run a gRPC method. The default is the executor's own threads.
 
         Args:
           behavior: the function that implements the method. Its arguments are an iterator of
@@ -67,10 +67,10 @@ class CallExecutor(ABC):
 
     @abstractmethod
     def submit(self, *args: Any, **kwargs: Any) -> CallFuture:
-        """Run a call. Only grpcio calls this method, with arguments of its own."""
+        """Run a call. Only grpcio calls this method, with a function and its arguments."""
 
     def receive_first(self, messages: Iterator[bytes], call: CancellableCall) -> bytes | None:
-        """Receive the first message of a call. Blocks until the message has arrived.
+        """Block until the first message of a call has arrived, and return it.
 
         Returns:
           The serialised message; None if the client ends the stream without a message.
@@ -85,8 +85,8 @@ class CallExecutor(ABC):
     def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
         """Return the function that sends the messages of a response stream.
 
-        If the executor can, the function queues a message instead of waiting until the client has
-        read the previous messages.
+        Where grpcio permits it, the returned function queues a message instead of waiting until the
+        client has read the previous messages.
 
         Args:
           context: the context of the call.
@@ -96,7 +96,7 @@ class CallExecutor(ABC):
 
     @abstractmethod
     def shutdown(self) -> None:
-        """End the threads. Stop the server first."""
+        """End the threads of the executor. The caller must have stopped the gRPC server."""
 
     @property
     @abstractmethod

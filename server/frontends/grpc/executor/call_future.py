@@ -17,14 +17,14 @@ class CallFuture:
     __slots__ = ("_args", "_callbacks", "_function", "_is_done")
 
     def __init__(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
-        """Create a future of a function that has not run yet."""
+        """Create a future. The function runs when `run` is called."""
         self._function = function
         self._args = args
         self._callbacks: list[Callable[[CallFuture], object]] = []
         self._is_done = False
 
     def add_done_callback(self, callback: Callable[["CallFuture"], object]) -> None:
-        """Call a function with this future after `run`, or at once if `run` has returned."""
+        """Call `callback` with this future when `run` is done; at once if it already is."""
         self._callbacks.append(callback)
         if self._is_done:
             self._call_callbacks()
@@ -43,8 +43,8 @@ class CallFuture:
             self._call_callbacks()
 
     def _call_callbacks(self) -> None:
-        # Two threads may run this loop at a time. list.pop is atomic, so that each callback is
-        # called only once.
+        # Take each callback with list.pop, which is atomic: two threads may run this loop at the
+        # same time, and each callback must be called only once.
         while self._callbacks:
             try:
                 callback = self._callbacks.pop()

@@ -61,7 +61,7 @@ class CompletionQueueThreadPool(CallExecutor):
         self._lock = threading.Lock()
 
     def start(self, server: grpc.Server) -> None:
-        """Start a server that was created with this executor, and the first two threads."""
+        """Start a server that was created with this executor, and two threads that poll."""
         state = self._server_state = server._state
         with state.lock:
             state.server.start()
@@ -110,7 +110,7 @@ class CompletionQueueThreadPool(CallExecutor):
           unused_argument: grpcio's iterator of messages. It is not used, because its `next` blocks
             a thread.
           serializers: the deserialiser and the serialiser of the method.
-          kwargs: not used.
+          kwargs: further arguments of grpcio, which are not used.
         """
         message = _ReceivedMessage(state)
         future = CallFuture(run, (target, event, state, behavior, lambda: message, *serializers))
@@ -139,7 +139,8 @@ class CompletionQueueThreadPool(CallExecutor):
     def receive_first(self, messages: Iterator[bytes], call: CancellableCall) -> bytes | None:
         """Return the first message of a call.
 
-        Does not block for a call that `submit` has run, because its message has arrived.
+        For a call that came through `submit`, the method returns at once: `submit` runs a call only
+        when its message has arrived.
         """
         if messages.__class__ is _ReceivedMessage:
             return next(messages, None)
@@ -150,7 +151,7 @@ class CompletionQueueThreadPool(CallExecutor):
         return NonBlockingStreamWriter(context)
 
     def shutdown(self) -> None:
-        """End the threads. Stop the server first."""
+        """End the threads of the executor. The caller must have stopped the gRPC server."""
         self._reaper.close()
         self._single_poller.close()
         if self._server_state is not None:
@@ -162,11 +163,11 @@ class CompletionQueueThreadPool(CallExecutor):
 
     @property
     def size(self) -> int:
-        """The number of threads: one more than the most calls that have run at a time so far."""
+        """The number of threads: one more than the highest number of simultaneous calls so far."""
         return len(self._threads)
 
     def _run_or_queue(self, future: CallFuture, state: Any) -> None:
-        """Run a call and then the queued calls, or queue the call if enough calls run already."""
+        """Run a call, then the queued calls; if the limit of calls is reached, queue the call."""
         with self._lock:
             is_queued = self._running >= self._max_concurrent_calls
             if is_queued:
@@ -187,14 +188,14 @@ class CompletionQueueThreadPool(CallExecutor):
                 future, _ = self._queue.popitem(last=False)
 
     def _dequeue_when_cancelled(self, future: CallFuture, state: Any) -> None:
-        """Take a call from the queue, and release its admission slot, when its client gives up."""
+        """Remove a queued call, and release its admission slot, as soon as the client cancels."""
 
         def dequeue() -> None:
             with self._lock:
                 was_queued = self._queue.pop(future, False)
             if was_queued:
-                # The handler must still run to release the admission slot. The handler sees that
-                # the call has ended, and returns at once.
+                # Run the handler of the cancelled call, because only the handler releases the
+                # admission slot. The handler sees that the call has ended, and returns at once.
                 future.run()
 
         with state.condition:
@@ -207,7 +208,7 @@ class CompletionQueueThreadPool(CallExecutor):
         try:
             self._add_thread()
         except RuntimeError as error:
-            # Go on with the existing threads; later calls wait until one of them is free.
+            # Go on with the existing threads; a call that finds no free thread waits for one.
             logger.warning(
                 "%s: only %d of %d gRPC threads run",
                 error,
@@ -226,12 +227,12 @@ class CompletionQueueThreadPool(CallExecutor):
             while self._poll_once():
                 pass
         finally:
-            # End single-poller mode: if this thread is the only poller, the other threads wait for
-            # the end of the mode, although this thread has ended.
+            # End single-poller mode when this thread ends. If this thread was the only poller, the
+            # other threads would otherwise wait forever for their turn.
             self._single_poller.deactivate()
 
     def _poll_once(self) -> bool:
-        """Handle the next event, if one arrives in time; return False after the last event."""
+        """Handle the next event, if one arrives in time; return whether the thread must poll on."""
         self._single_poller.wait_turn()
         state = self._server_state
         event = state.completion_queue.poll(time.time() + _POLL_SECONDS)
@@ -259,10 +260,11 @@ class CompletionQueueThreadPool(CallExecutor):
             self._recover(event)
 
     def _recover(self, event: Any) -> None:
-        """Accept the next call and cancel the current call, if the event of a new call has failed.
+        """Keep accepting calls after an exception in the handling of an event that began a call.
 
-        grpcio accepts the next call only after it has handled the event of a new call. Without
-        this method, an exception in between would leave a server that accepts no further call.
+        grpcio requests the next call only while it handles the event that began the previous call.
+        If an exception prevents that, this method requests the next call, and cancels the call
+        whose event failed. Events of other kinds need nothing.
         """
         state = self._server_state
         if event.tag is not _server._REQUEST_CALL_TAG:

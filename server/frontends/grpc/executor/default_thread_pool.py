@@ -16,8 +16,8 @@ from server.frontends.grpc.executor.stalled_calls import MESSAGE_TIMEOUT_SECONDS
 # A thread that has waited for a message for this time is replaced by another thread, which runs
 # other calls.
 _SLOW_MESSAGE_SECONDS = 0.1
-# The number of threads for quick methods. Few suffice, because a quick method only waits for the
-# message of its request.
+# The number of threads for methods registered with `is_quick`. Few threads suffice, because such a
+# method takes long only if its request message is late.
 _QUICK_THREADS = 4
 
 
@@ -62,7 +62,7 @@ class DefaultThreadPool(CallExecutor):
             behavior.experimental_thread_pool = method_pool
 
     def submit(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> CallFuture:
-        """Run a function in one of the threads. Only grpcio calls this method."""
+        """Run a function in one of the executor's threads. Only grpcio calls this method."""
         future = CallFuture(function, args)
         self._queue.put(future)
         if self._reaper.has_waiting_calls:
@@ -74,7 +74,7 @@ class DefaultThreadPool(CallExecutor):
         return send
 
     def handle_stalled_calls(self) -> None:
-        """Add threads for those that wait long for a message, and cancel calls that time out."""
+        """Replace threads that wait long for a message, and cancel the calls that wait too long."""
         self._add_replacements()
         self._reaper.cancel_stalled()
 
@@ -87,7 +87,7 @@ class DefaultThreadPool(CallExecutor):
 
     @property
     def size(self) -> int:
-        """The number of threads, including those added while others wait for a message."""
+        """The number of threads, including those that replace threads that wait for a message."""
         return self._size
 
     def _add_replacements(self) -> None:
@@ -109,12 +109,12 @@ class DefaultThreadPool(CallExecutor):
             if future is None:
                 break
             future.run()
-            # Drop the future, which holds a whole message. The message must not stay in memory
-            # until the next call.
+            # Delete the future, which refers to a whole message. Otherwise the message would stay
+            # in memory until this thread runs its next call.
             del future
 
     def _leave_if_surplus(self) -> bool:
-        """Return whether the current thread is surplus and must end; if so, decrement the size."""
+        """Return whether the current thread is one too many and must end; update the count."""
         if self._size <= self._max_concurrent_calls:
             return False
         with self._lock:

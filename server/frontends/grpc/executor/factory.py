@@ -22,8 +22,8 @@ def create_call_executor(
         tests pass False to get the pool that uses only the public API.
 
     Returns:
-      A CompletionQueueThreadPool where `grpcio_compat` finds that grpcio supports one, and a
-      DefaultThreadPool otherwise.
+      A CompletionQueueThreadPool if `grpcio_compat` finds that the installed grpcio supports one;
+      else a DefaultThreadPool.
     """
     if not allow_direct_polling:
         return DefaultThreadPool(max_concurrent_calls)

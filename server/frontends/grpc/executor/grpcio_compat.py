@@ -68,7 +68,7 @@ _MESSAGE = b"a message"
 
 
 def supports_direct_polling() -> bool:
-    """Return whether grpcio has the private API that this package uses, and behaves as expected."""
+    """Return whether the installed grpcio has the private API that this package uses."""
     if not _has_names(_server, (*_SERVER_MODULE_NAMES, *_FUNCTIONS)):
         return False
     if not _has_names(cygrpc, _CYTHON_NAMES):
@@ -99,7 +99,7 @@ def _has_names(thing: Any, dotted_names: Iterable[str]) -> bool:
 
 
 def _stores_message_in_state() -> bool:
-    """Return whether grpcio stores a received message where the executor reads it."""
+    """Return whether grpcio stores a received message in `state.request`, as the executor needs."""
     state = _server._RPCState()
     state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
     operation = SimpleNamespace(message=lambda: _MESSAGE)

@@ -32,7 +32,7 @@ class SinglePollerMode:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create the mode in its inactive state: all threads poll.
+        """Create the object with single-poller mode off: all threads poll.
 
         Args:
           clock: a function that returns the time in seconds; only differences matter.
@@ -74,7 +74,7 @@ class SinglePollerMode:
         if is_poller:
             self._busy_since = None
             self._events += 1
-        # The count of quick calls needs no lock: an error of 1 in the count does not matter.
+        # Count quick calls without a lock: an error of 1 in the count does not matter.
         if self._clock() - began <= _QUICK_SECONDS:
             self._quick_calls = min(self._quick_calls + 1, _QUICK_CALLS)
             if self._quick_calls == _QUICK_CALLS and self._poller is None:
@@ -82,8 +82,8 @@ class SinglePollerMode:
         elif is_poller and self._quick_calls > _SLOW_WEIGHT:
             self._quick_calls -= _SLOW_WEIGHT
         elif is_poller:
-            # End single-poller mode after too many slow calls. Each is too short for the watching
-            # thread to notice, but together they delay all other calls.
+            # End single-poller mode after too many slow calls. Each of them is too short to be
+            # noticed in `_watch`, but together they delay all other calls.
             self.deactivate()
         else:
             self._quick_calls = 0
@@ -92,20 +92,20 @@ class SinglePollerMode:
         """Block the current thread as long as another thread is the only poller."""
         if self._poller is None or self._poller == threading.get_ident():
             return
-        # Only the waiting thread that holds the lock watches the poller; the other threads wait for
-        # the lock. When the mode ends, each waiting thread gets the lock in turn and returns,
-        # unless the mode has become active again.
+        # Let only one of the waiting threads, the one that gets the lock, check on the poller; the
+        # others wait for the lock. When single-poller mode ends, each waiting thread gets the lock
+        # in turn and returns, unless the mode has begun again.
         with self._watch_lock:
             self._watch()
 
     def deactivate(self) -> None:
-        """Let all threads poll again."""
+        """End single-poller mode: let all threads poll again."""
         with self._lock:
             self._poller, self._busy_since, self._quick_calls = None, None, 0
             self._is_inactive.set()
 
     def close(self) -> None:
-        """Let all threads poll, and never activate the mode again."""
+        """End single-poller mode for good: all threads poll from now on."""
         self._is_closed = True
         self.deactivate()
 
@@ -117,7 +117,7 @@ class SinglePollerMode:
                 self._poller = threading.get_ident()
 
     def _watch(self) -> None:
-        """Wait until the mode has ended. Meanwhile, end the mode if the poller is slow or idle."""
+        """Block until single-poller mode ends, and end it if the only poller is slow or idle."""
         events, idle_ticks = self._events, 0
         while not self._is_inactive.wait(_TICK_SECONDS):
             since = self._busy_since

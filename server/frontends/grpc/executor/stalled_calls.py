@@ -25,7 +25,7 @@ class StalledCallReaper:
     """Tracks the calls that wait for their first message, and cancels those that wait too long."""
 
     def __init__(self, timeout_seconds: float, clock: Callable[[], float]) -> None:
-        """Create a reaper that tracks no call.
+        """Create a reaper that tracks no call yet.
 
         Args:
           timeout_seconds: the time in which the first message of a call must arrive.
@@ -38,20 +38,20 @@ class StalledCallReaper:
 
     @property
     def has_waiting_calls(self) -> bool:
-        """Whether any call waits for its message."""
+        """Whether any call waits for its first message."""
         return bool(self._waiting_since)
 
     def track(self, call: CancellableCall) -> None:
-        """Start the timeout of a call that waits for its first message."""
+        """Add a call that waits for its first message, and start its timeout."""
         self._waiting_since[call] = self._clock()
 
     def untrack(self, call: CancellableCall) -> None:
-        """Forget a call whose message has arrived, or that has ended without a message."""
+        """Stop tracking a call whose first message has arrived, or that has ended without one."""
         del self._waiting_since[call]
 
     @contextmanager
     def tracking(self, call: CancellableCall) -> Iterator[None]:
-        """Track a call while the body of a `with` statement waits for its message."""
+        """Track a call while the body of a `with` statement waits for the call's first message."""
         self.track(call)
         try:
             yield
@@ -59,14 +59,14 @@ class StalledCallReaper:
             self.untrack(call)
 
     def calls_waiting_longer_than(self, seconds: float) -> list[CancellableCall]:
-        """List the calls that have waited for more than the given time."""
+        """List the calls that have waited for their first message for more than the given time."""
         limit = self._clock() - seconds
         # Iterate over a copy, because other threads change the dict of waiting calls meanwhile.
         # dict.copy is atomic.
         return [call for call, since in self._waiting_since.copy().items() if since < limit]
 
     def cancel_stalled(self) -> None:
-        """Cancel the calls that have waited for longer than the timeout."""
+        """Cancel the calls whose first message has not arrived within `timeout_seconds`."""
         for call in self.calls_waiting_longer_than(self._timeout_seconds):
             logger.warning("a call is cancelled: its message has not arrived in time")
             call.cancel()

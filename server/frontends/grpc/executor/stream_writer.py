@@ -16,7 +16,7 @@ class NonBlockingStreamWriter:
     """Sends the messages of one response stream in order, one at a time."""
 
     def __init__(self, context: Any) -> None:
-        """Create a writer for the call of a grpcio ServicerContext."""
+        """Create a writer for the response stream of a call, given its grpcio ServicerContext."""
         self._state = context._state
         self._event = context._rpc_event
         self._pending: deque[bytes | None] = deque()
@@ -29,7 +29,7 @@ class NonBlockingStreamWriter:
             self._send_next()
 
     def _send_next(self) -> None:
-        """Hand the next message to gRPC unless gRPC is sending one. Call with the lock held."""
+        """Hand the next message to gRPC unless gRPC still sends one. The caller holds the lock."""
         state = self._state
         if self._is_sending or not self._pending or not _server._is_rpc_state_active(state):
             return
