@@ -19,7 +19,7 @@ from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 logger = logging.getLogger("tensorflow.trainer")
 
 BATCH_SIZE = "batch_size"
-# # The key that TPUEstimator adds to the params of model_fn in a run on a TPU only. The converted
+# The key that TPUEstimator adds to the params of model_fn in a run on a TPU only. The converted
 # model_fn tests for this key, and so knows where it runs.
 _CONTEXT = "context"
 
@@ -172,7 +172,7 @@ def _pop_batch_size(params: Any) -> int | None:
 
 
 def _with_tpu_config(config: RunConfig, model_dir: str, tpu_config: TPUConfig | None) -> RunConfig:
-    """Return a copy of a config with a model_dir and, unless it is None, a TPUConfig."""
+    """Return a copy of a config with another model_dir; a TPUConfig replaces its tpu_config."""
     changes = {} if tpu_config is None else {"tpu_config": tpu_config}
     return config.replace(model_dir=model_dir, **changes)
 

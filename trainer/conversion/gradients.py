@@ -14,7 +14,7 @@ from trainer.tensorflow_internals import tpu_function, tpu_optimizer
 logger = logging.getLogger("tensorflow.trainer")
 
 _SUM = "CrossReplicaSum"
-# # Optimizers that sum gradients over the replicas themselves, so that the patch must not average
+# Optimizers that sum gradients over the replicas themselves, so that the patch must not average
 # these gradients again.
 _REDUCING_OPTIMIZERS = (CrossShardOptimizer, tpu_optimizer.CrossShardOptimizer)
 _METHODS = (_COMPUTE, _APPLY) = ("compute_gradients", "apply_gradients")
@@ -80,7 +80,7 @@ class _OptimizerPatch:
             self._depth -= 1
 
     def wrap_reducing(self, method: _Method) -> _Method:
-        """Wrap a method that sums gradients itself, so that calls within it do not average them."""
+        """Wrap a method that sums gradients, so that methods which it calls do not average them."""
 
         def call(*arguments: Any, **named: Any) -> Any:
             with self._enter():

@@ -163,7 +163,7 @@ class HostMetrics:
         return self._metric_fn, tensors
 
     def _to_transferable(self, name: str, call: MetricCall, tensor: Any) -> Any:
-        """Convert an argument of a metric to a tensor [num_rows, ...] that the outfeed supports.
+        """Convert a metric's argument to a tensor [num_rows, ...] that the outfeed supports.
 
         Raises:
           InvalidSetting: the tensor does not have one row per example.
@@ -184,7 +184,7 @@ class HostMetrics:
         return tf.cast(tensor, _TRANSFER_DTYPES.get(tensor.dtype, tensor.dtype))
 
     def _metric_fn(self, *tensors: Any) -> dict[str, Any]:
-        """Compute the metrics on the host from the transferred tensors."""
+        """Compute the metrics on the host from the transferred tensors, by metric name."""
         remaining = iter(
             [tf.cast(tensor, dtype) for tensor, dtype in zip(tensors, self._dtypes, strict=True)]
         )

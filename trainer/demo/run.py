@@ -154,7 +154,7 @@ class _Demo:
         self._print_line(f"    {result}")
 
     def _print_curl(self, base_path: Path, served_digits: Digits) -> None:
-        """Write a request file, and print the commands that serve and query the model."""
+        """Write a file with a REST request; print the commands that serve and query the model."""
         request = self._work / "request.json"
         request.write_text(
             json.dumps({"instances": _to_features(served_digits.images[:1]).tolist()})

@@ -21,7 +21,7 @@ from tpuserve.errors import ExtraNotInstalled, Unavailable
 from tpuserve.tags import TagSet
 
 HOST = "127.0.0.1"
-# # Search for free ports below the range of ephemeral ports. The operating system could assign an
+# Search for free ports below the range of ephemeral ports. The operating system could assign an
 # ephemeral port to another process before the server binds the port.
 _PORTS = range(20_000, 32_000)
 START_TIMEOUT_SECONDS = 120

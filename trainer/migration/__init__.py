@@ -1,4 +1,4 @@
-"""Static analysis of old programs: the TensorFlow names that they use, and whether these exist.
+"""Static analysis of old programs: which TensorFlow names they use, and whether these still exist.
 
 Programs are read and never run. No module of this package imports TensorFlow.
 """

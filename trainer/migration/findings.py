@@ -1,4 +1,4 @@
-"""Findings: the TensorFlow names of a program's file, each with its status and its lines."""
+"""Finds the TensorFlow names that a file uses: whether each still exists, and its line numbers."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -24,14 +24,14 @@ _FLAGS = tuple(
 
 @dataclass(frozen=True)
 class Finding:
-    """A name that a file uses.
+    """A TensorFlow name or a module that a file uses, with the result of its check.
 
     Attributes:
       file: the path of the file as the report shows it.
-      lines: the line numbers of the name, from 1, increasing.
+      lines: the numbers of the lines that use the name, from 1, increasing.
       written: the name as the program writes it: "tf.train.Saver".
       name: the full name: "tensorflow.train.Saver".
-      kind: the status of the name.
+      kind: whether the name still exists; see `NameStatus`.
       says: an explanation: the module that supplies the name, its replacement, or similar names;
         may be empty.
     """
@@ -45,7 +45,7 @@ class Finding:
 
 
 def find_references(source: SourceFile, *, tf1: bool, directories: Iterable[Path]) -> list[Finding]:
-    """Find the TensorFlow names that a file uses, and its imports of missing modules.
+    """Find the TensorFlow names that a file uses, and the missing modules that it imports.
 
     Args:
       source: the parsed file.
@@ -53,7 +53,7 @@ def find_references(source: SourceFile, *, tf1: bool, directories: Iterable[Path
       directories: the directories with the program's own modules.
 
     Returns:
-      The findings in the order of their first lines.
+      The findings, ordered by the first line that uses the name.
     """
     lines: dict[tuple[str, str, Classification], set[int]] = {}
     for line, written, name, status in _references(source.tree, tf1, tuple(directories)):
@@ -74,8 +74,9 @@ def _references(
         guarded_names.find_guarded_names(tree),
     )
     for use in find_name_references(tree):
-        # Skip attributes of local variables that shadow a TensorFlow module, and attributes of
-        # tf.flags.FLAGS, which are the program's own flags.
+        # Skip attributes that are not TensorFlow's: those of a local variable with the name of a
+        # TensorFlow module, and those of tf.flags.FLAGS, which are the program's own command-line
+        # flags.
         if (use.line, use.written_name) in shadowed or use.name.startswith(_FLAGS):
             continue
         status = tensorflow_names.classify(use, tf1=tf1)

@@ -29,7 +29,7 @@ def format_reports(reports: Sequence[ProgramReport]) -> str:
 
 
 def to_dict(reports: Sequence[ProgramReport]) -> dict[str, Any]:
-    """Convert reports to a JSON-serialisable dict."""
+    """Convert reports to a dict in the format that the module's docstring describes."""
     return {
         "version": VERSION,
         "runs": all(report.runs for report in reports),

@@ -38,11 +38,11 @@ class ProgramReport:
 
     @property
     def runs(self) -> bool:
-        """Whether every name that the program uses exists."""
+        """Whether every file could be read, and every name that the program uses exists."""
         return not self.problems and all(finding.kind.runs for finding in self.findings)
 
     def findings_of_kind(self, kind: NameStatus) -> list[Finding]:
-        """Return the findings with a status."""
+        """Return the findings whose `kind` is the given one."""
         return [finding for finding in self.findings if finding.kind is kind]
 
 
@@ -60,7 +60,8 @@ def analyze_program(script: Path, *, follow_imports: bool = True) -> ProgramRepo
     try:
         running_program = program.program_from_script(str(script))
     except InvalidSetting:
-        # Continue without the program, because the report lists the unreadable script as a problem.
+        # Continue without looking for TensorFlow 1's names: the script cannot be read, and the
+        # report lists it as a problem.
         running_program = None
     if running_program is not None:
         directories = (*running_program.directories, *root)

@@ -29,7 +29,7 @@ def print_reports(reports: Sequence[ProgramReport]) -> None:
 
 
 def format_lines(report: ProgramReport) -> Iterator[Text]:
-    """Yield the lines of a report."""
+    """Yield the lines of one program's report."""
     yield Text(_format_title(report), style="bold")
     for kind, (title, color) in _TITLES.items():
         findings = report.findings_of_kind(kind)
@@ -55,8 +55,8 @@ def _format_title(report: ProgramReport) -> str:
 
 def _format_table(findings: Sequence[Finding]) -> Iterator[Text]:
     places = [f"{finding.file}:{', '.join(map(str, finding.lines))}" for finding in findings]
-    # Limit the width of the first column, so that a name with very many lines does not widen the
-    # column for all names.
+    # Limit the width of the first column, which has the line numbers: a name that very many lines
+    # use must not widen the column for all names.
     width = min(max(map(len, places)), 40)
     name_width = max(len(finding.written) for finding in findings)
     for place, finding in zip(places, findings, strict=True):

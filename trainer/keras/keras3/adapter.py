@@ -96,9 +96,9 @@ class _Keras3Adapter:
         return [variable.value for variable in averages]
 
     def iterations(self, model: Any) -> Any:
-        # # Read the private variable `_iterations`, which counts steps. The public `iterations`
-        # counts updates of
-        # the weights, which are fewer if the optimizer accumulates gradients over several steps.
+        # Read the private variable `_iterations`, which counts steps. The public `iterations`
+        # counts updates of the weights, which are fewer if the optimizer accumulates gradients over
+        # several steps.
         return get_private_attribute(model.optimizer, "_iterations").value
 
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
@@ -193,7 +193,7 @@ class _Keras3Adapter:
         }
         for layer in self.layers(model):
             metrics = get_private_attribute(layer, "_metrics")
-            # # Ignore the metrics that compile() has added to the model: only metrics that the user
+            # Ignore the metrics that compile() has added to the model: only metrics that the user
             # has added by add_metric are unsupported.
             if metrics and (layer is not model or set(metrics) - compiled_metrics):
                 yield "add_metric", layer.name

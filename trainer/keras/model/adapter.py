@@ -63,7 +63,7 @@ class KerasAdapter(Protocol):
         """Return the trainable tf.Variables of a model, in the order of the gradients."""
 
     def moving_averages(self, model: Any) -> list[Any]:
-        """Return the moving average of each trainable variable; empty without averages."""
+        """Return the optimizer's average of each trainable variable; empty without use_ema."""
 
     def iterations(self, model: Any) -> Any:
         """Return the variable that counts the optimizer's steps."""
@@ -177,7 +177,7 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
             f"program with TensorFlow 1 behaviour. Save the model by model.save('model.h5'), or "
             f"run the program with --no-tf1."
         )
-    # # In a program without eager execution, load a model of tf_keras for the default graph, as
+    # In a program without eager execution, load a model of tf_keras for the default graph, as
     # tf_keras would. Load a .keras file eagerly, because tf_keras cannot load it in any other way.
     builds_graph_model = (
         adapter.has_graph_mode

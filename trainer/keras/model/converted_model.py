@@ -93,7 +93,7 @@ class ConvertedModel:
         return self._variables
 
     def initial_values(self) -> dict[str, Any]:
-        """Return the initial values, name → array; empty if a checkpoint has the variables."""
+        """Return variable name → initial array; empty if a checkpoint has the variables."""
         if self.is_in_checkpoint:
             return {}
         return variables.initial_values(self.adapter, self.model, self.variables())

@@ -20,7 +20,7 @@ _depth = 0
 
 def is_graph_model(model: Any) -> bool:
     """Return whether a Keras model was built without eager execution, for a graph and session."""
-    # # Look for this attribute and not at the base classes of the model's class: these may have
+    # Look for this attribute and not at the base classes of the model's class: these may have
     # changed since the model was built (see the module's docstring).
     return "_originally_built_as_v1" in vars(model)
 
@@ -30,9 +30,9 @@ def use_tf2_engine() -> Iterator[None]:
     """Give tf_keras's layer and model classes their TensorFlow 2 base classes inside a context.
 
     Afterwards each class has the base classes that it had before. Models that were built without
-    eager
-    execution cannot be used inside the context, and models that are built inside the context cannot
-    be used outside. The context is reentrant; other threads wait until it is free.
+    eager execution cannot be used inside the context, and models that are built inside the context
+    cannot be used outside. A thread may nest the context; other threads wait until the outermost
+    one ends.
     """
     global _depth
     with _switch_lock:

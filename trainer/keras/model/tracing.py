@@ -181,6 +181,6 @@ def _wait_for_arguments(operations: Sequence[Any], arguments: Sequence[Any]) -> 
 
 
 def _capture(graph: Any, tensor: Any) -> Any:
-    """Return a tensor for use in a graph; a loop body or a function's graph captures the tensor."""
+    """Return a tensor for use in a graph; a graph of a function or loop body captures it first."""
     capture = getattr(graph, "capture", None)
     return tensor if capture is None or tensor.graph is graph else capture(tensor)

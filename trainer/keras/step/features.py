@@ -48,7 +48,7 @@ def accept_sample_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
             return x, WeightedLabels(y, weight)
         return returned
 
-    # # If input_fn is a functools.partial, copy its attribute `keywords`: an estimator reads there
+    # If input_fn is a functools.partial, copy its attribute `keywords`: an estimator reads there
     # which arguments are bound already, and does not pass these again.
     weighted_input_fn.keywords = getattr(input_fn, "keywords", {})  # type: ignore[attr-defined]
     return weighted_input_fn

@@ -63,7 +63,7 @@ def _train(
         _check_metric_names(converted, x, batch)
     loss = steps.train(x, batch, class_weight)
     with tf.control_dependencies([loss]):
-        # # Let the train_op wait for the loss. The loss depends on all updates of the step, so
+        # Let the train_op wait for the loss. The loss depends on all updates of the step, so
         # these are complete when the global step is incremented.
         train_op = tf.compat.v1.train.get_global_step().assign_add(1, read_value=False)
     return TPUEstimatorSpec(ModeKeys.TRAIN, loss=tf.reshape(loss, []), train_op=train_op)
@@ -75,7 +75,7 @@ def _evaluate(
     """Build the TPUEstimatorSpec of an evaluation; the host updates the metrics."""
     loss, y_pred, masks = steps.evaluate(x, batch)
     parts = [batch.labels, y_pred, batch.sample_weight, masks]
-    # # Pass only tensors to metric_fn, because the transfer to the host takes no None. metric_fn
+    # Pass only tensors to metric_fn, because the transfer to the host takes no None. metric_fn
     # puts each None back, for example in place of absent weights.
     flat = tf.nest.flatten(parts)
     tensors = [tensor for tensor in flat if tensor is not None]

@@ -78,8 +78,8 @@ def state_variables(model: Any) -> dict[tuple[str, int], Any]:
     """Return those variables of a model's optimizer that were created already.
 
     Returns:
-      (name of a slot or "", index) → variable. The index numbers the trainable variables for a
-      slot, and all variables of the optimizer for "". A model and its clone have the same keys.
+      ("", index in optimizer.weights) → variable; for an optimizer of tf.compat.v1.train, the keys
+      of `tf_optimizer.state_variables`. A model and its clone have the same keys.
     """
     optimizer = model.optimizer
     if tf_optimizer.is_tf_optimizer(optimizer):

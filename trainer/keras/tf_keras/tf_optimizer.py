@@ -117,7 +117,8 @@ def state_variables(wrapper: Any, trained: Sequence[Any]) -> dict[tuple[str, int
       trained: the model's trainable variables.
 
     Returns:
-      (name of a slot, index in `trained`) → slot variable, and (name, -1) → any other variable.
+      (name of a slot, index in `trained`) → slot variable; and (name of the variable, -1) → any
+      other variable, such as a step counter.
     """
     optimizer = unwrap(wrapper)
     slots = {

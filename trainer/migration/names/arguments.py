@@ -7,8 +7,8 @@ from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names import contrib_names, static_index, tensorflow_names
 from trainer.migration.names.classification import Classification, NameStatus
 
-# (class name, parameter) → advice, for parameters that exist only for compatibility. Any value
-# except None raises an error, so the report lists the argument as gone.
+# (class name, parameter) → advice, for parameters that tpuserve's class has only for
+# compatibility. The class rejects any value except None, so the report lists the argument as gone.
 _REFUSED = {
     ("TPUEstimator", "embedding_config_spec"): (
         "The TPU's embedding engine keeps no tables here: build them in model_fn, and leave it out."
@@ -22,14 +22,15 @@ def unknown_arguments(
     """Find keyword arguments that functions and classes supplied by tpuserve do not accept.
 
     Yields:
-      Line number, argument as written, full name, and classification of each argument.
+      For each argument: line number; `function(argument=)` as the program writes the function; the
+      same with the function's full name; classification.
     """
     homes: dict[str, str] = {}
     for use in find_name_references(tree):
         status = tensorflow_names.classify(use, tf1=tf1)
         if status.kind is NameStatus.SUPPLIED and status.says:
-            # Store a name from an import statement under its last part, because the program's calls
-            # use that part.
+            # Store a name from `from package import name` under its last part, because the
+            # program's calls use that part.
             homes[use.name.rpartition(".")[2] if use.is_import else use.written_name] = status.says
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
@@ -52,9 +53,9 @@ def unknown_arguments(
 
 
 def _accepted_arguments(home: str) -> list[str] | None:
-    """Return the argument names of a tpuserve function or class.
+    """Return the names of the arguments that a tpuserve function or class accepts.
 
-    Returns None if the names are unknown, or if any keyword argument is accepted.
+    Returns None if the names are unknown, or if the function accepts every keyword argument.
     """
     module, _, name = home.rpartition(".")
     if module == "trainer":
@@ -74,7 +75,7 @@ def _class_arguments(node: ast.ClassDef, module: str) -> list[str] | None:
             return _function_arguments(statement)
     is_dataclass = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
     if not is_dataclass or not all(_has_no_fields(base, module) for base in node.bases):
-        # Return None, which means unknown: the arguments are those of a base class, which may be in
+        # Return None, which means unknown: a base class defines the arguments, and may be in
         # another file.
         return None
     fields = [

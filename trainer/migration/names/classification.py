@@ -10,7 +10,7 @@ class NameStatus(str, Enum):
     Attributes:
       WORKS: TensorFlow has the name.
       SUPPLIED: tpuserve supplies the name.
-      GONE: an earlier TensorFlow or Python had the name.
+      GONE: an earlier version of TensorFlow or Python had the name, and the present one lacks it.
       UNKNOWN: no version of TensorFlow is known to have the name.
       MISSING: the name is a module that is not installed.
     """
@@ -32,7 +32,7 @@ class Classification:
     """The status of a name, with an explanation.
 
     Attributes:
-      kind: the status.
+      kind: whether the name exists.
       says: an explanation: the module that supplies the name, its replacement, or similar names;
         may be empty.
     """

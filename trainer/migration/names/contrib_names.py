@@ -22,18 +22,18 @@ def classify(path: str) -> Classification:
             MODULE_ALIASES[alias], path[len(alias) + 1 :], f"tf.contrib.{alias}"
         )
     if "." in path and any(alias.startswith(f"{path}.") for alias in MODULE_ALIASES):
-        # The path is a package without a module of its own. It works because it contains a module
-        # that tpuserve supplies.
+        # The path names a package of tf.contrib that tpuserve does not supply itself. The path
+        # counts as supplied, because tpuserve supplies a module inside the package.
         return Classification(NameStatus.SUPPLIED)
     return classify_in_module(_OURS, path, "tf.contrib")
 
 
 def classify_in_module(module: str, path: str, shown: str) -> Classification:
-    """Classify a path inside a module that replaces a module of tf.contrib.
+    """Classify the rest of a name, given the module that replaces a module of tf.contrib.
 
     Args:
       module: the replacing module, of tpuserve or of TensorFlow.
-      path: the path inside the module; "" is the module itself.
+      path: the name inside the module, such as "TPUEstimator"; "" is the module itself.
       shown: the module's name in the program, such as "tf.contrib.tpu".
     """
     if module.startswith("tensorflow."):
@@ -50,8 +50,8 @@ def classify_in_module(module: str, path: str, shown: str) -> Classification:
             return _classify_missing(part, names, shown, full_name)
         shown = f"{shown}.{part}"
         if static_index.public_names(f"{module}.{part}") is None:
-            # Stop here: the name is a class or a function, and the attributes of these are not
-            # checked.
+            # Stop here: the name is a class or a function, and the report does not check whether
+            # their attributes exist.
             return classify_supplied(module, part)
         module = f"{module}.{part}"
     return Classification(NameStatus.SUPPLIED, module)
@@ -68,7 +68,7 @@ def classify_supplied(module: str, name: str) -> Classification:
 
 
 def classify_unknown(name: str, names: Iterable[str]) -> Classification:
-    """Classify a name that no table of known names contains, and suggest similar names."""
+    """Classify a name as unknown, and suggest the similar ones among `names`."""
     similar = difflib.get_close_matches(name, list(names), n=3)
     return Classification(
         NameStatus.UNKNOWN, f"Did you mean {' or '.join(similar)}?" if similar else ""
@@ -78,7 +78,7 @@ def classify_unknown(name: str, names: Iterable[str]) -> Classification:
 def _classify_missing(
     name: str, names: Iterable[str], shown: str, full_name: str
 ) -> Classification:
-    """Classify a name that a module lacks.
+    """Classify a name that a module lacks, as gone or as unknown.
 
     Args:
       name: the missing name.
@@ -90,8 +90,8 @@ def _classify_missing(
     own = [known for known in REPLACEMENTS if f"{known}.".startswith(f"{missing}.")]
     replacement = missing_names.find_replacement(full_name)
     suggestion = classify_unknown(name, names)
-    # Suggest a similar name of the module if there is one. That is more helpful than the
-    # replacement of the whole module.
+    # Suggest a similar name in the same module if there is one. That is more helpful than the
+    # replacement of the whole module, unless the table has a replacement for this very name.
     if replacement is None or (
         suggestion.says and not any(f"{full_name}.".startswith(f"{known}.") for known in own)
     ):

@@ -1,4 +1,4 @@
-"""Modules that are not installed, and names of Python 2."""
+"""Finds imports of modules that are not installed, and names that only Python 2 has."""
 
 import ast
 import functools
@@ -49,7 +49,7 @@ def find_missing(
       directories: the directories with the program's own modules.
 
     Yields:
-      Line number, name and classification.
+      Line number, name and classification of each module or name.
     """
     optional = set(_optional_nodes(tree))
     for node in ast.walk(tree):
@@ -93,7 +93,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _find_in_parents(name: str, directories: tuple[Path, ...]) -> Path | None:
-    """Return the directory above the program that contains a module, or None."""
+    """Return the nearest directory above the program that contains a module, or None."""
     for directory in directories[:1]:
         for parent in directory.resolve().parents:
             if (parent / name / "__init__.py").is_file() or (parent / f"{name}.py").is_file():
@@ -102,7 +102,7 @@ def _find_in_parents(name: str, directories: tuple[Path, ...]) -> Path | None:
 
 
 def _optional_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the nodes inside a try that catches ImportError, and inside its handlers."""
+    """Yield the syntax nodes inside a try that catches ImportError, and inside its handlers."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Try) and any(
             _catches_import_error(handler) for handler in node.handlers
@@ -120,7 +120,7 @@ def _catches_import_error(handler: ast.ExceptHandler) -> bool:
 
 
 def optional_import_lines(tree: ast.Module) -> set[int]:
-    """Return the lines of imports whose failure the program handles."""
+    """Return the line numbers of imports inside a try that catches ImportError."""
     return {
         node.lineno
         for node in _optional_nodes(tree)
@@ -150,7 +150,7 @@ def _python_2_names(tree: ast.Module) -> Iterator[tuple[int, str, Classification
 
 
 def _python_2_only_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield nodes that Python 3 may never run.
+    """Yield the syntax nodes that may run under Python 2 only.
 
     They are in a try, or in an if that tests the version: `sys.version_info` or `six.PY2`.
     """

@@ -27,8 +27,8 @@ def find_shadowed_names(tree: ast.Module) -> set[tuple[int, str]]:
 def _local_names(function: _Function) -> Iterator[str]:
     """Yield the names of a function's parameters and local variables.
 
-    A variable to which an attribute is assigned, as in `layers = tf.layers`, is left out, because
-    it may stand for a TensorFlow module.
+    A variable whose value is an attribute, as in `layers = tf.layers`, is left out, because the
+    value may be a TensorFlow module.
     """
     nodes = list(ast.walk(function))
     aliases = {

@@ -1,4 +1,4 @@
-"""An index of the names in tpuserve's and TensorFlow's files, read without importing them."""
+"""Looks names up in the source files of tpuserve and TensorFlow, without importing them."""
 
 import ast
 import functools

@@ -17,8 +17,8 @@ _SUPPLIED_INSIDE = {
 }
 _PRIVATE_MODULE = "a private module of TensorFlow, which may change with any version"
 
-# A name that the list of public names contains, but that programs cannot use: TensorFlow's __init__
-# imports importlib and deletes the name again.
+# A name that our list of TensorFlow's public names (`api_names`) contains, but that programs
+# cannot use: TensorFlow's __init__ imports importlib and deletes the name again.
 _DELETED = "importlib"
 
 _KERAS_ESTIMATOR = "keras.estimator.model_to_estimator"
@@ -39,7 +39,7 @@ def classify(use: NameReference, *, tf1: bool) -> Classification:
     """Classify a name that a program uses.
 
     Args:
-      use: the name and its context.
+      use: the name, as written and in full, and whether an import statement contains it.
       tf1: whether `import tensorflow` gives the program TensorFlow 1's names.
     """
     return _classify_cached(dataclasses.replace(use, line=0), tf1)
@@ -65,7 +65,7 @@ def _classify_cached(use: NameReference, tf1: bool) -> Classification:
         return WORKS
     if first == "compat" or not tf1:
         return _classify_public(path, "v2")
-    # Search the API of TensorFlow 1, unless only TensorFlow 2 has the first part of the name.
+    # Search TensorFlow 1's public names, unless only TensorFlow 2 has the first part of the name.
     only_v2 = api_names.is_public_name(first, "v2") and not api_names.is_public_name(first, "v1")
     return _classify_public(path, "v2" if only_v2 else "v1")
 
@@ -85,7 +85,7 @@ def _classify_estimator_package(path: str) -> Classification:
 
 
 def _classify_private(use: NameReference, path: str) -> Classification | None:
-    """Classify a private name of TensorFlow; return None to look the name up in the public API."""
+    """Classify a private name of TensorFlow; None if the caller must search the public API."""
     if path in _SUPPLIED_INSIDE:
         return Classification(NameStatus.SUPPLIED, _SUPPLIED_INSIDE[path])
     if path.startswith("python.estimator"):

@@ -1,4 +1,4 @@
-"""The command line that runs a program."""
+"""Builds the command line `tpuserve run ...` that runs a program."""
 
 import ast
 import os
@@ -44,8 +44,8 @@ def build_command(sources: Sequence[SourceFile], *, says_tf1: bool) -> str:
     the program creates a TPUEstimator without use_tpu=False.
 
     Args:
-      sources: the script and its modules.
-      says_tf1: whether the command must request TensorFlow 1's behaviour.
+      sources: the script, which is the first, and the program's own modules.
+      says_tf1: whether to add `--tf1`, which requests TensorFlow 1's behaviour.
     """
     trees = [source.tree for source in sources]
     flags = [flag for tree in trees for flag in program_flags.find_flags(tree)]
@@ -81,7 +81,7 @@ def _is_tpu_flag(flag: ProgramFlag) -> bool:
 
 
 def find_v1_method(sources: Sequence[SourceFile]) -> V1MethodCall | None:
-    """Find the first method call that needs TensorFlow 1's behaviour."""
+    """Find the first call of a dataset method that needs TensorFlow 1's behaviour, or None."""
     for source in sources:
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Attribute) and node.attr in _V1_METHODS and _is_method(node):

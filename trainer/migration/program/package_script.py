@@ -23,7 +23,7 @@ class PackageScript:
 
 
 def find_package(script: SourceFile) -> PackageScript | None:
-    """Return a script as a module of its package; None if the script can be run by its path.
+    """Find the package that a script is a module of; None if the script can be run by its path.
 
     A script cannot be run by its path if it uses relative imports. Nor can it if it imports from
     its own package, and the package has the name of one of tpuserve's packages, such as "trainer".
@@ -38,8 +38,8 @@ def find_package(script: SourceFile) -> PackageScript | None:
         for node in ast.walk(script.tree)
         if isinstance(node, ast.Import | ast.ImportFrom) and node.lineno not in optional_lines
     ]
-    # Compare the name of the script's directory with our packages: the script's own package may
-    # lack an __init__.py, so the loop above may not have found it.
+    # Compare the name of the script's directory with tpuserve's packages: the script's package
+    # may lack an __init__.py, so the loop above may not have found the package.
     if root == path.parent and root.name in OUR_PACKAGES and _any_imports(imports, root.name):
         root = root.parent
     dots = max((node.level for node in imports if isinstance(node, ast.ImportFrom)), default=0)

@@ -26,11 +26,11 @@ class ProgramFlag:
     choices: tuple[str, ...] = ()
 
     def format_argument(self, value: str) -> str:
-        """Format the flag with a value as an argument of a command line."""
+        """Format the command-line argument that sets the flag to a value; a switch has no value."""
         return f"--{self.name}" if self.is_switch else f"--{self.name}={value}"
 
     def format_true(self) -> str:
-        """Format the argument of a command line that sets the flag to true."""
+        """Format the command-line argument that sets the flag to true: "--use_tpu=True"."""
         true_words = (choice for choice in self.choices if choice.lower() in _TRUE_WORDS)
         return self.format_argument(next(true_words, "True"))
 

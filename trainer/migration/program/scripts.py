@@ -1,4 +1,4 @@
-"""Finds the scripts of a file or directory."""
+"""Finds the scripts, which are the main files of programs, at a path."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _SKIPPED_DIRECTORIES = {"__pycache__", "build", "dist", "node_modules", "site-pa
 
 
 def find_scripts(path: Path) -> list[Path]:
-    """Find the scripts at a path.
+    """Find the scripts, which are the main files of programs, at a path.
 
     A file is a script itself. The scripts of a directory are the Python files below it that have an
     `if __name__ == "__main__"` part, and the files that no such file imports.

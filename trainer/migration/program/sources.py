@@ -92,7 +92,7 @@ def read_program(script: Path, directories: Sequence[Path]) -> list[SourceFile]:
 
 
 def _format_path(file: Path, script: Path) -> str:
-    """Format a path like the script's: relative to the working directory, or absolute."""
+    """Format a path; absolute if the script's is, else relative to the working directory."""
     if script.is_absolute():
         return str(file)
     return os.path.relpath(file)
@@ -100,8 +100,8 @@ def _format_path(file: Path, script: Path) -> str:
 
 def _parse(content: bytes) -> ast.Module:
     with warnings.catch_warnings():
-        # Suppress Python's warnings about invalid escapes, such as "\d": they are not part of the
-        # report.
+        # Suppress Python's warnings about invalid escapes, such as "\d": the user wants to read
+        # the report and not the warnings.
         warnings.simplefilter("ignore")
         return ast.parse(content)
 
@@ -120,7 +120,7 @@ def _explain_syntax_error(error: SyntaxError) -> str:
 
 
 def _imported_files(tree: ast.Module, importer: Path, roots: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files below the roots that a module imports, and the __init__ files of packages."""
+    """Yield the files below the roots that a module imports, with the packages' __init__ files."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
