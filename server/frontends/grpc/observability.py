@@ -29,8 +29,8 @@ class CallObserver:
         """Create an observer.
 
         Args:
-          counted_methods: the full name of each method whose calls are counted, and the value of
-            the metrics' label "API" for the method.
+          counted_methods: maps the full name of each method whose calls are counted to the value of
+            the label "API" under which they are counted.
           metrics: the registry in which calls are counted; None to count in a registry that nothing
             reads.
           access_log: the log to write to; None to write no access log.
@@ -54,8 +54,8 @@ class CallObserver:
         Args:
           method: the full name of the method, such as
             "/tensorflow.serving.PredictionService/Predict".
-          call: the state of the call.
-          status: the name of the call's canonical code, such as "OK".
+          call: the model, version and time limit of the call.
+          status: the name of the gRPC status code with which the call ended, such as "OK".
           started_ns: the time at which the call began, from `time.perf_counter_ns`.
           context: grpcio's context of the call.
           bytes_in: the size of the request message.

@@ -32,7 +32,7 @@ _HOLD_SECONDS = 0.05
 
 
 class GrpcServer:
-    """Answers gRPC calls with a data plane, on a port, on a UNIX socket, or on both.
+    """Answers gRPC calls with the models of a data plane, on a port, a UNIX socket, or both.
 
     Attributes:
       address: the host and port, such as "127.0.0.1:8500".
@@ -59,10 +59,11 @@ class GrpcServer:
           dataplane: finds and runs the models.
           host: the host name or IP address to listen on.
           port: the port to listen on; 0 to listen on the settings' UNIX socket only.
-          grace_seconds: the time after `stop` in which requests in flight must end.
+          grace_seconds: the time that calls in flight get after `stop`. Calls that take longer are
+            cancelled.
           settings: the settings of the server; None for the defaults.
           tls: the certificate of the server; None for plain connections.
-          keys: the accepted API keys; None to accept every client.
+          keys: the accepted API keys; None to accept calls without a key.
           admission: limits the predictions in flight; None for no such limit.
           metrics: the registry in which requests are counted; None for no metrics.
           service_types: the classes of the services to offer. The settings can disable some.
@@ -83,8 +84,8 @@ class GrpcServer:
             settings.grpc_max_threads, allow_direct_polling=allow_direct_polling
         )
         self._admin_pool = futures.ThreadPoolExecutor(_ADMIN_THREADS, "grpc-admin")
-        # One thread that only rejects calls: a rejection never blocks, and never waits for other
-        # calls.
+        # Reject calls in a thread of their own. One thread suffices, because a rejection never
+        # blocks; and a rejection need not wait until other calls have run.
         self._rejection_pool = futures.ThreadPoolExecutor(1, "grpc-rejections")
         enabled = [service for service in service_types if service.is_enabled(settings)]
         self._observer = CallObserver(
@@ -127,18 +128,18 @@ class GrpcServer:
         self._executor.start(self._server)
 
     def drain(self) -> None:
-        """Let health checks report that the server no longer serves, and end open streams."""
+        """Report in health checks that the server is about to stop, and end open streams."""
         for service in self._services:
             service.drain()
 
     def stop(self) -> None:
-        """Stop accepting calls. The calls in flight go on."""
+        """Stop accepting calls. Calls that have arrived are still answered in the grace period."""
         self.drain()
         is_stopping = threading.Event()
         if self._admission is not None and self._admission.is_draining:
-            # Delay the last rejections until gRPC has told the clients that the server stops. A
-            # rejected client may send its next call at once. If that call arrived at the moment of
-            # the stop, gRPC would end it with CANCELLED, and clients do not retry such a call at
+            # Delay the rejections until gRPC has told the clients that the server stops. Otherwise
+            # a rejected client may send its next call at once. If that call arrived at the moment
+            # of the stop, gRPC would end it with CANCELLED, and clients do not retry such a call at
             # another server.
             self._rejection_pool.submit(is_stopping.wait)
             time.sleep(_HOLD_SECONDS)

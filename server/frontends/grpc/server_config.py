@@ -9,7 +9,7 @@ from server.config.tls import TlsConfig
 _MAX_MESSAGE_BYTES = 2**31 - 1
 
 _CHANNEL_ARGUMENTS: dict[str, int | str] = {
-    # Limit messages as TensorFlow Serving does: to the largest size that protobuf allows.
+    # Allow messages up to the largest size that protobuf allows, as TensorFlow Serving does.
     "grpc.max_receive_message_length": _MAX_MESSAGE_BYTES,
     "grpc.max_send_message_length": _MAX_MESSAGE_BYTES,
     # Disable SO_REUSEPORT, with which two servers on one port would share the clients without an

@@ -1,4 +1,4 @@
-"""Builds the handlers of unary methods: timeouts, errors, and the record of each call."""
+"""Builds the handlers of unary methods, which add timeouts, error statuses, metrics and logging."""
 
 import logging
 import time
@@ -33,8 +33,8 @@ response. The function parses the request itself, so that this package, and not 
 error for invalid bytes.
 """
 
-# A call with more time than this has no deadline: for such a call, grpcio reports a deadline in the
-# far future.
+# A call with more time left than this counts as one without a deadline, because grpcio reports a
+# deadline in the far future if the client has set none.
 _NO_DEADLINE_SECONDS = 10 * 365 * 24 * 3600
 
 logger = logging.getLogger(__name__)
@@ -42,10 +42,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class UnaryMethod:
-    """A method with one request message and one response message.
+    """A gRPC method with one request message and one response message.
 
     Attributes:
-      function: implements the method.
+      function: implements the method; takes the serialised request and the state of the call, and
+        returns the serialised response.
       pool: the thread pool that runs the method; None for the executor of the server.
       is_quick: whether the method neither waits nor computes for long, so that a call is answered
         even while all threads of the executor are busy.
@@ -138,7 +139,7 @@ def build_rejecting_handler(
 
     Args:
       name: the full name of the method.
-      error: the reason.
+      error: the error whose code and message the client receives.
       observer: records the rejected call.
       pool: the thread pool that runs the handler.
     """

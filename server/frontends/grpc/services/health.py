@@ -25,7 +25,7 @@ _Response = health_pb2.HealthCheckResponse
 
 
 class HealthService(GrpcService):
-    """Reports SERVING for all enabled services from the start until the server drains.
+    """Reports SERVING for all enabled services until `drain` is called.
 
     The known names are the empty name, for the whole server, and the `health_names` of the enabled
     services.
@@ -72,8 +72,8 @@ class HealthService(GrpcService):
         check = UnaryMethod(self._check, is_quick=True)
         methods = {
             "Check": build_unary_handler(f"/{name}/Check", check, executor, observer),
-            # Watch has one request, but is declared with a stream of requests, so that the executor
-            # limits the time until the request arrives.
+            # Declare Watch with a stream of requests, although it has only one. Only then can the
+            # executor limit the time until the request arrives.
             "Watch": grpc.stream_stream_rpc_method_handler(watch),
         }
         return [grpc.method_handlers_generic_handler(name, methods)]
@@ -99,8 +99,8 @@ class HealthService(GrpcService):
         return bytes(_Response(status=status).SerializeToString())
 
     def _watch(self, watcher: "_Watcher", context: grpc.ServicerContext) -> None:
-        # Send no message while holding the lock. grpcio calls `forget`, which takes the lock, in a
-        # thread that grpcio needs for sending, so that the send might never end.
+        # Send no message while holding the lock: the send might never end. grpcio calls `forget`,
+        # which waits for the lock, in a thread that grpcio needs for sending.
         def forget() -> None:
             with self._lock:
                 self._watchers.discard(watcher)

@@ -38,7 +38,7 @@ def regress_function(dataplane: DataPlane) -> UnaryFunction:
 
 
 def multi_inference_function(dataplane: DataPlane) -> UnaryFunction:
-    """Return the implementation of MultiInference; raises what the data plane's method raises."""
+    """Return the implementation of MultiInference; it raises what the DataPlane method raises."""
 
     def multi_inference(raw: bytes, call: CallContext) -> bytes:
         message = parse_message(MultiInferenceRequest, raw)
@@ -69,7 +69,7 @@ def _examples_function(
     """Return the implementation of a method that runs one signature on examples.
 
     Args:
-      run: the method of the data plane.
+      run: the method of the data plane that runs the signature, such as `DataPlane.classify`.
       response_type: creates an empty response message.
       write_result: writes a result of `run` to the response's field `result`.
     """
@@ -94,8 +94,8 @@ def _write_model_spec(proto: Any, result: Classification | Regression) -> None:
 
 def _write_classification(proto: Any, result: Classification) -> None:
     """Write labels and scores, each of shape [examples, classes], to a ClassificationResult."""
-    # Set the field `result` explicitly: for no examples its message is empty, and protobuf would
-    # omit the field.
+    # Set the field `result` explicitly. Otherwise protobuf would omit the field if there are no
+    # examples, because its message is empty then.
     proto.SetInParent()
     labels = None if result.classes is None else result.classes.tolist()
     scores = None if result.scores is None else result.scores.tolist()

@@ -26,13 +26,13 @@ class GetModelStatus:
         self._dataplane = dataplane
 
     def __call__(self, raw: bytes, call: CallContext) -> bytes:
-        """Return the state of all versions of a model, newest first, or of the requested version.
+        """Return the states of all versions of a model, newest first, or of the requested one.
 
         A version label in the request is ignored, as in TensorFlow Serving.
 
         Raises:
           InvalidInput: the request has no `model_spec`, or the `model_spec` has no name.
-          ModelNotFound: as `DataPlane.status` does.
+          ModelNotFound: the server has no such model or version.
         """
         message = parse_message(get_model_status_pb2.GetModelStatusRequest, raw)
         model_spec = call.model_spec = decode_request_model_spec(message)
@@ -47,7 +47,7 @@ class GetModelMetadata:
         self._dataplane = dataplane
 
     def __call__(self, raw: bytes, call: CallContext) -> bytes:
-        """Return all signatures of a version.
+        """Return all signatures of a model version, as a serialised GetModelMetadataResponse.
 
         Raises:
           InvalidInput: the request has no `model_spec`, the `model_spec` has no name, or a metadata
@@ -60,8 +60,8 @@ class GetModelMetadata:
         call.version = metadata.version
         signatures = get_model_metadata_pb2.SignatureDefMap()
         for name, signature_def in metadata.signature_defs.items():
-            # Serialise the signatures and parse them again, because their class may be another one
-            # than the SignatureDef of the API.
+            # Copy the signatures by serialising and parsing them: their Python class may differ
+            # from the SignatureDef class of the response.
             serialized = (
                 signature_def
                 if isinstance(signature_def, bytes)

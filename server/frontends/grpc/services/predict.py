@@ -21,7 +21,7 @@ _OUTPUTS_TAG, _MODEL_SPEC_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_
 
 
 class Predict:
-    """The method Predict: runs a signature of a model in a data plane."""
+    """The method Predict: runs a signature of one of the models of a data plane."""
 
     def __init__(
         self,
@@ -36,8 +36,9 @@ class Predict:
           dataplane: runs the models.
           as_content: whether responses hold numbers as `tensor_content` rather than in the typed
             fields.
-          max_tensor_bytes: the largest size of an input's array. The size of the message does not
-            limit the array, because a few bytes can describe an array of any size.
+          max_tensor_bytes: the largest size of the array that an input is parsed to. The size of
+            the message does not limit the array, because a few bytes can describe an array of any
+            size.
         """
         self._dataplane = dataplane
         self._as_content = as_content
@@ -47,7 +48,7 @@ class Predict:
         """Run a model on the inputs of a PredictRequest; return a PredictResponse.
 
         Raises:
-          TpuserveError: as `DataPlane.predict` does.
+          TpuserveError: the request is invalid, or `DataPlane.predict` has raised the error.
         """
         message = parse_message(predict_pb2.PredictRequest, raw)
         call.model_spec = decode_request_model_spec(message)

@@ -12,8 +12,8 @@ from server.process import ports
 
 _HOST = "127.0.0.1"
 _NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-# A call with more time than this has no deadline: for such a call, grpcio reports a deadline in the
-# far future.
+# A call with more time left than this counts as one without a deadline, because grpcio reports a
+# deadline in the far future if the client has set none.
 _NO_DEADLINE_SECONDS = 10**8
 
 logger = logging.getLogger(__name__)
@@ -30,10 +30,10 @@ def start_tf_profiler_server() -> str:
 
 
 class ProfilerService(GrpcService, grpc.GenericRpcHandler):
-    """Forwards every call to TensorFlow's profiler server, which the first call starts.
+    """Forwards every call to TensorFlow's profiler server, which is started at the first call.
 
-    The calls run in the pool of administrative calls, because a capture lasts as long as the client
-    asks for.
+    The calls run in `ServiceContext.admin_pool`, because recording a profile lasts as long as the
+    client asks for.
     """
 
     names = ("tensorflow.ProfilerService",)
@@ -94,7 +94,8 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
                 grpc.StatusCode.UNAVAILABLE, "the profiler cannot be started, see the server's log"
             )
         call = stub.future(message, timeout=_remaining_seconds(context), wait_for_ready=True)
-        # When the client cancels its call, cancel the capture as well.
+        # When the client cancels its call, cancel the forwarded call as well, which ends the
+        # recording.
         context.add_callback(call.cancel)
         try:
             return bytes(call.result())

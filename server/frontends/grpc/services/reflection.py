@@ -24,8 +24,8 @@ _THREADS = 8
 class ReflectionService(GrpcService):
     """Answers reflection requests in streams.
 
-    A stream ends when the client sends no request within the executor's time limit, and when the
-    server drains. A client loses nothing when a stream ends between two requests.
+    The server ends a stream when the client sends no request within the executor's message timeout,
+    and on `drain`. The client can then open a new stream: a stream has no state.
     """
 
     # One handler serves both versions of the service, because their messages have the same wire
@@ -45,7 +45,7 @@ class ReflectionService(GrpcService):
         self._is_draining = False
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
-        """Return a handler for each version of the service."""
+        """Return a handler for each version of the service: v1 and v1alpha."""
 
         def answer_stream(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             return self._answer_stream(requests, context)
@@ -61,7 +61,7 @@ class ReflectionService(GrpcService):
         ]
 
     def drain(self) -> None:
-        """End all open streams, and each later stream as soon as it begins."""
+        """Cancel all open streams, and from now on each new stream."""
         self._is_draining = True
         # Iterate over a copy, because other threads change the set of streams meanwhile. set.copy
         # is atomic.
@@ -78,18 +78,18 @@ class ReflectionService(GrpcService):
         if self._is_draining or not context.add_callback(lambda: streams.discard(context)):
             streams.discard(context)
             context.cancel()
-        # Receive each request of the stream with the time limit that the executor sets for the
-        # first message of a call.
+        # Receive each request of the stream, not only the first one, with the executor's timeout
+        # for the first message of a call.
         in_time = iter(lambda: self._executor.receive_first(requests, context), None)
         return self._servicer.ServerReflectionInfo(in_time, context)
 
 
 def _import_descriptors(service_types: Iterable[type[GrpcService]]) -> None:
-    """Import the modules that add the services' descriptors to protobuf's default pool."""
+    """Add the services' descriptors to protobuf's default pool, by importing their modules."""
     for service_type in service_types:
         if service_type.descriptor_module is None:
             continue
-        # Ignore AttributeError: under protobuf 6 the generated modules of tensorflow-serving-api
-        # 2.20 raise the error, but only after they have registered their descriptors.
+        # Ignore AttributeError, which the generated modules of tensorflow-serving-api 2.20 raise
+        # under protobuf 6: they have already registered their descriptors then.
         with contextlib.suppress(AttributeError):
             importlib.import_module(service_type.descriptor_module)

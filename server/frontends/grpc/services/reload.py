@@ -22,27 +22,28 @@ time series. The function returns None if no metric has the name.
 
 
 class HandleReloadConfigRequest:
-    """The method HandleReloadConfigRequest: replaces the configuration of a data plane."""
+    """The method HandleReloadConfigRequest: replaces the model configuration of a data plane."""
 
     def __init__(self, dataplane: DataPlane, counter_value: CounterValue) -> None:
         """Create the method.
 
         Args:
           dataplane: applies the configuration.
-          counter_value: returns the current value of a metric.
+          counter_value: returns the current value of the counter with a given metric name; None if
+            there is no such counter.
         """
         self._dataplane = dataplane
         self._counter_value = counter_value
 
     def __call__(self, raw: bytes, call: CallContext) -> bytes:
-        """Reload the configuration, and return how much the requested metrics grew meanwhile.
+        """Apply a ReloadConfigRequest, and return how much its `metric_names` grew meanwhile.
 
         The response's field `status` is always OK: a call that fails has no response message.
 
         Raises:
           InvalidConfig: the configuration is invalid.
           ModelsNotAvailable: a new model has failed to load, or has no versions.
-          TpuserveError: as `DataPlane.reload` does.
+          TpuserveError: any other error of `DataPlane.reload`.
         """
         message = parse_message(model_management_pb2.ReloadConfigRequest, raw)
         before = self._counter_values(message.metric_names)

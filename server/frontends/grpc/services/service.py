@@ -30,9 +30,9 @@ class ServiceContext:
     Attributes:
       dataplane: finds and runs the models.
       settings: the settings of the server.
-      executor: runs calls.
+      executor: the thread pool that runs calls.
       admin_pool: the threads of calls that are rare and may take long.
-      rejection_pool: the thread that rejects calls.
+      rejection_pool: a pool of one thread, which rejects calls.
       observer: records finished calls.
       admission: limits the calls in flight; None for no limit.
       metrics: the registry of the server's metrics; None for no metrics.
@@ -56,11 +56,12 @@ class GrpcService(ABC):
     Attributes:
       names: the full names of the service, such as "tensorflow.serving.PredictionService". A
         service with several versions has several names.
-      health_names: the names under which a client can ask for the health of the service.
-      counted_apis: the methods whose calls the request metrics count. The metrics' label "API" has
-        the method's name.
-      descriptor_module: the generated module with the service's descriptor, for server reflection;
-        None if another module imports the descriptor.
+      health_names: the service names that a client can send in a health check of this service.
+      counted_apis: the names of the methods whose calls the request metrics count. The name is also
+        the value of the metrics' label "API".
+      descriptor_module: the generated protobuf module, which server reflection imports to describe
+        the service. None if reflection need not import a module, for example because the service's
+        own Python module does.
     """
 
     names: ClassVar[tuple[str, ...]]
@@ -120,7 +121,7 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
         return [self]
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Return the handler of a call; one that rejects, if admission control refuses the call.
+        """Return the handler of a call; a rejecting one if the admission controller refuses it.
 
         Returns:
           None for a method of another service.
@@ -146,7 +147,7 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
 
 
 def counted_methods(service_types: Iterable[type[GrpcService]]) -> dict[str, str]:
-    """Return the metrics' label "API" of each method that the metrics count, by full name."""
+    """Map the full name of each method that the metrics count to its label "API"."""
     return {
         f"/{name}/{api}": api
         for service_type in service_types

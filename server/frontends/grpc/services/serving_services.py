@@ -17,7 +17,7 @@ class PredictionService(UnaryService):
     """Runs models, within the limits of the admission controller."""
 
     names = ("tensorflow.serving.PredictionService",)
-    # In health checks, TensorFlow Serving names its services without their package.
+    # Use the service name without its package in health checks, as TensorFlow Serving does.
     health_names = ("PredictionService",)
     # Of this service, TensorFlow Serving counts only the calls of Predict, Classify and Regress.
     counted_apis = ("Predict", "Classify", "Regress")
@@ -44,9 +44,9 @@ class PredictionService(UnaryService):
 class ModelService(UnaryService):
     """Reports the status of models and reloads the configuration.
 
-    The admission controller neither limits nor rejects these calls, so that an operator can always
-    see the status. A reload runs in the pool of administrative calls, because a reload takes as
-    long as loading models does.
+    The admission controller does not limit these calls, so that an operator can always see the
+    status. A reload runs in `ServiceContext.admin_pool`, because it takes as long as loading
+    models.
     """
 
     names = ("tensorflow.serving.ModelService",)
