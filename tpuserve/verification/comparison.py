@@ -1,4 +1,4 @@
-"""Numerical comparison of one output of the baseline and of the candidate."""
+"""Compares the values of one output in the {serve} and in the {serve, tpu} metagraph."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -80,7 +80,7 @@ def _compare_floats(
 
 
 def _describe_non_finite(baseline: Array, candidate: Array, is_ignored: Array) -> str | None:
-    """Describe NaN and infinite values that only one array has; None if there are none."""
+    """Describe the values that are NaN or infinite in only one of two arrays; None for none."""
     texts = []
     for kind, test in (("NaN", np.isnan), ("infinite", np.isinf)):
         if count := int(np.sum(test(baseline) & ~is_ignored)):
@@ -91,7 +91,7 @@ def _describe_non_finite(baseline: Array, candidate: Array, is_ignored: Array) -
 
 
 def _compare_classes(baseline: Array, candidate: Array) -> Mapping[str, int]:
-    """Count the rows of [..., num_classes] arrays whose argmax differs."""
+    """Count the rows of two [..., num_classes] arrays whose argmax over the classes differs."""
     if baseline.ndim < 2 or baseline.shape[-1] < 2 or baseline.dtype.kind == "c":
         return {}
     is_mismatch = np.argmax(baseline, axis=-1) != np.argmax(candidate, axis=-1)
@@ -118,7 +118,7 @@ def _compare_exactly(baseline: Array, candidate: Array) -> Mapping[str, Any]:
 
 
 def _is_float(array: Array) -> bool:
-    # Look at the name of a type of NumPy's kind V: ml_dtypes' bfloat16 and float8 have this kind.
+    # bfloat16 and float8 of ml_dtypes have NumPy's kind V, so only their names tell them apart.
     return array.dtype.kind in "fc" or (array.dtype.kind == "V" and "float" in array.dtype.name)
 
 

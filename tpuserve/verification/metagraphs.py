@@ -41,7 +41,7 @@ class MetaGraphSide:
     """One of the two metagraphs that a verification compares.
 
     Attributes:
-      described: The metagraph's signatures and contents, as read without TensorFlow.
+      described: The description of the metagraph that `read_metagraphs` returns.
       meta_graph_def: The same metagraph as TensorFlow's MetaGraphDef.
     """
 
@@ -57,7 +57,7 @@ class MetaGraphPair:
       directory: Directory of the SavedModel.
       baseline: The {serve} metagraph.
       candidate: The {serve, tpu} metagraph.
-      warm_up: The records of the warm-up file; a server runs them on whichever metagraph it loads.
+      warm_up: The records of the SavedModel's warm-up file, which belongs to both metagraphs.
     """
 
     directory: Path
@@ -76,7 +76,7 @@ class MetaGraphPair:
         return tuple(sorted(sizes))
 
     def signatures(self, names: tuple[str, ...]) -> dict[str, Signature]:
-        """Return the signatures of the given names, sorted by name; no names mean all.
+        """Return name → signature for some names, sorted by name; empty `names` means all.
 
         If both metagraphs have a signature of a name, the baseline's signature is returned.
 
@@ -164,7 +164,7 @@ def _load(directory: Path, tags: TagSet) -> LoadedModel:
 
 
 def describe_difference(name: str, pair: MetaGraphPair) -> str | None:
-    """Describe how a signature differs between the metagraphs; None if both have the same."""
+    """Describe how a signature differs between the two metagraphs; None for no difference."""
     baseline = pair.baseline.described.signatures.get(name)
     candidate = pair.candidate.described.signatures.get(name)
     if baseline is None or candidate is None:

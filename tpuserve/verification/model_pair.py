@@ -81,7 +81,7 @@ class ModelPair:
             self.candidate.close()
 
     def _run_timed(self, model: LoadedModel, name: str, inputs: Arrays) -> tuple[Arrays, Timing]:
-        """Run a signature once, then `runs` times more; return its outputs and wall times."""
+        """Run a signature 1 + `runs` times; return the first run's outputs, and the wall times."""
         outputs, first_seconds = self._run_once(model, name, inputs)
         later_seconds = [self._run_once(model, name, inputs)[1] for _ in range(self.runs)]
         median = statistics.median(later_seconds) if later_seconds else None

@@ -13,7 +13,7 @@ from tpuserve.verification.report import Comparison, Hazard, Report, Run, Timing
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
-# Attribute of a Comparison → its key in the JSON output, where the names differ.
+# Attribute of a Comparison → its key in the JSON output, for attributes with another key there.
 _JSON_KEYS = {"num_out_of_tolerance": "beyond", "num_mismatched": "differing"}
 
 
@@ -65,7 +65,7 @@ def _to_plain(value: Any) -> Any:
         return {name: _to_plain(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
         return [_to_plain(member) for member in value]
-    # Replace infinities, which JSON lacks: a difference beyond the range of float64 becomes one.
+    # JSON has no infinity, and a difference beyond the range of float64 is infinite.
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, bool | int | float | str | None) else str(value)
@@ -85,7 +85,7 @@ def _outputs_table(report: Report) -> Table:
             batch_size = _format_batch_size(run)
             for cells, passed in _output_rows(run):
                 table.add_row(Text(name), batch_size, *cells, _outcome(passed))
-                # A cell is left empty if its value is the same as in the row above.
+                # Print the signature and the batch size only in the first row that they apply to.
                 name, batch_size = "", ""
     return table
 
@@ -116,7 +116,7 @@ def _format_batch_size(run: Run) -> str:
 
 
 def _output_rows(run: Run) -> list[tuple[list[Any], bool]]:
-    """Return the cells of each output of a run, and whether the output passed."""
+    """Return for each output of a run: its table cells, and whether the output passed."""
     if not run.outputs:
         return [([""] * 4, run.passed)]
     return [

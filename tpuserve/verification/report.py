@@ -22,7 +22,7 @@ class Comparison:
       num_out_of_tolerance: Number of values that are not equal within the tolerances.
       num_mismatched: For floats with classes in their last axis, the number of rows whose argmax
         differs. For integers, bools and strings, the number of values that are not equal.
-      compared: Number of all rows or values that were compared to count `num_mismatched`.
+      compared: Number of rows or values among which `num_mismatched` was counted.
       failure: Description of a difference in dtype or shape, or of a NaN or infinity that only one
         of the two has. None if there is no such difference.
       nan: Number of values that are NaN in both.
@@ -52,7 +52,7 @@ class Timing:
     """Wall time of one metagraph at one batch size, in seconds.
 
     Attributes:
-      first: Time of the first run, in which XLA compiles and buffers are allocated.
+      first: Time of the first run, which includes compilation by XLA and allocation of buffers.
       median: Median time of the runs after the first; None if there were none.
     """
 
@@ -102,7 +102,7 @@ class VerifiedSignature:
 
     @property
     def passed(self) -> bool:
-        """Whether the signature ran in both metagraphs and all runs agree."""
+        """Whether the signature ran in both metagraphs, and the outputs of all runs agree."""
         return self.failure is None and bool(self.runs) and all(run.passed for run in self.runs)
 
 

@@ -59,7 +59,7 @@ def verify(
       seed: Random seed for generated inputs.
       runs: How often each metagraph runs again after its first run, for the median wall time.
       progress: Called with the number of finished runs, the number of all runs, and a description
-        of the next step.
+        of the step that starts now.
 
     Raises:
       SavedModelNotFound, DamagedSavedModel, MetagraphNotFound: The directory holds no SavedModel,
@@ -134,7 +134,7 @@ def _run_cases(
     refusals: XlaRefusals,
     progress: Progress | None,
 ) -> dict[str, tuple[Run, ...]]:
-    """Load both metagraphs and run each case; return signature name → runs."""
+    """Load both metagraphs and run them on each set of inputs; return signature name → results."""
     total = sum(map(len, input_cases.by_signature.values()))
     report_progress = progress or _ignore_progress
     report_progress(0, total, "loading")
@@ -193,7 +193,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _to_path(argument: str, value: Any) -> Path:
-    """Return the value of an argument as a Path."""
+    """Convert the value of an argument to a Path; `argument` is its name in errors."""
     if not isinstance(value, str | bytes | os.PathLike):
         raise InvalidType(f"{argument} is {value!r}. Give a path.")
     return Path(os.fsdecode(value))

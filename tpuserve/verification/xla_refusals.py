@@ -19,7 +19,7 @@ class XlaRefusals:
     not_constant: dict[str, UnsupportedOp] = field(default_factory=dict)
 
     def record(self, error: BaseException) -> str | None:
-        """Record the ops that an error message says XLA refuses.
+        """Add the ops that XLA refused to compile according to an error of a run.
 
         Returns:
           A sentence that names the ops; None if the error is not about unsupported ops.

@@ -1,1 +1,1 @@
-"""Finds hazards in a TPU metagraph: causes of errors, delays or other results on a real TPU."""
+"""Finds hazards in a TPU metagraph: what causes errors, delays or different results on a TPU."""

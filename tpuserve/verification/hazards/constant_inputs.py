@@ -59,8 +59,8 @@ def find_constant_inputs(
     Args:
       meta_graph_def: TensorFlow's MetaGraphDef of the candidate.
       nodes: The nodes that the signatures run.
-      refusals: The ops that XLA refused while the signatures ran; they are errors. The other
-        findings are warnings.
+      refusals: The ops that XLA refused while the signatures ran. Their hazards are errors; the
+        hazards of other ops are warnings.
     """
     nodes_on_tpu = {placed.node.name: placed for placed in nodes if placed.on_tpu}
     for name, refused in refusals.not_constant.items():
@@ -113,7 +113,7 @@ def _find_in_computation(
 
 
 def _trace_to_sources(tensors: Sequence[str], nodes: Mapping[str, Any]) -> set[str]:
-    """Return the arguments of the function whose values, not only shapes, determine the tensors."""
+    """Return the names outside of `nodes` on whose values, not only shapes, the tensors depend."""
     visited: set[str] = set()
     sources: set[str] = set()
     pending = [tensor.partition(":")[0] for tensor in tensors]

@@ -64,7 +64,7 @@ def find_hazards(
 
 
 def _merge_unique(node_lists: Iterable[Iterable[PlacedNode]]) -> list[PlacedNode]:
-    """Merge the nodes of several signatures; a node that several signatures run occurs once."""
+    """Merge the nodes of several signatures; a node of several signatures is returned once."""
     unique: dict[tuple[str, str, str, bool], PlacedNode] = {}
     for nodes in node_lists:
         for placed in nodes:
@@ -74,7 +74,7 @@ def _merge_unique(node_lists: Iterable[Iterable[PlacedNode]]) -> list[PlacedNode
 
 
 def _add_line(hazard: Hazard, line_of: Callable[[str], str | None]) -> Hazard:
-    """Add the line of user code that created the hazard's node, if the line is known."""
+    """Set a hazard's `line`, if the line of user code that created its node is known."""
     line = line_of(f"{hazard.node}@{hazard.function}") if hazard.node else None
     return hazard if line is None else dataclasses.replace(hazard, line=line)
 
@@ -93,7 +93,7 @@ def _find_missing_computations(placed: Mapping[str, Sequence[PlacedNode]]) -> It
 
 
 def _find_non_finite_outputs(verified: Sequence[VerifiedSignature]) -> Iterable[Hazard]:
-    """Find the outputs that hold no finite number in either metagraph, so nothing was compared."""
+    """Find the outputs without any finite value, of which no values could be compared."""
     for signature in verified:
         by_name: dict[str, list[Comparison]] = defaultdict(list)
         for run in signature.runs:

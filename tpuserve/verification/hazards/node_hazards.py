@@ -30,7 +30,7 @@ _DYNAMIC_SHAPE_OPS = re.compile(
     r"Where|Unique(V2|WithCounts|WithCountsV2)?|NonMaxSuppression\w*|DynamicPartition|ListDiff|"
     r"CombinedNonMaxSuppression"
 )
-# Ops that only forward their inputs.
+# Ops that return their inputs unchanged.
 _FORWARDING_OPS = ("Identity", "IdentityN")
 _PLACEHOLDERS = ("Placeholder", "PlaceholderWithDefault")
 _ADVICE = "Wrap the op in tpu.outside_compilation, or move it in front of the computation."
@@ -46,7 +46,7 @@ def find_uncompilable_ops(
 
     Args:
       nodes: The nodes that the signatures run.
-      compiled: The nodes that XLA has compiled, because their signature ran.
+      compiled: The nodes of the signatures that ran, all of which XLA has therefore compiled.
       refusals: The ops that XLA refused while the signatures ran.
     """
     compiled_names = {(placed.function, placed.node.name) for placed in compiled}
@@ -60,7 +60,7 @@ def find_uncompilable_ops(
         reported.add(node.name)
         if (placed.function, node.name) in compiled_names:
             # Only warn: XLA compiled the computation, so TensorFlow must have folded or removed the
-            # op before.
+            # op before the compilation.
             yield _node_hazard(
                 placed,
                 "uncompilable",
@@ -86,7 +86,7 @@ def find_uncompilable_ops(
 def find_large_constants(
     nodes: Iterable[PlacedNode], largest: int = LARGEST_CONSTANTS
 ) -> Iterator[Hazard]:
-    """Find the computations whose constants exceed the size limit of a compiled program.
+    """Find the TPU computations whose constants exceed the size limit of a compiled program.
 
     Args:
       nodes: The nodes that the signatures run.
@@ -110,7 +110,10 @@ def find_large_constants(
 
 
 def find_strings(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
-    """Find the computations with ops that output strings, apart from ops without XLA kernel."""
+    """Find the TPU computations with ops that output strings.
+
+    Ops without an XLA kernel are left out: `find_uncompilable_ops` reports them.
+    """
     string_nodes = (
         placed
         for placed in nodes
@@ -159,7 +162,7 @@ def find_dynamic_shapes(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
 
 
 def find_64_bit_types(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
-    """Find the computations with 64-bit numbers, which TPU hardware does not support."""
+    """Find the TPU computations with 64-bit numbers, which TPU hardware does not support."""
     nodes = [placed for placed in nodes if placed.on_tpu and _is_computation(placed.node)]
     int64_types = (tf.int64.as_datatype_enum, tf.uint64.as_datatype_enum)
     float64_types = (tf.float64.as_datatype_enum, tf.complex128.as_datatype_enum)
@@ -192,7 +195,7 @@ def _is_compilable(node: Any) -> bool:
 
 
 def _is_computation(node: Any) -> bool:
-    """Return whether a node computes something: it is no forwarding, TPU or internal op."""
+    """Return whether a node computes something, unlike Identity, TPU control and internal ops."""
     is_known = op_table.is_tpu_op(node.op) or node.op.startswith(_XLA_AND_INTERNAL_PREFIXES)
     return node.op not in _FORWARDING_OPS and not is_known
 

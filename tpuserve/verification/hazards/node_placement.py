@@ -69,13 +69,14 @@ def place_nodes(meta_graph_def: Any, signature_name: str) -> list[PlacedNode]:
 def _place_function(
     function: Any, computation: str, on_tpu: bool, *, is_outermost: bool
 ) -> Iterator[PlacedNode]:
-    """Return the nodes that the results of a function depend on.
+    """Yield the nodes that the results of a called function depend on.
 
     Args:
       function: A FunctionDef.
-      computation: The TPU computation that the call belongs to; empty for none.
-      on_tpu: Whether the TPU runs the call.
-      is_outermost: Whether the function itself is the TPU computation.
+      computation: The TPU computation of the node that calls the function; empty for none.
+      on_tpu: Whether the TPU runs the node that calls the function.
+      is_outermost: True if a TPUPartitionedCall calls the function; False for functions that the
+        computation calls.
     """
     results = [*function.ret.values(), *function.control_ret.values()]
     nodes = function.node_def

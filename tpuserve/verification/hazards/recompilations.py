@@ -1,4 +1,4 @@
-"""Finds the shapes that a signature leaves open: a TPU recompiles for every new size."""
+"""Finds signatures with unknown dimensions: a TPU recompiles for every new size of them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ def find_recompilations(
     allowed_batch_sizes: Sequence[int],
     warm_up: Sequence[WarmUpRecord],
 ) -> Iterator[Hazard]:
-    """Find the signatures that run on the TPU with open shapes.
+    """Find the signatures that run on the TPU and have inputs with unknown dimensions.
 
-    Signatures with the same finding about batch sizes share one hazard.
+    Signatures whose warm-up records have the same batch sizes share one hazard about batch sizes.
 
     Args:
       placed: Signature name → the nodes that the signature runs.
@@ -40,7 +40,7 @@ def find_recompilations(
 
 
 def _find_open_dimensions(name: str, signature: Signature) -> Iterator[Hazard]:
-    """Find inputs with an unknown rank, or with an open dimension other than the first."""
+    """Find inputs with an unknown rank, or with an unknown dimension other than the first."""
     shapes = {alias: spec.shape for alias, spec in signature.inputs.items()}
     open_parts = [
         f"dimension {position} of {alias!r}"
@@ -59,7 +59,7 @@ def _find_open_dimensions(name: str, signature: Signature) -> Iterator[Hazard]:
 
 
 def _batch_size_hazard(names: Sequence[str], allowed: Sizes, warm_sizes: Sizes) -> Hazard:
-    """Describe the effect of open batch sizes on signatures that share their warm-up sizes.
+    """Describe how often signatures recompile because of their open batch sizes.
 
     Args:
       names: Names of the signatures.

@@ -24,7 +24,7 @@ def has_xla_kernel(node: Any) -> bool:
 
 
 def _satisfies(node: Any, constraint: Any) -> bool:
-    """Return whether a kernel's constraint allows the type in the node's attribute."""
+    """Return whether the node's dtype attribute has a type that a kernel's constraint allows."""
     allowed = constraint.allowed_values.list.type
     if constraint.name not in node.attr or not allowed:
         return True
@@ -35,7 +35,7 @@ def _satisfies(node: Any, constraint: Any) -> bool:
 
 @functools.cache
 def _xla_kernels() -> Mapping[str, list[Any]]:
-    """Return XLA's KernelDefs by op type."""
+    """Return op type → the KernelDefs of the XLA kernels for that op."""
     # Compile a small function before reading the registry, because TensorFlow registers XLA's
     # kernels at the first compilation.
     tf.function(lambda: tf.zeros([]), jit_compile=True)()

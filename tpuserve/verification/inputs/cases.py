@@ -15,7 +15,8 @@ from tpuserve.verification.report import InputSource
 
 Array = np.ndarray[Any, Any]
 
-# A single row, and 8 rows, the number of sublanes of a TPU's vector unit.
+# The batch sizes to generate if neither the user nor the model names any: a single row, and 8 rows,
+# the number of sublanes of a TPU's vector unit.
 DEFAULT_BATCH_SIZES = (1, 8)
 
 
@@ -103,7 +104,7 @@ def collect_cases(
 def _generate_cases(
     meta_graph_def: Any, name: str, signature: Signature, sizes: Sequence[int], seed: int
 ) -> list[InputCase]:
-    """Generate a case for each batch size, or a single case for a fixed batch size."""
+    """Generate inputs for each batch size, or once if the signature has a fixed batch size."""
     if not samples.has_open_batch_size(meta_graph_def, name):
         shapes = [spec.shape for spec in signature.inputs.values()]
         fixed_sizes = [shape[0] for shape in shapes if shape]
@@ -127,7 +128,7 @@ def _resize_cases(
     source: InputSource,
     origin: str,
 ) -> list[InputCase]:
-    """Repeat or cut the rows of inputs to each batch size; keep the rows if `sizes` is empty."""
+    """Make a case for each batch size by repeating or cutting rows; keep them for no sizes."""
     batched = [alias for alias in arrays if input_casting.has_rows(signature, alias)]
     if not batched:
         return [InputCase(arrays, None, source)]

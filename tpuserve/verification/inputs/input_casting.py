@@ -52,13 +52,13 @@ def cast_inputs(
 
 
 def has_rows(signature: Signature, alias: str) -> bool:
-    """Return whether the first dimension of an input is an open batch dimension."""
+    """Return whether the first dimension of an input is unknown, and so is the batch."""
     shape = signature.inputs[alias].shape
     return bool(shape) and shape[0] is None  # type: ignore[index]
 
 
 def _cast(array: Array, spec: TensorSpec, subject: str, notes: list[str]) -> Array:
-    """Cast one array to the type of a spec; append a note if its type changes."""
+    """Cast one array to the dtype of a TensorSpec; append a sentence to `notes` for a cast."""
     if spec.dtype == "string":
         return _encode_strings(array, subject)
     target = tf.as_dtype(spec.dtype)

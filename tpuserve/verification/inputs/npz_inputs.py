@@ -20,7 +20,7 @@ def read_npz(path: Path) -> dict[str, Array]:
       InvalidInput: The file is missing, is not an .npz file, or holds Python objects.
     """
     try:
-        # Open the file without NumPy, which would not close a damaged file. Refuse pickled
+        # Open the file here, because NumPy would not close a damaged file. Refuse pickled
         # objects, because unpickling runs code from the file.
         with path.open("rb") as opened:
             file = np.load(opened, allow_pickle=False)
@@ -57,7 +57,7 @@ def assign_to_signatures(
       origin: The name of the file, for messages.
 
     Returns:
-      Signature name → its inputs, for each signature whose inputs are all there.
+      Signature name → its inputs (alias → array), for each signature whose inputs all have arrays.
 
     Raises:
       InvalidInputNames: An array belongs to no input, or other inputs of its signature are missing.
@@ -82,7 +82,7 @@ def assign_to_signatures(
 def _describe_unused(
     key: str, arrays: Mapping[str, Array], signatures: Mapping[str, Signature], origin: str
 ) -> str:
-    """Return the error text for an array that no signature uses."""
+    """Return the error text for an array that is not passed to any signature."""
     for name, signature in signatures.items():
         if key in signature.inputs or key in {f"{name}/{alias}" for alias in signature.inputs}:
             missing = [

@@ -14,7 +14,8 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
 Array = np.ndarray[Any, Any]
 
-# Key that stands for the alias of a signature's only input, which takes serialized tf.Examples.
+# Classify and Regress requests carry tf.Examples without an input alias. This key stands for the
+# alias until the alias of the signature's only input replaces the key.
 _EXAMPLES = ""
 
 
@@ -34,7 +35,7 @@ def read_warm_up_inputs(
 
     Raises:
       DamagedSavedModel: The warm-up file is truncated or not a record file.
-      InvalidInputNames: A record does not have the inputs of its signature.
+      InvalidInputNames: A record lacks inputs of its signature, or has other inputs.
     """
     path = directory / warm_up_file.PATH
     if not path.is_file():
