@@ -1,7 +1,7 @@
-"""tf.contrib: the modules that programs of the TPUEstimator era import.
+"""tf.contrib: the modules of TensorFlow 1 that programs for TPUEstimator import.
 
 Each module is imported on first use. A name that this package does not supply raises an
-AttributeError with its replacement; see `trainer.compat.contrib_names.replacements`.
+AttributeError that says what to use instead; see `trainer.compat.contrib_names.replacements`.
 """
 
 import importlib

@@ -33,16 +33,17 @@ SlurmClusterResolver = _tf_resolvers.SlurmClusterResolver
 TFConfigClusterResolver = _tf_resolvers.TFConfigClusterResolver
 UnionClusterResolver = _tf_resolvers.UnionResolver
 
-# TensorFlow's resolver reads these variables if the program names no TPU.
+# If the program names no TPU, TensorFlow's resolver reads a TPU's name or address from these
+# environment variables. Therefore a missing name means this machine only if none of them is set.
 _NAMING_VARIABLES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME", "TPU_CONFIG")
 
 
 class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """Resolves a TPU's name or address to its workers; without a name, resolves to this machine.
+    """Finds the workers of the TPU that a program names; without a name, stands for this machine.
 
     Programs create the resolver whether or not they use a TPU. Therefore no name, "" and "local"
-    all mean this process: the session target is "", the cluster is empty, and TPUEstimator finds
-    out whether the machine has a TPU, real or emulated.
+    all mean this machine: the address of the session's server is "", the ClusterSpec is empty, and
+    TPUEstimator finds out whether the machine has a TPU, real or emulated.
     """
 
     def __init__(self, tpu: Any = None, zone: Any = None, project: Any = None, **more: Any) -> None:
@@ -64,8 +65,8 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
             name = "local"
         if name == "local":
             logger.info("TPUClusterResolver(tpu=%r): no TPU is named; using this machine", tpu)
-            # Set no coordinator: it would serve remote workers, and without such workers TensorFlow
-            # finds no address for it.
+            # Set no coordinator, the server through which a session reaches the TPU's workers: this
+            # machine needs none, and TensorFlow could not find an address for the coordinator.
             more = {**more, "coordinator_name": None}
         try:
             super().__init__(name, zone, project, **more)
@@ -95,16 +96,16 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 def replace_tensorflow_resolver() -> None:
     """Replace tf.distribute.cluster_resolver.TPUClusterResolver by the class of this module.
 
-    Programs for TPUEstimator on TensorFlow 2 create that class. TensorFlow's class raises a
-    ValueError if no TPU is named. Programs with distribution strategies may rely on the
-    ValueError, so the replacement is made for TPUEstimator's programs only.
+    Programs for TPUEstimator on TensorFlow 2 create a resolver even without a TPU, and TensorFlow's
+    class raises a ValueError if no TPU is named. Programs with distribution strategies may rely on
+    the ValueError, so call this function for programs for TPUEstimator only.
     """
     for module in (tf.distribute, tf.compat.v1.distribute):
         module.cluster_resolver.TPUClusterResolver = TPUClusterResolver
 
 
 def _single_name(tpu: Any) -> Any:
-    """Return the TPU's name as a string; unwrap a list of one name and decode bytes."""
+    """Return the TPU's name as a string; `tpu` may hold it as bytes or in a list of one element."""
     name = tpu[0] if isinstance(tpu, (list, tuple)) and len(tpu) == 1 else tpu
     return name.decode() if isinstance(name, bytes) else name
 

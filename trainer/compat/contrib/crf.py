@@ -28,19 +28,19 @@ __all__ = [
 
 
 def _sequence_mask(sequence_lengths: Any, steps: Any, dtype: Any = tf.float32) -> Any:
-    """Return a [b, steps] mask that is 1 (or True) before each sequence's end."""
+    """Return a [b, steps] mask: 1 (or True) for a sequence's steps, 0 (or False) for padding."""
     return tf.sequence_mask(sequence_lengths, steps, dtype)
 
 
 def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> Any:
-    """Return the float [b] sum of the scores that each sequence's tags have at their steps."""
+    """Return float [b]: for each sequence, the sum of its tags' scores in `inputs`."""
     scores = tf.gather(inputs, tf.cast(tag_indices, tf.int32), batch_dims=2)
     mask = _sequence_mask(sequence_lengths, tf.shape(inputs)[1], scores.dtype)
     return tf.reduce_sum(scores * mask, 1)
 
 
 def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params: Any) -> Any:
-    """Return the float [b] sum of the scores of the transitions between each sequence's tags."""
+    """Return float [b]: for each sequence, the sum of the scores of its tags' transitions."""
     tags = tf.cast(tag_indices, tf.int32)
     # Convert a variable to a tensor: XLA cannot compile this gather from a variable.
     transitions = tf.convert_to_tensor(transition_params)
@@ -53,7 +53,7 @@ def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params:
 def crf_sequence_score(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any
 ) -> Any:
-    """Return the float [b] score of each sequence's tags: unary score plus binary score."""
+    """Return float [b]: for each sequence, the unary score plus the binary score of its tags."""
     unary = crf_unary_score(tag_indices, sequence_lengths, inputs)
     return unary + crf_binary_score(tag_indices, sequence_lengths, transition_params)
 
@@ -66,7 +66,11 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
     scores_by_step, inside = _time_major(inputs, sequence_lengths)
 
     def step(alphas: Any, elements: Any) -> Any:
-        """Advance the forward algorithm by one step; alphas is [b, t]."""
+        """Advance the forward algorithm by one step.
+
+        alphas, float [b, t], is the log of the sum of exp(score) over all sequences of tags that
+        end in each tag. elements has the next step's scores, and whether a sequence has the step.
+        """
         scores, is_inside = elements
         new_alphas = tf.reduce_logsumexp(alphas[:, :, None] + transition_params, 1) + scores
         return tf.where(is_inside, new_alphas, alphas)
@@ -81,7 +85,7 @@ def _time_major(inputs: Any, sequence_lengths: Any) -> tuple[Any, Any]:
     """Transpose the inputs so that the steps are the first dimension.
 
     Returns:
-      The scores, float [n, b, t], and whether each step is inside its sequence, bool [n, b, 1].
+      The scores, float [n, b, t], and bool [n, b, 1]: False for steps that are padding.
     """
     mask = _sequence_mask(sequence_lengths, tf.shape(inputs)[1], tf.bool)
     return tf.transpose(inputs, [1, 0, 2]), tf.transpose(mask)[:, :, None]
@@ -123,7 +127,11 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
     own_tags = tf.zeros_like(scores_by_step[0], tf.int32) + tf.range(tf.shape(scores_by_step)[2])
 
     def forward(state: Any, elements: Any) -> Any:
-        """Advance the Viterbi algorithm by one step; the state is (best scores, backpointers)."""
+        """Advance the Viterbi algorithm by one step.
+
+        The state is a pair, [b, t] each: the highest score of the sequences of tags that end in
+        each tag, and the tag before that tag.
+        """
         scores, is_inside = elements
         candidates = state[0][:, :, None] + transition_params
         best = tf.where(is_inside, tf.reduce_max(candidates, 1) + scores, state[0])

@@ -1,4 +1,4 @@
-"""tf.contrib.compiler.jit: the scope whose ops XLA compiles."""
+"""tf.contrib.compiler.jit: experimental_jit_scope, a context whose ops XLA compiles."""
 
 from tensorflow.xla.experimental import jit_scope as experimental_jit_scope
 

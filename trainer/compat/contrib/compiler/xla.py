@@ -1,4 +1,4 @@
-"""tf.contrib.compiler.xla: compilation of one function by XLA."""
+"""tf.contrib.compiler.xla: the function `compile`, which has XLA compile one function."""
 
 from tensorflow.xla.experimental import compile
 

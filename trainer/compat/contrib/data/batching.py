@@ -60,7 +60,7 @@ def assert_element_shape(expected_shapes: Any) -> Transformation:
 def _flatten_shapes(expected: Any, like: Any) -> list[Any]:
     """Flatten a nest of shapes in the order of tf.nest.
 
-    tf.nest would also flatten the shapes themselves if they are lists or tuples.
+    tf.nest itself cannot do this: it would also flatten shapes that are lists or tuples.
 
     Args:
       expected: nest of shapes.
@@ -104,14 +104,14 @@ def sliding_window_batch(
 
 
 def _zip_windows(windows: tuple[Any, ...], size: Any) -> Any:
-    """Build a dataset of one batch from the windows of an element's components.
+    """Return a dataset with one element: the batch of the elements in a window.
 
     Args:
-      windows: one dataset for each component.
+      windows: the window as tf.data passes it, one dataset for each component of its elements.
       size: number of elements in a window.
     """
     batches = tf.nest.map_structure(lambda window: window.batch(size), windows)
-    # A single window is the window of the whole element, not of a tuple with one component:
-    # flat_map passes an element that is not a tuple as a single argument.
+    # Unwrap a single dataset: flat_map passes a window whose elements are not tuples as a single
+    # argument, and the elements of the batch are not to become tuples either.
     components = batches[0] if len(batches) == 1 else batches
     return tf.data.Dataset.zip(components) if isinstance(components, (tuple, dict)) else components

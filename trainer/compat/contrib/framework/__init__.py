@@ -1,4 +1,4 @@
-"""tf.contrib.framework: arg_scope, variables, checkpoints and nests."""
+"""tf.contrib.framework: arg_scope, variables, checkpoints and nested structures."""
 
 from tensorflow import argsort, is_tensor, sort
 from tensorflow.compat.v1.train import (

@@ -29,17 +29,20 @@ _arguments: dict[Any, tuple[str, ...]] = {}
 
 
 def arg_scope_func_key(op: Callable[..., Any]) -> Any:
-    """Return a function's key in a scope; a decorated function has the key of its original."""
+    """Return the key under which a scope holds the default arguments of a function.
+
+    A function that `add_arg_scope` has decorated has the same key as the undecorated function.
+    """
     return getattr(op, "_key_op", str(op))
 
 
 def current_arg_scope() -> Scope:
-    """Return the innermost scope: the key of a function → its default arguments."""
+    """Return the innermost scope, a dict: key of a function → dict of argument name → default."""
     return _scopes()[-1]
 
 
 def _scopes() -> list[Scope]:
-    """Return this thread's stack of scopes, whose last element is in force."""
+    """Return the scopes that this thread has entered; the last one, the innermost, is in force."""
     if not hasattr(_state, "scopes"):
         _state.scopes = [{}]
     scopes: list[Scope] = _state.scopes
@@ -58,11 +61,11 @@ def arg_scope(
       defaults: name of an argument → its default for all the functions.
 
     Yields:
-      The new scope.
+      The new scope, which a later call of arg_scope accepts in place of the functions.
 
     Raises:
       InvalidType: list_ops_or_scope is neither a list nor a scope.
-      InvalidSetting: arguments accompany a scope, or `add_arg_scope` does not decorate a function.
+      InvalidSetting: defaults accompany a scope, or a function is not decorated by `add_arg_scope`.
     """
     _scopes().append(_make_scope(list_ops_or_scope, defaults))
     try:
@@ -72,7 +75,7 @@ def arg_scope(
 
 
 def _make_scope(ops_or_scope: Any, defaults: Mapping[str, Any]) -> Scope:
-    """Build a scope from the current scope and the arguments of `arg_scope`."""
+    """Return the scope that `arg_scope` enters: the current scope, updated by its arguments."""
     if isinstance(ops_or_scope, Mapping):
         if defaults:
             raise InvalidSetting(
@@ -111,8 +114,8 @@ def _defaulted_arguments(func: Callable[..., Any]) -> tuple[str, ...]:
     try:
         parameters = inspect.signature(func).parameters.values()
     except (TypeError, ValueError):
-        # A function without a signature, such as some written in C, counts as one without
-        # defaults.
+        # Treat a function whose signature Python does not know, such as one written in C, as a
+        # function without defaults.
         return ()
     return tuple(
         parameter.name for parameter in parameters if parameter.default is not parameter.empty
@@ -120,10 +123,10 @@ def _defaulted_arguments(func: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def has_arg_scope(func: Callable[..., Any]) -> bool:
-    """Return whether `arg_scope` can set the defaults of a function."""
+    """Return whether `arg_scope` can set a function's defaults: `add_arg_scope` decorates it."""
     return arg_scope_func_key(func) in _arguments
 
 
 def arg_scoped_arguments(func: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of the arguments that `arg_scope` can set."""
+    """Return the names of those arguments of a decorated function that have a default."""
     return _arguments[arg_scope_func_key(func)]

@@ -46,10 +46,10 @@ def assign_from_values(var_names_to_values: Mapping[str, Any]) -> tuple[Any, dic
       var_names_to_values: full name of a variable → array of the variable's shape.
 
     Returns:
-      The op, and its feed dict: placeholder → array.
+      The op, and the dict to feed when the op runs: placeholder → array.
 
     Raises:
-      InvalidSetting: the graph has no variable of some name.
+      InvalidSetting: the graph has no variable of one of the names.
     """
     variables = {variable.op.name: variable for variable in v1.global_variables()}
     unknown = [name for name in var_names_to_values if name not in variables]
@@ -72,7 +72,7 @@ def _assign_by_feed(pairs: Iterable[tuple[Any, Any]]) -> tuple[Any, dict[Any, An
 
 
 def assign_from_values_fn(var_names_to_values: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Return a function that takes a session and assigns arrays; see `assign_from_values`."""
+    """Return a function that runs the op of `assign_from_values` in a given session."""
     operation, feeds = assign_from_values(var_names_to_values)
     return lambda session: session.run(operation, feeds)
 
@@ -88,10 +88,10 @@ def assign_from_checkpoint(
       ignore_missing_vars: whether to skip variables that the checkpoint does not contain.
 
     Returns:
-      The op, and its feed dict: placeholder → array.
+      The op, and the dict to feed when the op runs: placeholder → array.
 
     Raises:
-      CheckpointMismatch: the checkpoint lacks a name, or has another shape for a variable.
+      CheckpointMismatch: the checkpoint lacks one of the variables, or its value has another shape.
     """
     reader = tf.train.load_checkpoint(model_path)
     variables = _select_present(reader, _variables_by_name(var_list), ignore_missing_vars)
@@ -123,7 +123,8 @@ def assign_from_checkpoint_fn(
       reshape_variables: whether to reshape a value to the variable's shape if the two differ.
 
     Returns:
-      A function that takes a session; None if the checkpoint has none of the variables.
+      A function that restores the variables in the session that it is given; None if
+      ignore_missing_vars is set and the checkpoint has none of the variables.
     """
     variables = _variables_by_name(var_list)
     if ignore_missing_vars:
@@ -136,14 +137,14 @@ def assign_from_checkpoint_fn(
 
 
 def _variables_by_name(var_list: Any) -> dict[str, Any]:
-    """Return a dict of name → variable for a list of variables, or for such a dict."""
+    """Return name in the checkpoint → variable for a list of variables, or for such a dict."""
     if isinstance(var_list, Mapping):
         return dict(var_list)
     return {variable.op.name: variable for variable in var_list}
 
 
 def _select_present(reader: Any, variables: dict[str, Any], ignore_missing: bool) -> dict[str, Any]:
-    """Return the variables that a checkpoint contains; refuse others unless ignore_missing."""
+    """Drop the variables that a checkpoint lacks; unless ignore_missing, refuse them."""
     missing = [name for name in variables if not reader.has_tensor(name)]
     if missing and not ignore_missing:
         raise CheckpointMismatch(

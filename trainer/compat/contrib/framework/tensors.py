@@ -1,4 +1,4 @@
-"""Shape and dtype checks of tensors, and small sums."""
+"""Checks of the shapes and dtypes of tensors, and a few functions that convert or sum tensors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ def get_placeholders(graph: Any) -> list[Any]:
 
 
 def assert_scalar(tensor: Any, name: str | None = None, message: str | None = None) -> Any:
-    """Check a tensor's static shape to be [] and return the tensor.
+    """Check that a tensor's static shape is [], and return the tensor.
 
     Args:
       tensor: a tensor, or a value to convert to one.
@@ -53,7 +53,7 @@ def assert_scalar_int(tensor: Any, name: str | None = None) -> Any:
 
 
 def with_shape(expected_shape: Any, tensor: Any) -> Any:
-    """Check a tensor's shape, now if it is known or else at run time, and return the tensor."""
+    """Check a tensor's shape, at run time if it is not known earlier, and return the tensor."""
     return tf.ensure_shape(tensor, tf.TensorShape(tf.get_static_value(expected_shape)))
 
 
@@ -66,11 +66,11 @@ def with_same_shape(expected_tensor: Any, tensor: Any) -> Any:
 def remove_squeezable_dimensions(
     predictions: Any, labels: Any, name: str | None = None
 ) -> tuple[Any, Any]:
-    """Remove a trailing dimension of size 1 from the one of two tensors that has a higher rank.
+    """If one of two tensors has one dimension more, remove its last dimension, of size 1.
 
     Args:
       predictions: a tensor.
-      labels: a tensor of the shape of predictions, apart from such a dimension.
+      labels: a tensor of the same shape; one of the two may have one more dimension, of size 1.
       name: name scope of the ops.
 
     Returns:

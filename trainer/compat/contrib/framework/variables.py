@@ -150,12 +150,12 @@ def zero_initializer(ref: Any, use_locking: bool = True, name: str = "zero_initi
 
 
 def get_variable_full_name(var: Any) -> str:
-    """Return the name of a variable in checkpoints."""
+    """Return the name under which a checkpoint stores a variable."""
     return str(getattr(var, "_shared_name", None) or var.op.name)
 
 
 def assert_or_get_global_step(graph: Any = None, global_step_tensor: Any = None) -> Any:
-    """Check and return a global step; None returns the graph's global step.
+    """Check a global step variable and return it; for None, return the graph's global step.
 
     Args:
       graph: the graph to search if global_step_tensor is None; the default graph by default.
@@ -179,7 +179,7 @@ def add_model_variable(var: Any) -> None:
 def get_variables(
     scope: Any = None, suffix: str | None = None, collection: str = _Keys.GLOBAL_VARIABLES
 ) -> list[Any]:
-    """Return the variables of a collection.
+    """Return the variables of a collection, or those of a scope or with a suffix.
 
     Args:
       scope: a variable scope, or a regular expression that matches the beginning of names; None
@@ -223,7 +223,7 @@ def get_variables_by_name(given_name: str, scope: Any = None) -> list[Any]:
 
 
 def get_unique_variable(var_op_name: str) -> Any:
-    """Return the global variable of a full name.
+    """Return the global variable with a full name, such as "scope/weights".
 
     Raises:
       InvalidSetting: no variable or several variables have the name.
@@ -238,7 +238,7 @@ def get_unique_variable(var_op_name: str) -> Any:
 
 
 def get_variables_to_restore(include: Any = None, exclude: Any = None) -> list[Any]:
-    """Return the global variables of some scopes, without those of others.
+    """Return the global variables in the scopes `include`, without those in the scopes `exclude`.
 
     Args:
       include: list of scopes to return; None for all variables.

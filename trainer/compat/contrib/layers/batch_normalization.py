@@ -57,18 +57,20 @@ def batch_norm(
     Args:
       inputs: float [b, ..., c]; [b, c, ...] with data_format "NCHW".
       decay: factor of the previous moving average in each update, from 0 to 1.
-      center: whether to add "beta".
-      scale: whether to multiply by "gamma".
+      center: whether to add the variable "beta".
+      scale: whether to multiply by the variable "gamma".
       epsilon: number added to the variance.
-      param_initializers: "beta", "gamma", "moving_mean" or "moving_variance" → initializer.
-      param_regularizers: "beta" or "gamma" → regularizer.
+      param_initializers: dict of the variable's name, "beta", "gamma", "moving_mean" or
+        "moving_variance" → initializer.
+      param_regularizers: dict of "beta" or "gamma" → regularizer.
       updates_collections: collections for the update ops; None runs the updates before the output
         is available.
-      is_training: a bool, or a bool scalar tensor.
+      is_training: whether to normalize by the batch and to update the moving averages; a bool, or a
+        bool scalar tensor.
       batch_weights: float [b], weights of the examples in mean and variance.
-      fused: False, or batch_weights, select separate ops. Otherwise one fused op normalizes inputs
-        of rank 4 and 2. The fused op's moving variance is the sample variance, n / (n - 1) times
-        the variance of the batch.
+      fused: whether one fused op normalizes inputs of rank 2 or 4; None for True. Several basic ops
+        normalize inputs of other ranks, and all inputs if batch_weights is set. The fused op
+        updates the moving variance by the sample variance, n / (n - 1) times the batch's variance.
       data_format: "NHWC", or "NCHW" for channels first.
       zero_debias_moving_mean: whether to correct the moving mean for its initial value of 0.
       scope: variable scope; "BatchNorm" by default.
@@ -77,8 +79,8 @@ def batch_norm(
       renorm_decay: ignored.
       adjustment: not supported; must be None.
       trainable: whether beta and gamma are trainable. False also stops the updates of the moving
-        averages, but not with batch_weights, with other updates_collections, with
-        zero_debias_moving_mean, or in the fused op for inputs of rank 2.
+        averages, except with batch_weights, with updates_collections that are not the default,
+        with zero_debias_moving_mean, or in the fused op for inputs of rank 2.
       activation_fn: see `fully_connected`.
       reuse: see `fully_connected`.
       variables_collections: see `fully_connected`.
@@ -97,8 +99,8 @@ def batch_norm(
     axis = 1 if is_channels_first(data_format) else (rank or 0) - 1
     channels = _count_channels(inputs, axis)
     use_fused = fused is not False and batch_weights is None and rank in (2, 4)
-    # For these arguments tf.contrib called the layer class of tf.layers. Behave like that class:
-    # create gamma before beta, and update no moving averages if `trainable` is False.
+    # For these arguments tf.contrib used the class tf.layers.BatchNormalization. Behave like that
+    # class: create gamma before beta, and update no moving averages if `trainable` is False.
     like_layer_class = (
         batch_weights is None
         and updates_collections == v1.GraphKeys.UPDATE_OPS
@@ -171,7 +173,7 @@ def _variables_dtype(inputs: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Variables:
-    """The four [c] parameters of a batch normalization; beta and gamma may be constants."""
+    """The parameters of batch normalization, each a [c] variable; beta or gamma may be constant."""
 
     beta: Any
     gamma: Any
@@ -194,11 +196,11 @@ def _make_variables(
     Args:
       layer: builder of the layer.
       channels: number of channels, c.
-      center_and_scale: whether beta and gamma are variables.
+      center_and_scale: whether beta, and whether gamma, is a variable.
       initializers: name of a variable → initializer.
       regularizers: "beta" or "gamma" → regularizer.
-      gamma_first: whether to create gamma before beta. The order shows in the graph's list of
-        variables.
+      gamma_first: whether to create gamma before beta. The order of creation is
+        the order in tf.compat.v1.global_variables().
     """
     zeros, ones = v1.zeros_initializer(), v1.ones_initializer()
     center, scale = center_and_scale
@@ -230,15 +232,15 @@ def _make_variables(
 def _update_averages(
     variables: _Variables, moments: Any, training: Any, decay: float, zero_debias: bool
 ) -> list[Any]:
-    """Return the update ops of the moving averages, which change nothing outside of training.
+    """Return the ops that update the moving averages.
 
-    Outside of training a decay of 1 replaces `decay`.
+    Outside of training the ops use a decay of 1, which leaves the averages unchanged.
 
     Args:
       variables: the variables of the layer.
       moments: mean and variance of the batch, [c] each.
-      training: True, or a bool scalar tensor.
-      decay: factor of the previous averages.
+      training: True, or a bool scalar tensor that is True in training.
+      decay: factor of the previous averages in training.
       zero_debias: whether to correct the moving mean for its initial value of 0.
     """
     mean, variance = moments
@@ -254,7 +256,10 @@ def _update_averages(
 
 
 def _register_updates(updates: list[Any], collections: Any, outputs: Any) -> Any:
-    """Add update ops to collections, or without collections make the outputs wait for the ops."""
+    """Add update ops to collections and return the layer's outputs.
+
+    If `collections` is None, make the outputs wait for the update ops instead.
+    """
     if collections is None:
         with tf.control_dependencies(updates):
             return tf.identity(outputs)
@@ -279,7 +284,7 @@ def _normalize_fused(
       weights: always None; the argument makes the signature that of `_normalize_stepwise`.
 
     Returns:
-      The normalized inputs, and the mean and variance for the moving averages to take in.
+      The normalized inputs, and the mean and variance by which to update the moving averages.
     """
     rank = inputs.shape.rank
     images = tf.reshape(inputs, [-1, 1, 1, static_shape(inputs)[-1]]) if rank == 2 else inputs
@@ -295,7 +300,7 @@ def _normalize_fused(
 def _normalize_stepwise(
     inputs: Any, axis: int, beta: Any, gamma: Any, epsilon: float, averages: Any, weights: Any
 ) -> Any:
-    """Normalize by separate ops, which take inputs of any rank and example weights, float [b].
+    """Normalize by basic ops, which allow inputs of any rank, and example weights, float [b].
 
     The other arguments and the result are those of `_normalize_fused`.
     """

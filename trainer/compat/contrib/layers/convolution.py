@@ -74,7 +74,8 @@ def convolution(
       Float [b, space ..., num_outputs], or [b, num_outputs, space ...].
 
     Raises:
-      InvalidSetting: inputs have another rank, or an unknown number of channels.
+      InvalidSetting: inputs do not have the required number of spatial dimensions, or the number of
+        channels is unknown.
     """
     inputs = tf.convert_to_tensor(inputs)
     dimensions = (inputs.shape.rank or 0) - 2
@@ -116,7 +117,7 @@ def convolution(
 
 
 def _convolution_over(dimensions: int) -> Callable[..., Any]:
-    """Return `convolution` for a fixed number of dimensions.
+    """Return `convolution` for a fixed number of spatial dimensions.
 
     The result is a separate function, so that arg_scope can give it other default arguments than
     `convolution` has.
@@ -127,7 +128,7 @@ def _convolution_over(dimensions: int) -> Callable[..., Any]:
             *args, conv_dims=dimensions, **kwargs
         )
 
-    # Set the name of the function, because `repeat` names variable scopes after it.
+    # Set the function's name: `repeat` derives the names of variable scopes from it.
     layer.__name__ = f"convolution{dimensions}d"
     layer.__doc__ = f"Convolve over {dimensions} dimension(s) of space; see `convolution`."
     layer.__signature__ = inspect.signature(convolution)  # type: ignore[attr-defined]

@@ -35,13 +35,14 @@ def fully_connected(
     trainable: bool = True,
     scope: Any = None,
 ) -> Any:
-    """Multiply the last dimension by a matrix of weights.
+    """Multiply the last dimension by a matrix of weights, then add biases or normalize.
 
     Args:
       inputs: float [..., n], of rank 2 or more.
       num_outputs: number of units.
-      activation_fn: function of the output; None for none.
-      normalizer_fn: function of the outputs, such as `batch_norm`, to apply instead of biases.
+      activation_fn: function to apply to the outputs, such as tf.nn.relu; None for none.
+      normalizer_fn: function, such as `batch_norm`, to apply to the outputs instead of adding
+        biases; None to add biases.
       normalizer_params: keyword arguments of normalizer_fn.
       weights_initializer: initializer of "weights", [n, num_outputs].
       weights_regularizer: regularizer of "weights"; None for none.
@@ -221,7 +222,7 @@ def softmax(logits: Any, scope: Any = None) -> Any:
 
 @add_arg_scope
 def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> Any:
-    """Reduce a dimension to num_units, each the maximum of a group of neighbours.
+    """Reduce a dimension to num_units elements, each the maximum of a group of neighbours.
 
     Source: Goodfellow et al., "Maxout Networks", 2013.
 

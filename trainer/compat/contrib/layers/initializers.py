@@ -16,7 +16,9 @@ _MODES = ("FAN_IN", "FAN_OUT", "FAN_AVG")
 def xavier_initializer(
     uniform: bool = True, seed: int | None = None, dtype: Any = tf.float32
 ) -> Initializer:
-    """Return an initializer of variance 2 / (fan_in + fan_out).
+    """Return an initializer that draws random values of variance 2 / (fan_in + fan_out).
+
+    fan_in and fan_out are the numbers of inputs and outputs of a unit.
 
     Source: Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
     networks", 2010.
@@ -37,7 +39,7 @@ def variance_scaling_initializer(
     seed: int | None = None,
     dtype: Any = tf.float32,
 ) -> Initializer:
-    """Return an initializer of variance factor / n.
+    """Return an initializer that draws random values of variance factor / n.
 
     Source of the defaults: He et al., "Delving Deep into Rectifiers", 2015.
 

@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 
 
 class LayerBuilder:
-    """Creates the variables of one layer and completes the layer's output.
+    """Creates the variables of one layer, and applies its biases or normalizer and its activation.
 
     Attributes:
       dtype: the dtype of the layer's variables.
@@ -134,8 +134,8 @@ def collections_for(variables_collections: Any, name: str) -> list[Any] | None:
     """Return the collections for a variable of a layer.
 
     Args:
-      variables_collections: a list for all variables, or a dict of variable name → list; None for
-        no collections.
+      variables_collections: a list of collections for all variables, or a dict of variable name →
+        list of collections; None for no collections.
       name: name of the variable, such as "weights" or "biases".
     """
     if isinstance(variables_collections, Mapping):
@@ -146,8 +146,8 @@ def collections_for(variables_collections: Any, name: str) -> list[Any] | None:
 def add_to_outputs_collections(collections: Any, scope: str, outputs: Any) -> Any:
     """Add a layer's output to collections, with the name of the layer's scope as its alias.
 
-    The scope of a layer with variables is its variable scope, which does not depend on the name
-    scopes around the layer.
+    For a layer with variables, `scope` is the name of its variable scope, which does not depend on
+    the name scopes around the layer.
 
     Args:
       collections: keys of the collections; None adds the output to no collection.
@@ -158,7 +158,7 @@ def add_to_outputs_collections(collections: Any, scope: str, outputs: Any) -> An
       The output tensor.
     """
     if collections is not None:
-        # Add the alias, by which slim.utils.convert_collection_to_dict names the output.
+        # Add the alias: slim.utils.convert_collection_to_dict uses it as the key of the output.
         outputs.aliases = [*getattr(outputs, "aliases", ()), scope.rstrip("/")]
         v1.add_to_collections(collections, outputs)
     return outputs
@@ -167,15 +167,15 @@ def add_to_outputs_collections(collections: Any, scope: str, outputs: Any) -> An
 def static_shape(tensor: Any) -> list[int | None]:
     """Return the sizes of a tensor's dimensions, None for unknown sizes.
 
-    The function serves TensorFlow 1's behavior as well, with which an item of tensor.shape is a
-    Dimension object and never None.
+    Use the result instead of tensor.shape: in programs that enable TensorFlow 1's behavior, an item
+    of tensor.shape is a Dimension object and never None.
     """
     shape: list[int | None] = tensor.shape.as_list()
     return shape
 
 
 def static_channels(tensor: Any, axis: int) -> int:
-    """Return the number of channels, the static size of a dimension.
+    """Return the number of channels: the static size of the dimension `axis`.
 
     Raises:
       InvalidSetting: the size is unknown.
@@ -190,7 +190,7 @@ def static_channels(tensor: Any, axis: int) -> int:
 
 
 def expand_to_pair(value: Any) -> tuple[int, int]:
-    """Return a height and a width; a single number becomes both."""
+    """Return a (height, width) pair; a single number becomes both."""
     return expand_sizes(value, 2)  # type: ignore[return-value]
 
 

@@ -67,7 +67,7 @@ def layer_norm(
         beta = layer.variable("beta", shape, v1.zeros_initializer()) if center else None
         gamma = layer.variable("gamma", shape, v1.ones_initializer()) if scale else None
         mean, variance = tf.nn.moments(inputs, list(range(first, rank)), keepdims=True)
-        # Use a larger epsilon in half precision, which would round 1e-12 to 0.
+        # Use a larger epsilon in half precision: float16 would round 1e-12 to 0.
         epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         outputs.set_shape(inputs.shape)
@@ -191,7 +191,7 @@ def instance_norm(
 def _make_beta_and_gamma(
     layer: LayerBuilder, channels: int, center: bool, scale: bool, initializers: Any
 ) -> tuple[Any, Any]:
-    """Create the variables beta and gamma, [c] each, or None without center or scale."""
+    """Return the variables beta (None without center) and gamma (None without scale), [c] each."""
     initializers = initializers or {}
     zeros, ones = v1.zeros_initializer(), v1.ones_initializer()
     beta = layer.variable("beta", [channels], initializers.get("beta", zeros)) if center else None
@@ -224,7 +224,7 @@ def _normalize(
 
 
 def _positive_axis(axis: int, inputs: Any) -> int:
-    """Return an axis counted from the first dimension; refuse an axis out of range."""
+    """Count an axis, which may be negative, from the first dimension; refuse one out of range."""
     rank = inputs.shape.rank
     if rank is None or not -rank <= axis < rank:
         raise InvalidSetting(f"Axis {axis} is out of range for inputs of shape {inputs.shape}.")

@@ -61,11 +61,12 @@ def optimize_loss(
         variable) pairs to such pairs; None for no clipping.
       learning_rate_decay_fn: function of the learning rate and the global step that returns the
         decayed rate.
-      update_ops: ops to run before the loss; those in tf.GraphKeys.UPDATE_OPS by default.
+      update_ops: ops to run before the loss is computed; by default those in
+        tf.GraphKeys.UPDATE_OPS.
       variables: variables to train; all trainable variables by default.
       name: variable scope; "OptimizeLoss" by default.
       summaries: elements of OPTIMIZER_SUMMARIES to write; by default the loss, the global norm of
-        the gradients, and a learning rate that decays.
+        the gradients, and, if it decays, the learning rate.
       colocate_gradients_with_ops: see tf.gradients.
       increment_global_step: whether the train op increments global_step.
 
@@ -106,7 +107,7 @@ def optimize_loss(
         if "loss" in summaries:
             v1.summary.scalar("loss", loss)
         _summarize_gradients(gradients, summaries)
-        # Compute the loss before the optimizer changes the variables.
+        # Let the optimizer wait for the loss, which is to be that of the variables before the step.
         with tf.control_dependencies([loss]):
             step = optimizer.apply_gradients(
                 gradients, global_step=global_step if increment_global_step else None, name="train"
@@ -116,7 +117,7 @@ def optimize_loss(
 
 
 def _make_learning_rate(rate: Any, decay: Any, global_step: Any) -> Any:
-    """Return the (decayed) learning rate as a tensor; None if there is no rate."""
+    """Return the learning rate, decayed if `decay` is set; None if the optimizer has its own."""
     if rate is None:
         return None
     is_tensor = isinstance(rate, (tf.Tensor, tf.Variable)) and rate.shape.rank == 0
@@ -140,7 +141,7 @@ def _make_learning_rate(rate: Any, decay: Any, global_step: Any) -> Any:
 
 
 def _make_optimizer(optimizer: Any, rate: Any) -> Any:
-    """Return the optimizer that `optimize_loss`'s argument `optimizer` describes."""
+    """Return a tf.compat.v1.train.Optimizer for the argument `optimizer` of `optimize_loss`."""
     if isinstance(optimizer, v1.train.Optimizer):
         return optimizer
     if isinstance(optimizer, str):
@@ -166,7 +167,7 @@ def _make_optimizer(optimizer: Any, rate: Any) -> Any:
 def _transform_gradients(
     gradients: Any, noise: Any, multipliers: Any, clip: Any, summaries: Any
 ) -> Any:
-    """Add noise to the gradients, multiply and clip them, and summarize their norms."""
+    """Add noise to gradients, multiply and clip them, and add summaries of their global norm."""
     if noise is not None:
         gradients = [(_add_noise(gradient, noise), variable) for gradient, variable in gradients]
     if multipliers is not None:

@@ -43,7 +43,7 @@ def _make_pooling_layer(
             )
             return add_to_outputs_collections(outputs_collections, name, outputs)
 
-    # Set the name of the function, because `repeat` names variable scopes after it.
+    # Set the function's name: `repeat` derives the names of variable scopes from it.
     layer.__name__ = pool.__name__
     layer.__doc__ = docstring
     return add_arg_scope(layer)

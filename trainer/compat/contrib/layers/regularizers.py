@@ -14,21 +14,21 @@ v1 = tf.compat.v1
 
 
 def l1_regularizer(scale: float, scope: str | None = None) -> Regularizer:
-    """Return a regularizer: scale times the sum of |w|; no loss if scale is 0.0."""
+    """Return a regularizer that returns scale * sum(|w|), or None if scale is 0.0."""
     return _make_regularizer(
         scale, scope, "l1_regularizer", lambda weights: tf.reduce_sum(tf.abs(weights))
     )
 
 
 def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
-    """Return a regularizer: scale times half the sum of w²; no loss if scale is 0.0."""
+    """Return a regularizer that returns scale * sum(w²) / 2, or None if scale is 0.0."""
     return _make_regularizer(scale, scope, "l2_regularizer", tf.nn.l2_loss)
 
 
 def l1_l2_regularizer(
     scale_l1: float = 1.0, scale_l2: float = 1.0, scope: str | None = None
 ) -> Regularizer:
-    """Return the sum of an L1 regularizer and an L2 regularizer."""
+    """Return a regularizer that returns the sum of an L1 loss and an L2 loss."""
     scope = scope or "l1_l2_regularizer"
     return sum_regularizer([l1_regularizer(scale_l1), l2_regularizer(scale_l2)], scope)
 
@@ -36,7 +36,7 @@ def l1_l2_regularizer(
 def sum_regularizer(
     regularizer_list: Sequence[Regularizer | None], scope: str | None = None
 ) -> Regularizer | Any:
-    """Return the sum of several regularizers; None if all of them are None."""
+    """Return a regularizer that returns the sum of several; None if all of them are None."""
     present = [regularizer for regularizer in regularizer_list if regularizer is not None]
     if not present:
         return None
@@ -55,7 +55,7 @@ def apply_regularization(regularizer: Regularizer, weights_list: Any = None) -> 
     The sum is also added to tf.GraphKeys.REGULARIZATION_LOSSES.
 
     Args:
-      regularizer: function that maps weights to a scalar; None stands for a loss of 0.
+      regularizer: function that maps weights to a scalar, or to None for a loss of 0.
       weights_list: list of weights; those in tf.GraphKeys.WEIGHTS by default.
 
     Raises:
@@ -80,7 +80,7 @@ def apply_regularization(regularizer: Regularizer, weights_list: Any = None) -> 
 def _make_regularizer(
     scale: float, scope: str | None, name: str, loss_fn: Callable[[Any], Any]
 ) -> Regularizer:
-    """Return a regularizer: scale times loss_fn(weights); see `l1_regularizer`."""
+    """Return a regularizer that returns scale * loss_fn(weights), or None if scale is 0.0."""
     if isinstance(scale, numbers.Integral) or not isinstance(scale, numbers.Real) or scale < 0:
         raise InvalidSetting(f"{name} got scale={scale!r}. Pass a float of at least 0.")
     if scale == 0.0:

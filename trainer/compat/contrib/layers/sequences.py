@@ -59,7 +59,7 @@ def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **k
 
 
 def _layer_name(layer: Any) -> str:
-    """Return the name of a layer's function, which a functools.partial may wrap."""
+    """Return the name of a layer function, or of the function that a functools.partial wraps."""
     function = getattr(layer, "func", layer)
     return str(getattr(function, "__name__", "layer"))
 
@@ -92,7 +92,7 @@ def embed_sequence(
       Float [b, n, embed_dim].
 
     Raises:
-      InvalidSetting: a size is missing, and reuse is not set.
+      InvalidSetting: vocab_size or embed_dim is None, and reuse is not set.
     """
     if not reuse and (vocab_size is None or embed_dim is None):
         raise InvalidSetting(

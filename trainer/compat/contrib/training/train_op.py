@@ -43,7 +43,7 @@ def clip_gradient_norms(gradients_to_variables: Gradients, max_norm: float) -> G
 
 
 def clip_gradient_norms_fn(max_norm: float) -> Callable[[Gradients], Gradients]:
-    """Return a function that calls `clip_gradient_norms` with max_norm."""
+    """Return a function of (gradient, variable) pairs that clips each gradient to max_norm."""
     return functools.partial(clip_gradient_norms, max_norm=max_norm)
 
 
@@ -79,7 +79,7 @@ def multiply_gradients(
 
 
 def _variable_name(variable: Any) -> str:
-    """Return the name, such as "w", of a variable or of a name such as "w:0"."""
+    """Return the name of a variable without ":0"; `variable` is the variable or its name."""
     name = variable if isinstance(variable, str) else variable.op.name
     return str(name).removesuffix(":0")
 
@@ -103,7 +103,8 @@ def create_train_op(
       total_loss: float scalar; the train op evaluates it after the update ops.
       optimizer: a tf.compat.v1.train.Optimizer.
       global_step: variable that counts the steps; the graph's by default; None for no count.
-      update_ops: ops to run before the loss; those in tf.GraphKeys.UPDATE_OPS by default.
+      update_ops: ops to run before the loss is computed; by default those in
+        tf.GraphKeys.UPDATE_OPS.
       variables_to_train: all trainable variables by default.
       transform_grads_fn: function that maps (gradient, variable) pairs to such pairs.
       summarize_gradients: whether to add summaries of the gradients.
@@ -133,7 +134,7 @@ def create_train_op(
     if summarize_gradients:
         with tf.name_scope("summarize_grads"):
             add_gradients_summaries(gradients)
-    # Compute the loss before the optimizer changes the variables.
+    # Let the optimizer wait for the loss, which is to be that of the variables before the step.
     with tf.control_dependencies([loss]):
         step = optimizer.apply_gradients(gradients, global_step=global_step)
     with tf.name_scope("train_op"):
