@@ -42,7 +42,8 @@ class EvalGraph:
       spec: the hooks, the scaffold and the tensors of model_fn's spec. On a TPU, the tensors are
         outside the TPU computation, because a session cannot fetch those inside.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
-      batches_done: returns the number of batches evaluated so far; None if unknown.
+      batches_done: function that returns the number of batches evaluated so far; None if the
+        backend does not count batches.
     """
 
     metrics: EvalMetrics

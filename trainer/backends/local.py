@@ -97,9 +97,9 @@ class LocalBackend:
     ) -> TrainGraph:
         """Build the graph whose training op repeats the step that model_fn has built.
 
-        The ops of a host_call are built first, because `build_train_loop` makes reads of variables
-        that already exist wait for every step but the last. So a host_call reads the variables as
-        the last step finds them, and not those from before the loop.
+        The ops of a host_call are built before the loop: `build_train_loop` makes existing ops that
+        read variables wait for all steps but the last. So a host_call reads the values with which
+        the last step starts, and not those from before the loop.
         """
         model = _build_model(program, input_fn, ModeKeys.TRAIN, checkpoint)
         summaries.add_loss_summary(model.spec.loss)
@@ -181,7 +181,8 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
     """Create the backend of a task in the cluster of TF_CONFIG.
 
     Returns:
-      The backend; None if the config names another session target than the cluster for this mode.
+      The backend; None if the session target that the config names for this mode is not that of
+      the task in the cluster.
     """
     if mode == ModeKeys.TRAIN:
         device_fn = config.device_fn
@@ -200,8 +201,8 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
     master = config.evaluation_master if mode == ModeKeys.EVAL else config.master
     if master != config.task.master:
         return None
-    # Run this mode in the local process. In a session of the cluster, restoring a checkpoint would
-    # overwrite the variables on the parameter servers, which the workers are still training.
+    # Evaluate or predict in a local session, not in a session of the cluster: there, restoring a
+    # checkpoint would overwrite the variables on the parameter servers, which the workers train.
     return LocalBackend(device_fn=config.device_fn)
 
 

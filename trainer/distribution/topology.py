@@ -11,7 +11,7 @@ from trainer.config.run_config import InputPipelineConfig, TPUConfig
 logger = logging.getLogger("tensorflow.trainer")
 
 LOCAL_DEVICE = "/replica:0/task:0/device:CPU:0"
-# The values of ModeKeys, and the name of the Estimator method that runs each mode.
+# The values of ModeKeys. VERBS has for each value the Estimator method that runs the mode.
 _TRAIN, _EVAL, _PREDICT = "train", "eval", "infer"
 VERBS = {_TRAIN: "train", _EVAL: "evaluate", _PREDICT: "predict"}
 _WHOLE_BATCH = (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED)
@@ -47,7 +47,7 @@ class TpuSlice:
         return core % cores_per_host
 
     def infeed_device_assignment(self, device_assignment: Any) -> Any:
-        """Return the DeviceAssignment by which infeed ops find the cores of a replica.
+        """Return the tf.tpu.experimental.DeviceAssignment that infeed ops need to find cores.
 
         Returns:
           None if infeed ops find the cores by their numbers.
@@ -78,7 +78,7 @@ class EmulatedTpuSlice(TpuSlice):
         return core
 
     def infeed_device_assignment(self, device_assignment: Any) -> None:
-        """Return None: infeed ops feed only the first core of a replica, and find it by number."""
+        """Return None: infeed ops feed only a replica's first core, found by its number."""
 
     def __str__(self) -> str:
         return self._describe("emulated TPU core")

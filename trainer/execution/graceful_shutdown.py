@@ -35,7 +35,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
         self.is_training = False
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Record that there are variables, which must be saved before the process exits."""
+        """Record that the session has variables, which must be saved before the process exits."""
         self.is_training = True
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -45,7 +45,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
 
 
 class StopWithTrainingHook(tf.compat.v1.train.SessionRunHook):
-    """Stops an evaluation that runs in the middle of a training, once SIGTERM has arrived."""
+    """Stops an evaluation between two loops of a training, once SIGTERM has arrived."""
 
     def __init__(self, training: GracefulShutdownHook) -> None:
         self._training = training
@@ -109,9 +109,9 @@ def _exit_after_training(shutdown_hook: GracefulShutdownHook) -> Iterator[None]:
 
 
 def current_training_shutdown() -> GracefulShutdownHook | None:
-    """Return the hook of the training in whose course the caller runs; None if there is none.
+    """Return the hook of the training that this thread is in the middle of; None without one.
 
-    For example, an evaluation between two training loops finds the hook of that training.
+    With this hook, an evaluation between two training loops can stop when the training must stop.
     """
     is_main = threading.current_thread() is threading.main_thread()
     return (

@@ -29,7 +29,7 @@ class IterationPlan(Protocol):
         """
 
     def record(self, iterations: int, seconds: float) -> None:
-        """Record the number of steps and the duration of a run."""
+        """Record the number of steps and the duration in seconds of a run."""
 
 
 class FixedIterations:
@@ -43,7 +43,7 @@ class FixedIterations:
         return self.max_iterations if steps_left is None else min(self.max_iterations, steps_left)
 
     def record(self, iterations: int, seconds: float) -> None:
-        """Do nothing: durations do not matter."""
+        """Do nothing: the number of steps does not depend on durations."""
 
 
 class TimedIterations:
@@ -64,7 +64,10 @@ class TimedIterations:
         self._runs: deque[tuple[int, float]] = deque(maxlen=_NUM_TIMED_RUNS)
 
     def next_iterations(self, steps_left: int | None) -> int:
-        """Return the planned duration divided by the mean duration of a step in the last runs."""
+        """Return how many steps fit into the duration, by the mean step time of the last runs.
+
+        The result is at least 1 and at most `steps_left`.
+        """
         steps = sum(iterations for iterations, _ in self._runs)
         seconds = sum(seconds for _, seconds in self._runs)
         planned = int(self._seconds * steps / max(seconds, 1e-9)) if steps else 1
@@ -72,7 +75,7 @@ class TimedIterations:
         return planned if steps_left is None else min(planned, steps_left)
 
     def record(self, iterations: int, seconds: float) -> None:
-        """Record the number of steps and the duration of the run."""
+        """Record the number of steps and the duration of a run, for `next_iterations`."""
         self._runs.append((iterations, seconds))
 
 

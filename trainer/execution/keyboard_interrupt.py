@@ -27,7 +27,8 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
         self._is_interrupted = False
         self._wakeup_sockets: tuple[socket.socket, socket.socket] | None = None
         self._thread: threading.Thread | None = None
-        # The handler and the wakeup file descriptor that were in place before a run.
+        # The SIGINT handler and the wakeup file descriptor from before the run, which are restored
+        # after the run; None outside of a run.
         self._previous: tuple[Any, int] | None = None
 
     def after_create_session(self, session: Any, coord: Any) -> None:

@@ -21,7 +21,8 @@ def new_run_graph(
     """Create a new default graph with the run's seed and a global step; yield the global step.
 
     Variables of the graph are resource variables, because the training loop and a TPU computation
-    can use no others. Their names and checkpoints are those of TensorFlow 1's reference variables.
+    can use no others. A checkpoint that was written with reference variables can be restored,
+    because the names in checkpoints are the same.
 
     Args:
       config: gives the random seed.
@@ -43,9 +44,9 @@ def new_run_graph(
 
 @contextmanager
 def _repeatable_layers(seed: int | None) -> Iterator[None]:
-    # Replace legacy Keras's own random generator, of which each thread has one, if there is a seed.
-    # Keras ignores the graph's seed, and draws the seeds of tf.layers' initializers from this
-    # generator. With the original generator, initial values would differ from run to run.
+    # If there is a seed, let legacy Keras use a random generator with this seed. Keras ignores the
+    # graph's seed, and draws the seeds of tf.layers' initializers from a generator of its own (one
+    # for each thread), so the initial values of variables would differ from run to run.
     if seed is None:
         yield
         return

@@ -13,9 +13,9 @@ class SingleReplicaGraph(tf.Graph):
     """A graph that replaces each sum over replicas by an identity.
 
     tf.compat.v1.tpu's CrossShardOptimizer and cross_replica_sum create CrossReplicaSum ops, which
-    have kernels on TPUs only. For one replica the sum is the identity. The graph replaces each op
-    when the op is created, and the ops in a function (of a branch or loop) when the function is
-    added to the graph.
+    have kernels on TPUs only. For one replica the sum is the identity. The graph replaces a sum
+    when the op is created. A sum in a function, such as the body of a loop, is replaced when the
+    function is added to the graph.
     """
 
     def _create_op_internal(

@@ -82,7 +82,7 @@ def build_train_loop(
 
 
 def why_not_unrollable(step: dict[str, Any]) -> str | None:
-    """Return the reason why copies of a step cannot replace several runs; None if they can.
+    """Return the reason why a step must have its own `session.run`; None if the step can loop.
 
     Args:
       step: the operations of one step, by name.
@@ -140,7 +140,7 @@ def _definition(step: dict[str, Any]) -> Any:
             continue
         copy = definition.node.add()
         copy.CopyFrom(node)
-        # Remove the colocation: the variables, with which ops are colocated, stay outside the loop.
+        # Remove the colocation attribute: it names variables, which stay outside the loop's body.
         copy.attr.pop("_class", None)
         _reseed(copy)
         inputs = [reference for reference in node.input if _is_data_or_in(reference, step)]
@@ -201,9 +201,9 @@ def _reads(operations: Iterable[Any]) -> list[Any]:
 
 
 def _is_inside_while(operation: Any) -> bool:
-    # Tell which operations can get no control input from outside: those in the body of a TensorFlow
-    # 1 while loop. They need none, because the body waits for its Enter operations, which count as
-    # outside the loop here.
+    # Operations in the body of a TensorFlow 1 while loop can get no control input from outside, and
+    # need none: they wait for the loop's Enter operations, which get the control input. So count an
+    # Enter as an operation outside the loop.
     context = control_flow_util.GetContainingWhileContext(operation._get_control_flow_context())
     if context is not None and operation.type == "Enter":
         context = control_flow_util.GetContainingWhileContext(context.outer_context)

@@ -54,7 +54,7 @@ def _to_summary_values(name: str, value: Any) -> Iterable[Any]:
 
 
 def _parse_summary(name: str, serialized: bytes) -> Iterable[Any]:
-    """Parse a serialized Summary, and number its values below the name of the metric."""
+    """Return the values of a serialized Summary, renamed to NAME/0, NAME/1 and so on."""
     try:
         parsed = tf.compat.v1.Summary.FromString(serialized)
     except DecodeError:

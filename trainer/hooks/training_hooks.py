@@ -32,8 +32,8 @@ class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
 class StepRangeHook(tf.compat.v1.train.SessionRunHook):
     """Records the global step at which a session starts, and the step at which training stops.
 
-    The start is read from the session, because the newest checkpoint may have another step. A warm
-    start may set the step, another process of the cluster may have incremented the step, and a
+    The start is read from the session and not from the newest checkpoint, whose step may differ: a
+    warm start may set the step, another process of the cluster may have incremented the step, and a
     recreated session may start from an older checkpoint.
 
     Attributes:
@@ -55,7 +55,7 @@ class StepRangeHook(tf.compat.v1.train.SessionRunHook):
 
     @property
     def is_over(self) -> bool:
-        """Whether the start is at or beyond the last step, so that nothing is left to train."""
+        """Whether `step` is at or beyond `last_step`, so that nothing is left to train."""
         return self.last_step is not None and self.step >= self.last_step
 
     def begin(self) -> None:
@@ -91,7 +91,8 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         Args:
           loop: the training loop.
           start: records the first and the last step.
-          plan: determines the number of steps per `session.run`; None for the maximum of the loop.
+          plan: determines the number of steps per `session.run`; None for the largest number that
+            the loop supports.
           others: the other hooks of the run. A loop ends at the last step of a StopAtStepHook
             among them, so that the hook can stop training in time.
           workers: the number of processes that increment the same global step.

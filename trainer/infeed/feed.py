@@ -44,7 +44,7 @@ class Infeed:
       iterations: int32 placeholder [], 1 by default: the number of global batches that one run
         of `enqueue` feeds.
       enqueue: the op that feeds the batches. No host waits for the others; the op ends when all
-        hosts have finished. It raises tf.errors.OutOfRangeError at the end of the input.
+        hosts have finished. The op raises tf.errors.OutOfRangeError at the end of the input.
       hooks: SessionRunHooks that start the Datasets before the first run of `enqueue`.
       dequeue: builds, inside the replicated computation, the op that takes a replica's next
         shard from its infeed; returns the shard.

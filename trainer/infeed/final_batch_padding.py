@@ -38,14 +38,14 @@ class BatchSpec:
     shards: int = 1
 
     def full_leaves(self) -> tuple[TensorLeaf, ...]:
-        """Return the leaves with the number of rows of a full batch in their shapes."""
+        """Return `leaves` with a full batch's number of rows in the shapes."""
         return tuple(
             leaf if axis is None else leaf.with_dimension(axis, self.rows)
             for leaf, axis in zip(self.leaves, self.axes, strict=True)
         )
 
     def may_be_partial(self) -> bool:
-        """Return whether a batch may have too few rows: a tensor's number of rows is unknown."""
+        """Return whether a batch may have too few rows: True if the static shapes do not tell."""
         return any(
             axis is not None and leaf.size(axis) is None
             for leaf, axis in zip(self.leaves, self.axes, strict=True)
@@ -58,8 +58,8 @@ class FinalBatchPadding(ABC):
     Attributes:
       allows_partial_batches: whether a batch may have fewer rows. If so, each batch has a mask.
       keeps_row_order: whether the rows must be processed in the order of the input.
-      adds_padding_feature: whether model_fn receives features['is_padding'], int32 [rows], with 1
-        for a row of padding, if features are a dict without that key.
+      adds_padding_feature: whether to add features['is_padding'] to the features of model_fn, if
+        they are a dict without that key: int32 [rows], 1 for a row of padding.
       needs_end_of_input: whether the input must be a Dataset, which has an end, and not tensors.
     """
 
@@ -89,7 +89,7 @@ class FinalBatchPadding(ABC):
 
 
 class RefusePartialBatches(FinalBatchPadding):
-    """Require batches of static shape, so that no batch needs padding or a mask."""
+    """Accept only batches of static shape, so that no batch needs padding or a mask."""
 
     allows_partial_batches = False
 
@@ -212,7 +212,7 @@ def _gather_rows(
 
 
 def _repeat_padding_forever(dataset: Any, spec: BatchSpec) -> Any:
-    """Append an endless repetition of the last batch, with a mask of zeros."""
+    """Append endless copies of the Dataset's last batch, all of whose rows count as padding."""
     empty = tuple(tf.zeros(leaf.spec.shape, leaf.spec.dtype) for leaf in spec.full_leaves())
     zero_mask = tf.zeros([spec.rows], tf.int32)
     endless_padding = tf.data.Dataset.from_tensors((*empty, zero_mask)).repeat()

@@ -25,8 +25,8 @@ class InputSource:
       shards: number of parts that a batch is split into for the replicas.
       rows: number of rows of a batch that has a mask, which is then the last tensor; None if
         batches have no mask.
-      next_batch: builds the ops that take the next batch; returns its tensors in the order of the
-        leaves.
+      next_batch: builds the ops that take the next batch; returns the batch's tensors in the order
+        of `nest.leaves`.
       initializer: the op that starts the Dataset's iterator; None if input_fn returned tensors.
     """
 
@@ -155,8 +155,8 @@ def _axes_of_unsplit_batch(
 ) -> tuple[int | None, ...]:
     """Return the axis of the rows for each tensor of a batch that is not split.
 
-    If the given axis has another size than the batch, the last axis of the batch's size is taken:
-    some programs transpose images to [height, width, channels, rows].
+    If the size along the axis in `axes` differs from the batch size, return the last axis whose
+    size equals the batch size: some programs transpose images to [height, width, channels, rows].
     """
     return tuple(
         axis

@@ -27,12 +27,12 @@ class InputPartition:
     cores: int
 
     def split(self, tensors: Sequence[Any]) -> list[list[Any]]:
-        """Return the tensors to feed to each logical core; a core may receive no tensor."""
+        """Return for each logical core the list of tensors to feed; a list may be empty."""
         parts_by_core: list[list[Any]] = [[] for _ in range(self.cores)]
         for tensor, dims in zip(tensors, self._all_dims(tensors), strict=True):
             tensor_parts = tpu_feed.partition_or_replicate_on_host(tensor, dims)
-            # Stop at the shorter sequence. TensorFlow returns an infinite iterator for a replicated
-            # tensor, and a single part for a tensor that only the first core receives.
+            # `tensor_parts` may be longer or shorter than the list of cores: infinite for a tensor
+            # that every core receives, and one part for a tensor that only the first core receives.
             for core_parts, tensor_part in zip(parts_by_core, tensor_parts, strict=False):
                 core_parts.append(tensor_part)
         return parts_by_core
@@ -77,7 +77,13 @@ def build_partition(
 
 
 def _flatten_dims(dims_nest: Any, template: Any, index: int) -> list[Any]:
-    """Return the dims of each tensor in the template of features (index 0) or labels (index 1)."""
+    """Return the numbers of parts of each tensor of features (index 0) or labels (index 1).
+
+    Args:
+      dims_nest: the item of input_partition_dims for features or labels; None divides no tensor.
+      template: features or labels, with a TensorLeaf or None in place of each tensor.
+      index: 0 for features, 1 for labels; for the error.
+    """
     name = ("features", "labels")[index]
     leaves = nest.flatten(template)
     if dims_nest is None:

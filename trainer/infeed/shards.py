@@ -26,7 +26,7 @@ def num_shards(mode: Any, replicas: int) -> int:
 
 
 def effective_batch_axis(mode: Any, batch_axis: Any) -> Any:
-    """Return the batch_axis if the input mode uses one; else log a warning and return None."""
+    """Return batch_axis under PER_HOST_V1, the only input mode that uses it; otherwise None."""
     if batch_axis is not None and mode != InputPipelineConfig.PER_HOST_V1:
         logger.warning("batch_axis=%r is ignored: only PER_HOST_V1 splits by it", batch_axis)
         return None

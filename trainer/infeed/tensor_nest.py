@@ -27,14 +27,14 @@ class TensorLeaf:
         return f"{self.path} ({self.spec.dtype.name}{format_shape(self.spec.shape)})"
 
     def size(self, axis: int) -> int | None:
-        """Return the size along an axis; None if unknown."""
-        # Index a list, in which an unknown size is None. With TensorFlow 1's shape behaviour,
-        # shape[axis] would be a Dimension, which is never None.
+        """Return the tensor's size along an axis; None if the size is unknown."""
+        # Convert the shape to a list, in which an unknown size is None. With TensorFlow 1's shape
+        # behaviour, shape[axis] would be a Dimension, which is never None.
         size: int | None = self.spec.shape.as_list()[axis]
         return size
 
     def last_axis_of_size(self, size: int, default: int) -> int:
-        """Return the last axis of this size, or the default if there is no such axis."""
+        """Return the last axis whose size is `size`; the default if there is no such axis."""
         sizes = self.spec.shape.as_list()
         return max((axis for axis in range(len(sizes)) if sizes[axis] == size), default=default)
 
@@ -87,7 +87,7 @@ def build_tensor_nest(specs: Any) -> TensorNest:
 
     Raises:
       InvalidType: a value in the nest is not a tensor.
-      InvalidSetting: the nest holds no tensor, or is neither features nor a pair.
+      InvalidSetting: the nest holds no tensor, or is a tuple that is not (features, labels).
     """
     template = split_features_and_labels(specs)
     flat: list[TensorLeaf | None] = []

@@ -36,7 +36,7 @@ def build_spec_metrics(spec: EstimatorSpec, features: Any) -> EvalMetrics:
         rows.
 
     Raises:
-      InvalidSetting: a metric has a name that evaluate() uses itself.
+      InvalidSetting: a metric is named "loss" or "global_step", which evaluate() adds itself.
     """
     return build_eval_metrics(spec.eval_metric_ops or {}, spec.loss, _rows(features))
 
@@ -51,7 +51,7 @@ def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> Eval
       rows: the number of rows of each loss, which is its weight; None for equal weights.
 
     Raises:
-      InvalidSetting: a metric has a name that evaluate() uses itself.
+      InvalidSetting: a metric is named "loss" or "global_step", which evaluate() adds itself.
     """
     reserved = [name for name in RESERVED_NAMES if name in metrics]
     if reserved:

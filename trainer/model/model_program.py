@@ -62,7 +62,10 @@ class ModelProgram:
         return bool(values()) if callable(values) else bool(self.params)
 
     def iteration_plan(self) -> iterations_per_loop.IterationPlan:
-        """Return the plan for the lengths of training loops; without a TPUConfig, one step each."""
+        """Return the plan that decides the number of steps of each training loop.
+
+        Without a TPUConfig each loop makes one step.
+        """
         if self.config.has_tpu_config:
             return iterations_per_loop.build_iteration_plan(self.config.tpu_config)
         # Make one step in each loop, because a program that is written for Estimator expects its
@@ -158,7 +161,7 @@ class TPUModelProgram(ModelProgram):
     encode_input: Callable[[Any, int, str], Any] | None = None
 
     def iteration_plan(self) -> iterations_per_loop.IterationPlan:
-        """Return the plan for the lengths of training loops, from TPUConfig.iterations_per_loop."""
+        """Return the plan for the number of steps of each loop: TPUConfig.iterations_per_loop."""
         return iterations_per_loop.build_iteration_plan(self.config.tpu_config)
 
     specs: ClassVar[tuple[type[Any], ...]] = (EstimatorSpec, TPUEstimatorSpec)

@@ -82,7 +82,7 @@ class EstimatorSpec(NamedTupleMixin):
         spec_validation.validate_scaffold(_name(self), self.scaffold)
 
     def as_estimator_spec(self) -> "EstimatorSpec":
-        """Return the spec itself."""
+        """Return the spec itself, which is an EstimatorSpec already."""
         return self
 
     def _replace(self, **changes: Any) -> "EstimatorSpec":

@@ -70,7 +70,7 @@ def validate_export_outputs(owner: str, value: Any, predicted: Any) -> dict[str,
     Args:
       owner: name of the spec's class, for errors.
       value: signature name → ExportOutput; None exports the predictions.
-      predicted: the predictions.
+      predicted: the spec's predictions.
 
     Raises:
       InvalidType: the value is not a dict, or an output is not an ExportOutput.

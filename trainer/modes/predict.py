@@ -111,7 +111,7 @@ def _generate_predictions(
 
 
 def _exit_in_graph(graph: Any, session: Any) -> Callable[..., bool | None]:
-    """Return a function that closes a session while its graph is the default graph."""
+    """Return the `__exit__` of a session, wrapped so that the graph is the default graph."""
 
     def exit_session(*error: Any) -> bool | None:
         with graph.as_default():

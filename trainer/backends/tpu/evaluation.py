@@ -92,13 +92,13 @@ class _EvalLoopController(tf.compat.v1.train.SessionRunHook):
         """Choose the number of steps of the next loop, and announce it to infeed and outfeed."""
         count = self._iterations_per_run
         if self._steps is not None:
-            # Make one step at least. A partial batch is spread over several steps that do not count
-            # as full batches, so the evaluation may need more steps than requested.
+            # Make one step at least, even after the requested number of steps: a partial batch is
+            # spread over several steps, none of which counts as a full batch.
             count = min(count, max(self._steps - self._receiver.num_full_batches, 1))
         self._send_next_batch_signal(count)
         return tf.compat.v1.train.SessionRunArgs([], feed_dict={self._iterations: count})
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Stop after the last real row, or after the requested number of full batches."""
+        """Stop at the end of the input, or after the requested number of full batches."""
         if self._receiver.is_at_end or self._receiver.num_full_batches == self._steps:
             run_context.request_stop()

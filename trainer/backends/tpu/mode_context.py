@@ -1,4 +1,4 @@
-"""The argument of the functions that build a mode's graph: the TPU system and its settings."""
+"""The TPU system and the settings with which the graph of a mode, such as training, is built."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class TpuModeContext:
     def build_infeed(
         self, program: TPUModelProgram, input_fn: Callable[..., Any], **options: Any
     ) -> tuple[ReplicaProgram, Infeed]:
-        """Build the infeed of a mode.
+        """Build the ops that feed the batches of a mode, such as training, to the cores.
 
         Args:
           program: the model and its settings.
@@ -43,7 +43,7 @@ class TpuModeContext:
           options: more arguments of `trainer.infeed.build_infeed`.
 
         Returns:
-          The program that calls model_fn with the params of one replica, and the infeed.
+          The program, wrapped so that model_fn receives the params of one replica; and the infeed.
         """
         config = program.config.tpu_config
         device_assignment = self.runtime.device_assignment(self.topology, program.config)

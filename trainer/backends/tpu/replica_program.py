@@ -13,12 +13,13 @@ from trainer.model.model_program import TPUModelProgram
 
 @dataclass(frozen=True)
 class ReplicaProgram(TPUModelProgram):
-    """A program that adds the batch size and the TPUContext to the params of its functions.
+    """The user's program; adds batch size and TPUContext to the params of input_fn and model_fn.
 
     Attributes:
       topology: the distribution of the batches.
       device_assignment: the cores of each replica; None for one core each.
-      pipeline: the input pipeline for which input_fn is called; `pipeline_input` sets it.
+      pipeline: the input pipeline for which input_fn is called; None until the function that
+        `pipeline_input` returns is called.
     """
 
     topology: BatchTopology | None = None
@@ -50,7 +51,11 @@ class ReplicaProgram(TPUModelProgram):
         )
 
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
-        """Call an input_fn; return its Dataset or tensors, encoded by `encode_input` if set."""
+        """Call an input_fn; return its Dataset or tensors.
+
+        If the program has an `encode_input` function, convert the input with this function, to the
+        batch size and the dtypes that a TPU needs.
+        """
         returned = super().call_input_fn(input_fn, mode)
         if self.encode_input is None:
             return returned
@@ -58,7 +63,7 @@ class ReplicaProgram(TPUModelProgram):
         return self.encode_input(returned, self.topology.batch_size_for_input_fn, mode)
 
     def pipeline_input(self, input_fn: Callable[..., Any], mode: str) -> Callable[[Pipeline], Any]:
-        """Return a function that calls input_fn for an input pipeline."""
+        """Return a function that takes an input pipeline, and calls input_fn with its params."""
 
         def call(pipeline: Pipeline) -> Any:
             return dataclasses.replace(self, pipeline=pipeline).call_input_fn(input_fn, mode)

@@ -29,7 +29,8 @@ class ConnectedStep:
     """The tensors and hooks with which the host runs the loop of a `ReplicatedStep`.
 
     Attributes:
-      done: the tensor to fetch for one run of the loop; the TPU runtime has prepared it.
+      done: the tensor to fetch for one run of the loop, as `TpuRuntime.prepare_targets` returned
+        the tensor.
       receiver: hands the values of the outfeed to the step parts.
       infeed_outfeed_hook: drives infeed and outfeed. Pass the number of steps to its
         `send_next_batch_signal` before each run of the loop.

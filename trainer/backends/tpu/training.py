@@ -139,7 +139,10 @@ def _check_variables_after(done: Any) -> list[Any]:
 
 
 def _check_sums_over_replicas(topology: BatchTopology) -> None:
-    """Check, inside the step, that each replica does not train a separate model.
+    """Check that the step sums over the replicas, or changes no trainable variable.
+
+    Without a sum, for example of gradients, each replica would train a model of its own. Called
+    inside the step, after model_fn.
 
     Raises:
       InvalidSetting: the step changes variables and sums nothing over the replicas.

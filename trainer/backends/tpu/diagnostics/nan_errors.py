@@ -22,7 +22,7 @@ class NanVariableError(tf.compat.v1.train.NanLossDuringTrainingError):
 
 
 def explain_nan_error(error: BaseException) -> NanVariableError | None:
-    """Translate the error of a failed NaN check in the graph; return None for any other error."""
+    """Return a NanVariableError for the error of a NaN check op; None for any other error."""
     is_op_error = isinstance(error, tf.errors.InvalidArgumentError)
     match = _MESSAGE_PATTERN.search(str(error)) if is_op_error else None
     if match is None:

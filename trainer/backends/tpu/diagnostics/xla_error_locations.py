@@ -18,7 +18,7 @@ class SourceLocations:
     """The lines of model_fn that created the ops of the step."""
 
     def __init__(self) -> None:
-        """Create an empty record."""
+        """Create an object without lines; the wrapper from `recording` adds lines."""
         self._tracebacks: dict[str, Any] = {}
 
     def recording(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,8 +32,8 @@ class SourceLocations:
                 for operation in tf.compat.v1.get_default_graph().get_operations():
                     self._tracebacks[operation.name] = operation.traceback
 
-        # Copy the arguments that a functools.partial has bound: without this attribute,
-        # `unbound_argument_names` would take them for arguments that model_fn still needs.
+        # If model_fn is a functools.partial, copy its attribute `keywords` to the wrapper: there
+        # `unbound_argument_names` finds the arguments that are bound already.
         record_and_call.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
         return record_and_call
 
@@ -50,7 +50,10 @@ class SourceLocations:
 
 
 def explain_xla_error(error: BaseException, locations: SourceLocations) -> UnsupportedOnTpu | None:
-    """Translate XLA's error about ops that it cannot compile; return None for any other error."""
+    """Translate XLA's error about unsupported ops; return None for any other error.
+
+    The returned error names the lines of model_fn that created the ops.
+    """
     descriptions = []
     for unsupported in xla_errors.find_unsupported_ops(str(error)):
         line = locations.find_line(unsupported.node)

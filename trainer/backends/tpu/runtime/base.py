@@ -51,11 +51,11 @@ class TpuRuntime(ABC):
 
     @abstractmethod
     def prepare_targets(self, targets: Sequence[Any]) -> PreparedTargets:
-        """Return what a session runs in place of these ops and tensors of the default graph."""
+        """Convert ops and tensors of the default graph to a form that a session can run."""
 
     @abstractmethod
     def session_config(self, proto: Any) -> Any:
-        """Return the ConfigProto of a session on the system.
+        """Return the ConfigProto of a session on the TPU system.
 
         Args:
           proto: the ConfigProto that the user or the trainer chose; it is not changed.
@@ -65,22 +65,25 @@ class TpuRuntime(ABC):
     def initialized_system(
         self, topology: BatchTopology, config: RunConfig
     ) -> AbstractContextManager[None]:
-        """Return a context in which the system is initialised."""
+        """Return a context in which the TPU system is initialised."""
 
     @abstractmethod
     def preemption_hooks(self, config: RunConfig) -> tuple[Any, ...]:
-        """Return the SessionRunHooks that handle the loss of the system during a run."""
+        """Return the SessionRunHooks that handle the loss of the TPU system during a run."""
 
     @abstractmethod
     def describe(self) -> str:
-        """Return a remark about the system, which may be empty, for the log line of a mode."""
+        """Return a remark about the TPU system, for the log line of `log_system`.
+
+        The remark is an empty string if the line needs none.
+        """
 
     def device_assignment(self, topology: BatchTopology, config: RunConfig) -> Any:
         """Return the DeviceAssignment of the replicas' cores; None if replica i has core i."""
         return self.assign_cores(topology, config) if topology.is_model_parallel else None
 
     def log_system(self, topology: BatchTopology) -> None:
-        """Log the system that a mode runs on, the number of replicas and the batch sizes."""
+        """Log the TPU system of a run, the number of replicas and the batch sizes."""
         logger.info(
             "%s on %s%s: %d replicas, %d rows each (global batch %s), input %s",
             VERBS[topology.mode],

@@ -25,7 +25,7 @@ class EmulatedRuntime(TpuRuntime):
     Attributes:
       system: the emulated hosts and cores.
       is_compiled: whether XLA compiles the computation of a core.
-      requested_by: the variable or function that asked for emulation, for the log.
+      requested_by: the environment variable or function that requested emulation, for the log.
       master: the session target, which is this process.
       only_first_core_computes: see `TpuRuntime`.
     """
@@ -82,6 +82,6 @@ class EmulatedRuntime(TpuRuntime):
         return ()
 
     def describe(self) -> str:
-        """Name the setting that requested emulation, and say whether XLA compiles."""
+        """Return a remark: which setting requested emulation, and whether XLA compiles."""
         compiled = "compiled by XLA" if self.is_compiled else "not compiled"
         return f" (requested by {self.requested_by}), {compiled}"

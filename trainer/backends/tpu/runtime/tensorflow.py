@@ -94,7 +94,8 @@ class TensorFlowRuntime(TpuRuntime):
     def preemption_hooks(self, config: RunConfig) -> tuple[Any, ...]:
         """Return hooks that initialise restarted workers, and end the process at a preemption.
 
-        A hook for preemptions is returned only if the API of Google Cloud can tell about them.
+        The hook for preemptions is left out if the Google Cloud API, which reports preemptions, is
+        not available.
         """
         reinitialize = _ReinitializeHook(self, config)
         resolver = config.cluster
@@ -107,7 +108,7 @@ class TensorFlowRuntime(TpuRuntime):
         return (reinitialize, CloudTPUPreemptedHook(resolver))
 
     def describe(self) -> str:
-        """Return an empty remark: the log already describes the hosts and cores."""
+        """Return an empty string: the log line already describes the hosts and cores."""
         return ""
 
     def reinitialize(self, config: RunConfig) -> None:
@@ -116,7 +117,7 @@ class TensorFlowRuntime(TpuRuntime):
             _initialized_systems[self.master].topology = self._configure(config)
 
     def _initialize(self, config: RunConfig) -> bytes:
-        """Initialise the system at the first call; return the serialized TopologyProto."""
+        """Initialise the system if no run has done so yet; return the serialized TopologyProto."""
         with _initialization_lock:
             if self.master not in _initialized_systems:
                 _initialized_systems[self.master] = _InitializedSystem(self._configure(config))

@@ -46,7 +46,7 @@ class TensorCapture:
         self._hook_tensors: list[tuple[Any, Any, Any]] = []
 
     def start(self) -> None:
-        """Count the summaries that exist before model_fn is called, which are not captured."""
+        """Count the summaries that exist before model_fn is called, so that they are left out."""
         self._num_earlier_summaries = len(tf.compat.v1.get_collection(_SUMMARIES))
 
     def capture_summaries(self) -> None:
@@ -114,7 +114,7 @@ def _fetches(hook: Any) -> dict[Any, Any]:
 
 
 def _find_tensor(reference: Any, graph: Any) -> Any:
-    """Return the tensor that a hook refers to; None if the tensor is not in the graph."""
+    """Return the tensor that a tensor or a name refers to; None if the graph does not have it."""
     if isinstance(reference, str):
         try:
             element = graph.as_graph_element(reference)
@@ -126,7 +126,7 @@ def _find_tensor(reference: Any, graph: Any) -> Any:
 
 
 def _build_summary(operation: Any, tag: Any, value: Any) -> Any:
-    """Build a copy of a summary op that shows another tensor."""
+    """Build a copy of a summary op, with another tag and tensor."""
     builders = {
         "ScalarSummary": lambda: tf.raw_ops.ScalarSummary(tags=tag, values=value),
         "HistogramSummary": lambda: tf.raw_ops.HistogramSummary(tag=tag, values=value),

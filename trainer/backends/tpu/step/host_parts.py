@@ -1,4 +1,4 @@
-"""The step parts of evaluation and prediction, and the part for host_call, which all modes have."""
+"""The `StepPart`s that send eval_metrics, predictions and a host_call's tensors to the host."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -9,9 +9,10 @@ from trainer.infeed import Batch
 class StepPart:
     """A kind of data, in addition to the batch, that enters or leaves a replica's step.
 
-    Examples are the tensors of a host_call and of evaluation metrics. A part overrides the methods
-    that it needs. Some methods add ops to the step, which is the body of the TPU computation, and
-    some to the host graph, which surrounds the computation. They are called in this order:
+    Examples are the tensors of a host_call and of evaluation metrics. A subclass overrides the
+    methods that it needs. Some methods add ops to the step, which is the body of the TPU
+    computation, and some to the host graph, which surrounds the computation. The methods are called
+    in this order:
 
     1. `enqueue`, host graph: once for each replica, next to the enqueue of the replica's shard.
     2. `dequeue`, step: before model_fn.
@@ -32,8 +33,8 @@ class StepPart:
         """Build the op that feeds this part's data to a replica.
 
         Args:
-          features: the replica's shard on the host.
-          labels: the replica's shard on the host; None without labels.
+          features: the features of the replica's shard, on the host.
+          labels: the labels of the replica's shard, on the host; None without labels.
           replica: number of the replica.
 
         Returns:
@@ -46,7 +47,7 @@ class StepPart:
         return batch
 
     def step_ops(self, spec: Any) -> Sequence[Any]:
-        """Return ops that each step runs on each replica.
+        """Return further ops that each step runs on each replica.
 
         Args:
           spec: the EstimatorSpec or TPUEstimatorSpec that model_fn returned.

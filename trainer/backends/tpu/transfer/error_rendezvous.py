@@ -27,8 +27,8 @@ def classify_error(error: BaseException) -> ErrorKind:
         return ErrorKind.LOSS
     if isinstance(error, tf.errors.CancelledError | tf.errors.OutOfRangeError):
         return ErrorKind.CONSEQUENCE
-    # Take the error of a run in a closed session for a consequence, because an earlier error has
-    # closed the session.
+    # Classify the error of a `session.run` in a closed session as a consequence: an earlier error
+    # has closed the session.
     is_closed = isinstance(error, RuntimeError) and "closed Session" in str(error)
     return ErrorKind.CONSEQUENCE if is_closed else ErrorKind.CAUSE
 
@@ -57,7 +57,7 @@ class ErrorRendezvous:
             self._errors.append((source, error))
 
     def on_exit(self, function: Callable[[], None]) -> None:
-        """Register a function to call when the rendezvous exits, with or without an error."""
+        """Register a function to call when the `with` block ends, with or without an error."""
         self._exit_callbacks.append(function)
 
     @property
@@ -84,8 +84,8 @@ class ErrorRendezvous:
         for function in self._exit_callbacks:
             function()
         if error is not None and not isinstance(error, Exception):
-            # Let Ctrl-C, an exit and the end of a generator pass: they end the run without being
-            # errors of the run, so no error of a thread may replace them.
+            # Let KeyboardInterrupt, SystemExit and GeneratorExit pass: the caller ended the run, so
+            # no error of a thread may replace these exceptions.
             return
         # If the block ended without an error, raise only a CAUSE. There may be one, because a
         # MonitoredSession treats some errors as the end of the input and does not raise them.

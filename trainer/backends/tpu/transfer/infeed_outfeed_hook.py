@@ -146,8 +146,8 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
                         "The input ended before training did, and a TPU cannot stop within a "
                         "loop. Let input_fn's Dataset repeat(), or train fewer steps."
                     ) from None
-                # End the loop early: the cores still compute the batches in their infeed queues,
-                # and do not wait for more.
+                # The input has ended, so end the loop early: close the infeed queues. The cores
+                # still compute the batches in the queues, and do not wait for more.
                 worker.session.run(self._end_infeed)
                 raise
             iterations -= count
@@ -158,9 +158,9 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             self._on_result(worker.session, worker.session.run(self._results))
 
     def _fail(self, worker: "_Worker", error: Exception) -> None:
-        """Record the error of a thread; close the session unless the run soon ends by itself."""
+        """Record the error of a thread; close the session unless the run ends by itself in time."""
         if isinstance(error, tf.errors.OutOfRangeError):
-            # Record nothing: the input has ended, which is no failure and ends the loop.
+            # Record nothing: the error only means that the input has ended, which ends the loop.
             return
         self._rendezvous.record(worker.name, error)
         is_cause = classify_error(error) is ErrorKind.CAUSE
@@ -184,7 +184,7 @@ class _Worker:
       session: the session that the thread runs ops in.
       is_over: event that the hook sets when the session has ended, so that the thread waits for
         nothing any longer.
-      is_new: whether no loop has been processed yet.
+      is_new: True until the thread has worked through its first loop.
     """
 
     def __init__(

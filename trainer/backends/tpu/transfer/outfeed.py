@@ -28,7 +28,7 @@ class Outfeed:
 
     @property
     def is_used(self) -> bool:
-        """Whether any tensor is sent."""
+        """Whether the replicas send any tensor."""
         return bool(self.specs)
 
     def enqueue(self, tensors: dict[str, Any]) -> Any:
@@ -67,14 +67,15 @@ class Outfeed:
         received = self.dequeue()
         with tf.device(self._topology.host_device(self._topology.host_of(0))):
             if self._topology.input_mode == InputPipelineConfig.BROADCAST:
-                # Receive the unused tensors as well, or the other replicas would block.
+                # Receive the tensors of the other replicas too, although only those of the first
+                # are used. Otherwise the other replicas would block, waiting for a receiver.
                 all_tensors = [tensor for tensors in received for tensor in tensors]
                 with tf.control_dependencies(all_tensors):
                     return [tf.identity(tensor) for tensor in received[0]]
             return [tf.concat(tensors, axis=0) for tensors in zip(*received, strict=True)]
 
     def pack(self, flat: Sequence[Any]) -> Any:
-        """Nest a flat list of values, in the order of `specs`, like the tensors that were sent."""
+        """Return a flat list of values, in the order of `specs`, nested like `template`."""
         return tf.nest.pack_sequence_as(self.template, list(flat))
 
     def _dequeue_replica(self, replica: int) -> list[Any]:

@@ -48,7 +48,8 @@ class OutfeedReceiver(Protocol):
 class UnpaddedOutfeedReceiver:
     """Receiver for batches without padding: the host's ops use all rows of the outfeed.
 
-    So the ops read the received tensors themselves, in the `session.run` that receives them.
+    So the ops read the received tensors without placeholders, in the `session.run` that receives
+    the tensors.
     """
 
     def __init__(self, outfeed: Outfeed, parts: Sequence[Receiver], received: list[Any]) -> None:
