@@ -1,4 +1,7 @@
-"""Lowers a TPU computation to CPU ops while it is built: traces it and lowers its FuncGraph."""
+"""Lowers a TPU computation to CPU ops while user code builds it.
+
+The computation is built in a FuncGraph, and only its lowered form is added to the user's graph.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +14,12 @@ from tpuserve.lowering.ir.function_renaming import rename_changed_functions
 from tpuserve.tensorflow_internals import FuncGraph
 
 _SCOPE = "emulated"
-# The name of a gradient function that raises an error. Each result of a lowered computation has
-# this gradient function, and `is_lowered` recognises a lowered computation by its name.
+# The name of a gradient function that raises an error. `_named_like` gives this function to each
+# result of a lowered computation, and `is_lowered` finds lowered computations by the name.
 _GRADIENT = "EmulatedTpuComputation"
 
-# The collections that are not copied to another graph: they hold the contexts of TensorFlow 1's
-# control flow, which belong to one graph.
+# The collections that `_copy_collections` leaves out: they hold the contexts of TensorFlow 1's
+# control flow, which are valid only in the graph that they were created in.
 _CONTROL_FLOW_COLLECTIONS = ("cond_context", "while_context")
 
 
@@ -28,11 +31,13 @@ def build_and_lower(build: Callable[[], Any], *, compiled: bool = True) -> Any:
     captured. Loops and branches become functions, as the TPU's compiler requires.
 
     Args:
-      build: takes nothing; returns a nest of tensors, operations and None.
-      compiled: whether XLA compiles the computation of each core.
+      build: builds the computation. It takes no arguments, and returns a nested structure of
+        tensors, operations and None.
+      compiled: True: XLA compiles the computation of each core. False: it runs op by op.
 
     Returns:
-      The nest, with tensors and operations of the default graph.
+      The structure that `build` returns, with the lowered tensors and operations of the default
+      graph.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU.
@@ -54,7 +59,7 @@ def build_and_lower(build: Callable[[], Any], *, compiled: bool = True) -> Any:
 
 
 def is_lowered(graph: Any) -> bool:
-    """Return whether a graph holds a computation that `build_and_lower` added."""
+    """Return whether `build_and_lower` has added a TPU computation to a graph."""
     return any(
         node.op == "Identity" and node.attr["_gradient_op_type"].s == _GRADIENT.encode()
         for node in graph.as_graph_def().node
@@ -62,7 +67,8 @@ def is_lowered(graph: Any) -> bool:
 
 
 def _outermost_graph(graph: Any) -> Any:
-    # A function name must be unique in the outermost graph, whose library all nested graphs use.
+    # A FuncGraph needs a name that is unique in the outermost graph: all graphs inside of the
+    # outermost graph share its function library.
     while isinstance(graph, FuncGraph):
         graph = graph.outer_graph
     return graph
@@ -82,7 +88,7 @@ def _call_build(build: Callable[[], Any]) -> Any:
         return build()
     except TypeError as error:
         # An op that updates a variable of TensorFlow 1 needs a reference to the variable. It raises
-        # a TypeError, because the graph captures only the variable's value.
+        # a TypeError, because a FuncGraph captures only the variable's value.
         if "_ref" not in str(error):
             raise
         raise UnsupportedOnTpu(
@@ -92,7 +98,7 @@ def _call_build(build: Callable[[], Any]) -> Any:
 
 
 def _named_like(lowered: Any, target: Any) -> Any:
-    """Give a lowered result the name and the static shape of the TPU computation's result."""
+    """Return a lowered result with the name and static shape of the original result, `target`."""
     if not tf.is_tensor(lowered):
         return tf.group(lowered, name=target.name)
     with tf.compat.v1.get_default_graph().gradient_override_map({"Identity": _GRADIENT}):
@@ -103,16 +109,16 @@ def _named_like(lowered: Any, target: Any) -> Any:
 
 
 def _import_lowered(targets: list[Any], traced: Any, graph: Any, *, compiled: bool) -> list[Any]:
-    """Lower the part of a traced graph that the targets need, and import it into the outer graph.
+    """Lower the nodes of a FuncGraph that the targets need, and import them into its outer graph.
 
     Args:
       targets: operations and tensors of `traced`.
-      traced: a FuncGraph.
-      graph: the graph that `traced` was built in.
-      compiled: whether XLA compiles the computation of each core.
+      traced: the FuncGraph that holds the TPU computation.
+      graph: the outer graph: the default graph when `traced` was created.
+      compiled: True: XLA compiles the computation of each core. False: it runs op by op.
 
     Returns:
-      The lowered copy of each target, in `graph`.
+      For each target, its lowered copy in `graph`.
     """
     if not targets:
         return []
@@ -134,12 +140,19 @@ def _import_lowered(targets: list[Any], traced: Any, graph: Any, *, compiled: bo
 
 
 def _captured_in(graph: Any, tensor: Any) -> Any:
-    """Return the tensor of `graph` that stands for a tensor of an outer graph."""
+    """Return a tensor of `graph` with the value of `tensor`, which may be of an outer graph.
+
+    A FuncGraph captures a tensor of an outer graph by a placeholder; any other graph has no outer
+    graph.
+    """
     return graph.capture(tensor) if isinstance(graph, FuncGraph) else tensor
 
 
 def _input_map(nodes: Any, captured: dict[str, Any]) -> dict[str, Any]:
-    """Return the `input_map` of an import: input of a node ("name" or "^name") → tensor."""
+    """Return the argument `input_map` of tf.graph_util.import_graph_def.
+
+    It maps each input ("name" or "^name") that names a captured tensor to this tensor.
+    """
     used = {reference for node in nodes for reference in node.input}
     return {
         reference: tensor
@@ -150,7 +163,7 @@ def _input_map(nodes: Any, captured: dict[str, Any]) -> dict[str, Any]:
 
 
 def _graph_def(targets: list[Any], traced: Any) -> Any:
-    """Return the GraphDef of the nodes that the targets need."""
+    """Return a GraphDef of the nodes of `traced` that the targets need, the targets included."""
     pending, needed = [getattr(target, "op", target) for target in targets], set()
     while pending:
         operation = pending.pop()
@@ -162,7 +175,7 @@ def _graph_def(targets: list[Any], traced: Any) -> Any:
     definition = traced.as_graph_def()
     nodes = [node for node in definition.node if node.name in needed]
     for node in nodes:
-        # Remove colocation constraints: the variables that they name are in another graph.
+        # Remove colocation constraints: they name variables, which are in the outer graph.
         node.attr.pop("_class", None)
     copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
     del definition.node[:]
@@ -171,7 +184,10 @@ def _graph_def(targets: list[Any], traced: Any) -> Any:
 
 
 def _copy_collections(traced: Any, graph: Any) -> None:
-    """Copy the collections of a traced graph to another graph, without the traced tensors."""
+    """Add to the collections of `graph` the items in the collections of a FuncGraph, `traced`.
+
+    Tensors and operations of `traced` are left out.
+    """
     for name in traced.get_all_collection_keys():
         if name in _CONTROL_FLOW_COLLECTIONS:
             continue

@@ -29,15 +29,16 @@ _PLACEMENT_ATTRIBUTES = ("_tpu", "_pivot_for_cluster", "_XlaSharding", HOST_ATTR
 
 
 def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
-    """Return a graph with the same results and without TPU ops.
+    """Return a copy of a graph that gives the same results and has no TPU ops.
 
     XLA compiles the computation of a TPU core for the CPU, at its first run. An op that XLA cannot
-    compile is therefore refused, as on a TPU. A computation is split where it communicates with the
-    host or with other replicas, and XLA compiles the parts.
+    compile is therefore refused, as on a TPU. Where a computation communicates with the host or
+    with other replicas, it is split into parts, and XLA compiles each part.
 
     Args:
       graph: a GraphDef with its function library; it is not changed.
-      compiled: False runs every computation op by op, which starts faster and refuses fewer ops.
+      compiled: True: XLA compiles computations as described above. False: computations run op by
+        op, which starts faster and refuses fewer ops.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU. The message names the op, the node and the
@@ -76,8 +77,9 @@ def _keep_functional_control_flow(
 ) -> None:
     """Keep If and While ops functional in everything that XLA compiles.
 
-    Code that was traced outside of a computation asks TensorFlow to rewrite these ops with Enter,
-    Switch and Merge, which XLA cannot compile.
+    If and While ops that were traced outside of a TPU computation have an attribute by which
+    TensorFlow rewrites them with Enter, Switch and Merge, which XLA cannot compile. The attribute
+    is removed.
     """
     pending = [name for name in reachable if MUST_COMPILE in functions[name].attr]
     compiled: set[str] = set()
@@ -96,9 +98,9 @@ def _lower_computation_functions(
 ) -> None:
     """Lower the functions that hold TPU computations, in place.
 
-    XLA compiles a function whole if a TPUPartitionedCall calls it and the TPU runs all of it. Any
-    other function with a TPU computation is unrolled: see `passes.replica_unrolling`. The host
-    runs parts of such a function, or another op calls it, such as a BatchFunction.
+    XLA compiles a function whole if a TPUPartitionedCall calls it and the TPU runs all its nodes.
+    A function whose nodes partly run on the host, or that another op calls, such as a
+    BatchFunction, is unrolled: see `passes.replica_unrolling`.
     """
     called = set()
     node_lists = [graph.node, *(function.node_def for function in functions.values())]
@@ -144,7 +146,7 @@ def _has_host_part(function: "FunctionDef", functions: "Mapping[str, FunctionDef
 
 
 def _check_no_strings(function: "FunctionDef") -> None:
-    """Refuse a computation that takes or returns strings."""
+    """Raise a LoweringError if a TPU computation's function takes or returns strings."""
     for verb, arguments in (
         ("takes", function.signature.input_arg),
         ("returns", function.signature.output_arg),
@@ -159,7 +161,7 @@ def _check_no_strings(function: "FunctionDef") -> None:
 
 
 def _reachable_functions(graph: "GraphDef", functions: "Mapping[str, FunctionDef]") -> set[str]:
-    """Return the names of all functions that the main graph calls, at any depth."""
+    """Return the names of all functions that the main graph calls, directly or indirectly."""
     reachable: set[str] = set()
     pending = list(graph.node)
     while pending:
@@ -171,18 +173,19 @@ def _reachable_functions(graph: "GraphDef", functions: "Mapping[str, FunctionDef
 
 
 def _rewrite_nodes(nodes: Any, where: str, *, in_function: bool) -> dict[str, Mapping[str, str]]:
-    """Replace the ops of nodes as the op table says (see `OpSpec.rewrite`), in place.
+    """Replace ops in place by the rule `OpSpec.rewrite` of their records in the op table.
 
     Args:
       nodes: the repeated NodeDef field of a graph or function.
-      where: names the graph or function in errors.
-      in_function: whether the field belongs to a FunctionDef.
+      where: describes the graph or function in error messages.
+      in_function: True if `nodes` belongs to a FunctionDef, False if it belongs to a GraphDef.
 
     Returns:
-      Name of a replaced node → (old name of an output argument → its new name).
+      For the name of each replaced node, a dict that maps the old names of its output arguments
+      to the new names.
 
     Raises:
-      LoweringError: a TPU op has no rewrite.
+      LoweringError: the record of a TPU op has no rule.
     """
     renamed: dict[str, Mapping[str, str]] = {}
     scope = RewriteScope(nodes, in_function)
@@ -209,7 +212,12 @@ def _remove_placement(node: "NodeDef") -> None:
 
 
 def _rename_references(function: "FunctionDef", renamed: Mapping[str, Mapping[str, str]]) -> None:
-    """Rename references to the output arguments of rewritten nodes in a function."""
+    """Correct the references, in a function, to output arguments that have new names.
+
+    Args:
+      function: the function, whose nodes `_rewrite_nodes` has rewritten.
+      renamed: what `_rewrite_nodes` returned.
+    """
 
     def new_reference(reference: str) -> str:
         node, *output = reference.split(":")

@@ -1,4 +1,4 @@
-"""Lowering of a part of a live tf.Graph: a graph that a session and its hooks already use."""
+"""Lowering of a part of a tf.Graph that a session and its hooks already use (a live graph)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from tpuserve.lowering.rules.infeed_outfeed import queue_name_prefix
 
 @dataclass(frozen=True)
 class LoweredSubgraph:
-    """A copy of a part of a live graph, with CPU ops in place of TPU ops.
+    """A copy of a part of a tf.Graph, with CPU ops in place of TPU ops, in the same graph.
 
     Attributes:
-      targets: the lowered copy of each target, in the targets' order.
+      targets: the lowered copies of the targets of `lower_in_place`, in the same order.
       end_infeeds, end_outfeeds: ops that close the queues that replace the infeeds and outfeeds of
-        the cores. The elements in a queue can still be dequeued; after them, dequeuing raises
-        tf.errors.OutOfRangeError.
+        the cores. The elements in a closed queue can still be dequeued; after them, dequeuing
+        raises tf.errors.OutOfRangeError.
     """
 
     targets: list[Any]
@@ -32,11 +32,11 @@ def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> LoweredS
     """Add lowered copies of ops and tensors to the default graph.
 
     The ops that the targets need are copied, lowered and added. Placeholders, variables, tables
-    and iterators are not copied: both forms of the graph share them.
+    and iterators are not copied: the original ops and the copies share them.
 
     Args:
       targets: operations and tensors of the default graph.
-      compiled: whether XLA compiles the computation of each core.
+      compiled: True: XLA compiles the computation of each core. False: it runs op by op.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU.
@@ -64,7 +64,10 @@ def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> LoweredS
 
 
 def _core_queues(graph: Any) -> dict[str, Any]:
-    """Return shared name → FIFOQueueV2 node, for the infeed and outfeed queues of a graph."""
+    """Return the FIFOQueueV2 nodes of a lowered graph's infeed and outfeed queues.
+
+    The keys are the values of the nodes' attribute `shared_name`.
+    """
     node_lists = (graph.node, *(function.node_def for function in graph.library.function))
     return {
         node.attr["shared_name"].s.decode(): node
@@ -75,7 +78,7 @@ def _core_queues(graph: Any) -> dict[str, Any]:
 
 
 def _close_queues(queues: dict[str, Any], direction: str) -> Any:
-    """Build the op that closes the queues of all cores for a direction, "infeed" or "outfeed"."""
+    """Build the op that closes all queues of a direction, which is "infeed" or "outfeed"."""
     closes = []
     for name, node in queues.items():
         if name.startswith(queue_name_prefix(direction)):
@@ -91,7 +94,11 @@ def _close_queues(queues: dict[str, Any], direction: str) -> Any:
 
 
 def _placeholder_names(operations: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Return tensor name → (tensor, its placeholder's name) for the tensors that are not copied."""
+    """Choose placeholders for the inputs of the operations that no operation among them produces.
+
+    Returns:
+      Name of such an input → the tensor, and the name of the placeholder that replaces it.
+    """
     placeholders: dict[str, tuple[Any, str]] = {}
     for operation in operations.values():
         for tensor in operation.inputs:
@@ -103,7 +110,7 @@ def _placeholder_names(operations: dict[str, Any]) -> dict[str, tuple[Any, str]]
 def _graph_def(
     graph: Any, operations: dict[str, Any], placeholders: dict[str, tuple[Any, str]]
 ) -> Any:
-    """Return the GraphDef of operations, with placeholders for inputs that are not copied."""
+    """Return a GraphDef of the operations, with placeholders for the inputs in `placeholders`."""
     whole = graph.as_graph_def()
     definition = tf.compat.v1.GraphDef(versions=whole.versions, library=whole.library)
     for tensor, name in placeholders.values():
@@ -115,7 +122,7 @@ def _graph_def(
             continue
         copy = definition.node.add()
         copy.CopyFrom(node)
-        # Remove colocation constraints: the variables that they name are not copied.
+        # Remove colocation constraints: they name variables, which the GraphDef does not have.
         copy.attr.pop("_class", None)
         del copy.input[:]
         for tensor in operation.inputs:

@@ -1,4 +1,4 @@
-"""The TPU cores that replicas run on, and the core that a host's infeed or outfeed op serves."""
+"""The TPU core that each replica runs on, and the core that an infeed or outfeed op serves."""
 
 import re
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ _TPU_DEVICE = re.compile(r"device:TPU:(?P<ordinal>\d+)", re.IGNORECASE)
 def first_cores(metadata: "NodeDef") -> list[int]:
     """Return, for each replica, the index of its first core among the cores of all hosts.
 
-    Each replica computes on its first core. The other emulated cores of the replica stay idle.
+    An emulated replica computes on its first core only. If it has other cores, they stay idle.
 
     Args:
       metadata: the TPUReplicateMetadata node of the computation.
@@ -46,7 +46,11 @@ def first_cores(metadata: "NodeDef") -> list[int]:
 
 
 def _core_indices(topology: bytes) -> dict[tuple[int, ...], int]:
-    """Return the index of each core by its coordinates in a serialised TopologyProto."""
+    """Return the coordinates of each core of a topology → the index of the core.
+
+    Args:
+      topology: a serialised TopologyProto.
+    """
     from tensorflow.core.protobuf.tpu.topology_pb2 import TopologyProto
 
     flat = TopologyProto.FromString(topology).device_coordinates

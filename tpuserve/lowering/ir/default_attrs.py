@@ -1,4 +1,4 @@
-"""Restores attributes with default values, which an export has removed from its nodes.
+"""Restores the attributes with default values that TensorFlow removes from nodes in an export.
 
 The attributes of a node determine the types of its outputs, so the lowering needs all of them.
 """

@@ -21,7 +21,7 @@ def rename_changed_functions(
     Args:
       graph: the changed graph.
       original: a GraphDef with the library of the tf.Graph that `graph` will be imported into.
-      suffix: is appended to a name that `original` has too.
+      suffix: is appended to the name of each function that is renamed.
     """
     before = {function.signature.name: function for function in original.library.function}
     after = {function.signature.name: function for function in graph.library.function}

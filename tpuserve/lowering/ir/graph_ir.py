@@ -1,4 +1,4 @@
-"""The graph IR: a graph, or the body of a function, as nodes that refer to values by index.
+"""The graph IR (intermediate representation): a graph or function body as nodes and values.
 
 References between nodes differ in GraphDefs ("node:1") and in FunctionDefs ("node:output:0"). The
 IR has one form of reference, so that the passes work on both.
@@ -32,7 +32,7 @@ class Value(NamedTuple):
 
 @dataclass
 class Node:
-    """A node with its inputs as values, where a NodeDef has strings.
+    """A node whose inputs are `Value`s. The inputs of a NodeDef are strings.
 
     Attributes:
       name: unique in its graph.
@@ -104,7 +104,7 @@ def from_function_def(function: "FunctionDef", library: "Library") -> GraphIR:
 
 
 def from_node_defs(definitions: "Iterable[NodeDef]") -> GraphIR:
-    """Convert nodes of a GraphDef into a GraphIR; their inputs may come from other nodes."""
+    """Convert nodes of a GraphDef into a GraphIR; nodes that are not given may produce inputs."""
 
     def value(reference: str) -> Value:
         name, _, index = reference.partition(":")
@@ -204,7 +204,7 @@ def value_types(graph: GraphIR, library: "Library") -> dict[Value, int]:
 
 
 def topological_order(nodes: Iterable[Node]) -> dict[str, Node]:
-    """Return nodes by name, each after its predecessors."""
+    """Return name → node, ordered so that each node comes after the nodes that it refers to."""
     unordered = {node.name: node for node in nodes}
     ordered: dict[str, Node] = {}
     entered: set[str] = set()
@@ -226,12 +226,12 @@ def topological_order(nodes: Iterable[Node]) -> dict[str, Node]:
 
 
 def predecessors(node: Node) -> list[str]:
-    """Return the names of the nodes and arguments that a node refers to."""
+    """Return the names of the nodes and arguments that a node has as data or control inputs."""
     return [*(value.producer for value in node.inputs), *node.controls]
 
 
 def unused_name(name: str, taken: Container[str]) -> str:
-    """Return a name that is not taken, with a number appended if necessary."""
+    """Return the name, with a number appended if the name is already taken."""
     numbered = (f"{name}_{number}" for number in itertools.count(1))
     return next(
         candidate for candidate in itertools.chain([name], numbered) if candidate not in taken

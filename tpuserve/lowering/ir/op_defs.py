@@ -29,10 +29,11 @@ def node_outputs(node: "NodeDef", library: "Library") -> list[tuple[str, int]]:
 
     Args:
       node: a NodeDef with all its attributes; see `default_attrs`.
-      library: the functions that the node's op may name.
+      library: function name → function, for a node whose op is the name of a function.
 
     Returns:
-      For each output its name in a function body ("outputs:1") and its DataType enum value.
+      For each output, how a function body refers to it ("outputs:1" is the second tensor of output
+      argument "outputs"), and its DataType enum value.
     """
     outputs = []
     for argument in op_definition(node, library).output_arg:
@@ -51,7 +52,7 @@ def is_stateful(node: "NodeDef", library: "Library") -> bool:
 
 
 def walk_calls(node: "NodeDef", library: "Library") -> "Iterator[NodeDef]":
-    """Yield a node and all nodes of the functions that it calls, at any depth."""
+    """Yield a node, and all nodes of the functions that it calls directly or indirectly."""
     entered: set[str] = set()
     pending = [node]
     while pending:

@@ -1,4 +1,4 @@
-"""Outlining: each cluster of nodes becomes a function, and a call node takes its place."""
+"""Outlining: a cluster of nodes becomes a function, and a node that calls it takes its place."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
@@ -9,14 +9,15 @@ from tpuserve.lowering.ir.graph_ir import GraphIR, Node
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
-# Attributes of nodes and functions that tell TensorFlow what to compile by XLA, what to inline, and
-# what to rewrite as Switch and Merge.
+# Boolean attributes of call nodes and functions: TensorFlow compiles the function by XLA, rewrites
+# If and While with Switch and Merge, does not inline the function, or inlines it.
 MUST_COMPILE = "_XlaMustCompile"
 SWITCH_MERGE = "_lower_using_switch_merge"
 NOT_INLINE = "_noinline"
 INLINE = "_lower_as_multi_device_function"
 
-# Replica r adds r times this number to an op's second seed, so that it draws other numbers.
+# Replica r adds r times this number to the second seed of a random op, so that each replica draws
+# other numbers.
 _SEED_DISTANCE = 0x5EED
 
 
@@ -25,8 +26,8 @@ def make_call(function: str, definition: "FunctionDef", *, must_compile: bool) -
 
     Args:
       function: the function's name.
-      definition: the function. Where inlining would be wrong, an attribute that forbids inlining is
-        added to it.
+      definition: the function. If XLA does not compile the call and the function takes resource
+        handles, an attribute that forbids inlining is added to the function.
       must_compile: whether XLA compiles the call.
 
     Returns:
@@ -46,12 +47,12 @@ def make_call(function: str, definition: "FunctionDef", *, must_compile: bool) -
     if must_compile:
         call.attr[MUST_COMPILE].b = True
     elif any(op_defs.is_handle(argument.type) for argument in signature.input_arg):
-        # Forbid inlining: nodes of an inlined function do not wait for the control inputs of the
-        # call, and could access variables too early.
+        # Forbid inlining, because nodes of an inlined function do not wait for the control inputs
+        # of the call. They could read or update the variables of the function too early.
         definition.attr[NOT_INLINE].b = True
     else:
-        # Inline the function, so that Grappler optimises it together with the nodes around the
-        # call.
+        # Inline a function without variables, so that Grappler optimises it together with the nodes
+        # around the call.
         call.attr[INLINE].b = True
     return call
 
@@ -63,7 +64,7 @@ def has_seed_attributes(node: Node) -> bool:
 
 
 def reseed(graph: GraphIR, replica: int) -> GraphIR:
-    """Return a copy of a graph whose random ops draw other numbers for each replica.
+    """Return a copy of a graph whose random ops have seeds of their own for a replica.
 
     The random number generator of an op starts from the op's seeds. With equal seeds, dropout would
     drop the same units on all replicas. Replica 0 keeps the seeds. An op whose seeds are both 0 is
