@@ -98,7 +98,7 @@ def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
 
 
 def read_tf1_variable() -> dict[str, Any]:
-    """Read the environment variable TPUSERVE_TF1 as arguments `tf1` and `tf1_option` of `install`.
+    """Return the arguments `tf1` and `tf1_option` of `install` that the variable TPUSERVE_TF1 sets.
 
     Raises:
       InvalidSetting: TPUSERVE_TF1 is neither 1 nor 0 nor empty.

@@ -24,7 +24,7 @@ _PROTOCOLS = (None, "grpc", "grpc+verbs")
 
 
 class _Unset:
-    """The default of the checkpoint intervals; unlike None, it does not disable checkpoints."""
+    """The default of both checkpoint intervals; unlike None, it does not disable checkpoints."""
 
     def __repr__(self) -> str:
         return "unset"
@@ -162,7 +162,7 @@ class RunConfig:
 
     @property
     def cluster_spec(self) -> Any:
-        """The tf.train.ClusterSpec of the resolver or of TF_CONFIG; empty without a cluster."""
+        """The tf.train.ClusterSpec of `cluster` or of TF_CONFIG; empty if there is no cluster."""
         # Import TensorFlow here and not at the top, because the import takes seconds and a program
         # that only configures a run does not need it.
         import tensorflow as tf
@@ -280,7 +280,7 @@ class RunConfig:
         self._set("model_dir", os.fspath(self.model_dir))
 
     def _resolve_checkpoint_interval(self) -> None:
-        """Apply the default interval if neither interval is set."""
+        """Set save_checkpoints_secs to its default if neither checkpoint interval was passed."""
         steps, secs = self.save_checkpoints_steps, self.save_checkpoints_secs
         self._check_one_interval({"save_checkpoints_steps": steps, "save_checkpoints_secs": secs})
         if steps is _UNSET and secs is _UNSET:
@@ -290,7 +290,7 @@ class RunConfig:
 
     @staticmethod
     def _check_one_interval(settings: Mapping[str, Any]) -> None:
-        """Check that at most one of the two checkpoint intervals is set."""
+        """Check that save_checkpoints_steps and save_checkpoints_secs are not both set."""
         steps = settings.get("save_checkpoints_steps", _UNSET)
         secs = settings.get("save_checkpoints_secs", _UNSET)
         if all(interval is not None and interval is not _UNSET for interval in (steps, secs)):
@@ -300,7 +300,7 @@ class RunConfig:
             )
 
     def _resolve_masters(self) -> None:
-        """Take the session targets from the arguments, the cluster resolver or TF_CONFIG."""
+        """Set master and evaluation_master from the arguments, from `cluster` or from TF_CONFIG."""
         if self.cluster is not None and self.master is not None:
             raise InvalidSetting(
                 f"RunConfig has both master={self.master!r} and a cluster, which has a master "
@@ -325,7 +325,7 @@ class RunConfig:
         self._set("evaluation_master", evaluation)
 
     def _resolve_session_config(self) -> None:
-        """Add the cluster of the resolver to the session_config."""
+        """Add the cluster that the cluster resolver describes to session_config."""
         self._check_session_config()
         if self.cluster is None:
             return

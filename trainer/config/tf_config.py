@@ -307,7 +307,7 @@ def _to_int(number: Any) -> int | None:
 def _session_target(
     config: dict[str, Any], jobs: dict[str, dict[int, str]], task_type: str, task_id: int
 ) -> str:
-    """Return the address of the task as a session target; '' in a cluster of one task."""
+    """Return the session target of a task, "PROTOCOL://ADDRESS"; '' in a cluster of one task."""
     if len(jobs) == 1 and len(jobs[task_type]) == 1:
         return ""
     return f"{config.get('rpc_layer') or 'grpc'}://{jobs[task_type][task_id]}"

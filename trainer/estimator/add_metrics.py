@@ -63,7 +63,7 @@ def _extended_model_fn(
     Args:
       model_fn: the model_fn to wrap.
       metric_fn: computes the metrics to add.
-      names: the names of metric_fn's arguments.
+      names: the names of metric_fn's arguments: some of features, labels, predictions and config.
       config: the value of the argument "config".
     """
 

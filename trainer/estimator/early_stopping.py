@@ -402,7 +402,7 @@ class FollowChiefHook(tf.compat.v1.train.SessionRunHook):
         self._has_stopped: Any = None
 
     def begin(self) -> None:
-        """Build the op that reads the chief's stop signal."""
+        """Build the op that reads the stop signal, a variable that the chief sets to true."""
         signal = _stop_signal()
         # Read False as long as the signal is not initialized: this worker may start before the
         # chief initializes the signal.
@@ -420,7 +420,7 @@ class FollowChiefHook(tf.compat.v1.train.SessionRunHook):
 
 
 def _stop_signal() -> Any:
-    """Get or create the boolean scalar variable by which the chief stops the workers."""
+    """Get or create the stop signal: a boolean variable that the chief sets to stop workers."""
     scope = tf.compat.v1.variable_scope("signal_early_stopping", reuse=tf.compat.v1.AUTO_REUSE)
     with scope:
         return tf.compat.v1.get_variable(

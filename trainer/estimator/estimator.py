@@ -40,7 +40,7 @@ class Estimator:
       config: a copy of the RunConfig; its model_dir is the estimator's.
       params: a copy of the hyperparameters.
       model_dir: the directory of checkpoints and summaries.
-      model_fn: the model_fn as a function of features, labels, mode and config.
+      model_fn: the model_fn as a function of features, labels, mode and config; params are bound.
     """
 
     def __init__(

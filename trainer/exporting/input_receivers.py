@@ -27,7 +27,7 @@ class ServingInputReceiver(NamedTupleMixin):
       receiver_tensors_alternatives: name → other receiver tensors for the same features.
 
     Raises:
-      InvalidSetting: a part is missing or is not a tensor, or a name is not a string.
+      InvalidSetting: an attribute is missing or is not a tensor, or a name is not a string.
     """
 
     features: Any
@@ -43,7 +43,7 @@ class ServingInputReceiver(NamedTupleMixin):
         """Validate the receiver tensors and their alternatives, and store them as dicts.
 
         Raises:
-          InvalidSetting: a part is missing or is not a tensor, or a name is not a string.
+          InvalidSetting: an attribute is missing or is not a tensor, or a name is not a string.
         """
         tensors = _to_tensor_dict(self, "receiver_tensors", self.receiver_tensors, _ONE_RECEIVER)
         self._set("receiver_tensors", tensors)
@@ -99,7 +99,7 @@ class SupervisedInputReceiver(NamedTupleMixin):
         the alias "input".
 
     Raises:
-      InvalidSetting: a part is missing or is not a tensor, or a name is not a string.
+      InvalidSetting: an attribute is missing or is not a tensor, or a name is not a string.
     """
 
     features: Any

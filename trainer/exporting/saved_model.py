@@ -23,7 +23,8 @@ from trainer.tensorflow_internals import model_utils
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# The collection in which a loader looks up the train_op of a metagraph tagged {train}.
+# Put the train_op of a metagraph tagged {train} into this graph collection, in which loaders of
+# SavedModels look it up.
 _TRAIN_OP_COLLECTION = "saved_model_train_op"
 # The order of the metagraphs in a SavedModel. The training graph, which has the most variables,
 # comes first, because the first metagraph's saver writes the variables of all metagraphs.
@@ -231,7 +232,7 @@ def _call_receiver_fn(receiver_fn: Callable[[], Any], mode: str) -> Any:
     """Call a receiver function, and check the type of its result.
 
     Raises:
-      InvalidSetting: the function does not return the type of receiver that the mode requires.
+      InvalidSetting: the function returns a type of receiver that the mode does not accept.
     """
     receiver = receiver_fn()
     receiver_type = ServingInputReceiver if mode == ModeKeys.PREDICT else SupervisedInputReceiver
@@ -244,7 +245,7 @@ def _call_receiver_fn(receiver_fn: Callable[[], Any], mode: str) -> Any:
 
 
 def _build_signatures(receiver: Any, spec: EstimatorSpec, mode: str) -> dict[str, Any]:
-    """Build the SignatureDefs of a mode by name, from the receiver's tensors and the spec."""
+    """Build the SignatureDefs of a receiver and a spec: signature name → SignatureDef."""
     predictions = spec.predictions
     if isinstance(predictions, Mapping) and not predictions:
         predictions = None

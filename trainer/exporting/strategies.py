@@ -20,7 +20,8 @@ logger = logging.getLogger("tensorflow.trainer")
 # the mode. The function builds the model in the default graph.
 SpecBuilder: TypeAlias = Callable[[ModelProgram, Any, Any, str], EstimatorSpec]
 
-# This text identifies TensorFlow's two errors about a tpu.rewrite within another tpu.rewrite.
+# TensorFlow has two errors about a tpu.rewrite within another tpu.rewrite. Both contain this text,
+# by which `build_v1_tpu_spec` recognizes them.
 _NESTED_REWRITE = "cannot be nested"
 
 

@@ -116,7 +116,7 @@ def _train_and_evaluate_locally(
 
 
 def _results(evaluators: Sequence[CheckpointEvaluator], *, is_one: bool) -> tuple[Any, Any]:
-    """Return (metrics, export results) of one evaluator, or of several by EvalSpec name."""
+    """Return (metrics, export results) of the only evaluator if is_one, else dicts by name."""
     if is_one:
         return evaluators[0].metrics, evaluators[0].export_results
     return (

@@ -1,7 +1,7 @@
 """The completion marker: a file in model_dir that informs the evaluator that training has ended.
 
 Training may stop before max_steps, by early stopping or at the end of its input. Without the
-marker, the evaluator could not know then that no further checkpoint follows.
+marker, the evaluator would then wait for further checkpoints.
 """
 
 import json
@@ -12,7 +12,7 @@ _FILE_NAME = "training_ended.json"
 
 
 def write_marker(model_dir: str, step: int, max_steps: int | None) -> None:
-    """Write the marker; the checkpoint of the last step must be saved before this call.
+    """Write the completion marker; the checkpoint of the last step must be saved before.
 
     Args:
       model_dir: the directory of the checkpoints.
@@ -28,7 +28,7 @@ def write_marker(model_dir: str, step: int, max_steps: int | None) -> None:
 
 
 def remove_marker(model_dir: str) -> None:
-    """Remove the marker, because training continues."""
+    """Remove the completion marker, because training continues."""
     if tf.io.gfile.exists(_path(model_dir)):
         tf.io.gfile.remove(_path(model_dir))
 

@@ -162,7 +162,7 @@ def evaluate_continuously(
 def _is_finished(
     evaluator: CheckpointEvaluator, last_step: int | None, max_steps: int | None
 ) -> bool:
-    """Evaluate the newest checkpoint; return whether it was the last checkpoint of the training."""
+    """Evaluate the newest checkpoint; return whether it is the last one of the training run."""
     try:
         evaluator.evaluate(is_final=False)
     except (CheckpointNotFound, tf.errors.NotFoundError) as error:

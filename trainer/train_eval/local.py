@@ -95,7 +95,8 @@ class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
         self._saves = 0
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        # Ignore the first checkpoint, which training saves at its start, before any step.
+        # Ignore the first checkpoint, which training saves before any step: the checkpoint from
+        # which training starts is not to be evaluated.
         self._saves += 1
         self._has_new_checkpoint = self._saves > 1
 

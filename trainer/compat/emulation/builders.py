@@ -35,7 +35,7 @@ def patch_builders() -> None:
 
 
 def _patch(module: ModuleType, name: str, replacement: _Replacement) -> None:
-    """Patch a function to call its replacement while an emulated TPU is active."""
+    """Patch a module's function to call `replacement` instead while an emulated TPU is active."""
     original = getattr(module, name)
     if getattr(original, _PATCHED, False):
         return
@@ -57,7 +57,7 @@ def _build_lowered(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
 
 
 def _build_host_transfer(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
-    """Build and lower an infeed enqueue or outfeed dequeue op.
+    """Build an op that enqueues infeed or dequeues outfeed, and lower it to ops of the CPU.
 
     Raises:
       TpuNotFound: the emulated TPU has several hosts.
@@ -73,7 +73,7 @@ def _build_host_transfer(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any
 
 
 def _build_replicated(tpu_system: TpuSystem, build: "functools.partial[Any]") -> Any:
-    """Build and lower a replicated computation: a call of tpu.split_compile_and_replicate.
+    """Build what tpu.split_compile_and_replicate builds, and lower it to ops of the CPU.
 
     Raises:
       TpuNotFound: the computation has more replicas than the emulated TPU has cores.

@@ -31,8 +31,8 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     },
     "estimator": {
         **_root_targets("Estimator VocabInfo WarmStartSettings"),
-        # Supply this private function, because Google's TPU sample programs call it to find the
-        # global step from which training resumes.
+        # Supply the private function _load_global_step_from_checkpoint_dir, because Google's TPU
+        # sample programs call it to find the global step from which training resumes.
         "_load_global_step_from_checkpoint_dir": _READ_GLOBAL_STEP,
     },
     "estimator_lib": _ROOT,
@@ -68,7 +68,7 @@ ROOTS = ("tensorflow_estimator.python.estimator", "tensorflow.python.estimator")
 
 
 def register_estimator_aliases(tpu_modules: Mapping[str, str]) -> None:
-    """Register the modules of tensorflow_estimator so that programs can import them.
+    """Make tensorflow_estimator and its modules importable, with tpuserve's classes and functions.
 
     Args:
       tpu_modules: name of a module in the subpackage `tpu`, such as "tpu_config" → the name of the

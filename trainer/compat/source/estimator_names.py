@@ -60,8 +60,8 @@ V1: Namespaces = {
     "tpu": _in_module(
         "trainer", "InputPipelineConfig RunConfig TPUConfig TPUEstimator TPUEstimatorSpec"
     ),
-    # Supply these classes of tf.tpu.experimental in tf.estimator.tpu.experimental too, because
-    # programs look for them in both modules.
+    # Supply the parameters of TPU embedding tables, classes of tf.tpu.experimental, in
+    # tf.estimator.tpu.experimental too, because programs look for them in both modules.
     "tpu.experimental": _in_module(
         "trainer.compat.embedding_parameters",
         "AdagradParameters AdamParameters FtrlParameters StochasticGradientDescentParameters",

@@ -120,7 +120,7 @@ class BestExporter(SavedModelExporter):
         return True
 
     def _best_of_earlier_runs(self) -> Mapping[str, Any] | None:
-        """Read the best result from the event files of earlier runs; None if there are none."""
+        """Read the metrics of the best evaluation of earlier runs; None without earlier runs."""
         if not self._event_file_pattern:
             return None
         assert self._model_dir is not None
