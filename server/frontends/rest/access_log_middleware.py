@@ -11,7 +11,8 @@ from server.frontends.rest.transport.responses import Response, SyncHandler
 from server.request_log.access_log import AccessLog
 
 _PROTOCOL = "REST"
-# Sockets that accept IPv6 and IPv4 report an IPv4 address with this prefix. The log omits it.
+# The prefix before the address of an IPv4 client, from a socket that accepts IPv6 and IPv4. The log
+# omits the prefix.
 _IPV4_PREFIX = "::ffff:"
 
 
@@ -19,21 +20,21 @@ class AccessLogMiddleware:
     """Logs each request of an application once the response is sent or the client has left."""
 
     def __init__(self, app: RootApp, log: AccessLog) -> None:
-        """Wrap an application."""
+        """Wrap an application, whose requests are written to a log."""
         self._app = app
         self._log = log
 
     def close(self) -> None:
-        """Close the application."""
+        """Close the wrapped application."""
         self._app.close()
 
     def find_fast_path(self, url: bytes) -> SyncHandler | None:
-        """Return the application's fast-path handler of a URL, wrapped so that it logs requests."""
+        """Return the application's fast-path handler for a URL, if any, wrapped to log requests."""
         handler = self._app.find_fast_path(url)
         return None if handler is None else partial(self._handle_synchronously, handler, url)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request to the application, and log the request."""
+        """Pass a request to the wrapped application, and log the request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -37,7 +37,7 @@ def build_rest_app(
       admission: Bounds the requests in flight, and tells whether the server is ready.
       monitoring_path: The path of the metrics, for example "/monitoring/prometheus/metrics". None
         means that metrics are not served.
-      extra_routers: The APIs to serve beside TensorFlow Serving's.
+      extra_routers: The routers of further APIs to serve beside TensorFlow Serving's.
     """
     config = RestConfig.from_settings(settings)
     routers = (V1Router(dataplane), *extra_routers)

@@ -1,4 +1,4 @@
-"""The root ASGI application: authentication, CORS, health, metrics, and the choice of a handler."""
+"""The ASGI application for all REST requests: API keys, CORS headers, health, metrics, routing."""
 
 from functools import partial
 
@@ -48,14 +48,15 @@ class RootApp:
         """Create the application.
 
         Args:
-          dispatcher: Answers the paths of the routers.
-          dataplane: Tells whether a model is available, for readiness.
+          dispatcher: Answers the paths of the APIs, such as those below /v1/.
+          dataplane: Tells whether a model is available, for the readiness check.
           openapi: Answers the paths that begin with one of `openapi.app.PATHS`.
           config: The settings of the frontend.
-          metrics: Served at `monitoring_path`, if both are present. Count refused requests.
+          metrics: Counts the requests without a valid API key. Served at `monitoring_path`, if both
+            are present.
           keys: The accepted API keys. None disables authentication.
           admission: Tells whether the server is ready or draining.
-          monitoring_path: The path of the metrics.
+          monitoring_path: The path of the metrics. None means that metrics are not served.
         """
         self._dispatcher = dispatcher
         self._dataplane = dataplane
@@ -71,10 +72,10 @@ class RootApp:
         }
 
     def find_fast_path(self, url: bytes) -> SyncHandler | None:
-        """Return the handler that answers POST requests to a URL within the event loop.
+        """Return a function that answers POST requests to a URL directly in the event loop.
 
         Returns:
-          None if such requests may take long. They must run in a thread.
+          None if requests to the URL may take long, so that they must run in a thread.
         """
         handler = self._dispatcher.find_fast_path(url)
         if handler is None or (self._keys is None and not self._cors_headers):
@@ -82,7 +83,7 @@ class RootApp:
         return partial(self._handle_synchronously, handler, url.decode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request. Ignore other ASGI scopes."""
+        """Answer one HTTP request. Ignore ASGI scopes that are not HTTP requests."""
         await self.handle(scope, receive, send)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
@@ -141,8 +142,8 @@ class RootApp:
             )
         except Unauthenticated as error:
             if self._metrics is not None and self._dispatcher.is_routed(path):
-                # Record no model name. Otherwise clients without a key could add any number of
-                # metric series.
+                # Count the request without its model name. Otherwise clients without a key could
+                # add any number of series to the metrics, one for each name that they make up.
                 self._metrics.request_done("", "", "REST", error.code.name, 0)
             return errors.response_to_error(error)
         return None
@@ -165,7 +166,7 @@ class RootApp:
         return not_found()
 
     def _get_unready_reason(self) -> bytes:
-        """Return why load balancers should send no requests. Empty if the server is ready.
+        """Return why the readiness check must fail, as a text; empty if the server is ready.
 
         One available model suffices: a model that cannot be loaded must not block the others.
         """

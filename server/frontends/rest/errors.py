@@ -53,12 +53,12 @@ def response_to_error(error: Exception) -> Response:
 
 
 def error_response(status: int, message: str, code: Code = Code.INVALID_ARGUMENT) -> Response:
-    """Build the response for an error message.
+    """Build an error response with the body {"error": "<message>"}.
 
     Args:
       status: The HTTP status code.
       message: The text for the client.
-      code: The canonical status code for metrics.
+      code: The canonical status code, under which metrics count the response.
     """
     body = responses.encode_error(message)
     return Response(status, body, headers=_HEADERS.get(status, ()), code=code.name)

@@ -1,1 +1,1 @@
-"""Dispatches requests to routers: admission, bodies, time limits, threads, metrics."""
+"""Reads the requests to the REST APIs, and runs the APIs' handlers in the right thread."""

@@ -1,4 +1,4 @@
-"""The fast path with batching: runs requests in the event loop if they need not wait."""
+"""The fast path while batching is on: runs a request in the event loop if it need not wait."""
 
 import math
 
@@ -23,15 +23,15 @@ class AdaptiveFastPath:
 
         Args:
           handler: Raises WouldBlock if it would block.
-          tracker: Decides whether the route counts as quick. Receives an infinite latency if
-            the handler often would block.
+          tracker: Decides whether the handler's route is quick enough for the event loop. Receives
+            an infinite latency, which marks the route as slow, if the handler would block often.
         """
         self._handler = handler
         self._tracker = tracker
         self._blocked_in_a_row = 0
 
     def __call__(self, headers: Headers, body: bytes, peer: Peer) -> Response | None:
-        """Return the response, or None if the handler would block."""
+        """Return the response; None if the handler would block, so that a thread must run it."""
         try:
             with _NON_BLOCKING:
                 response = self._handler(headers, body, peer)

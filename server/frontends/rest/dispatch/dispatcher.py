@@ -23,14 +23,14 @@ from server.frontends.rest.transport.responses import JSON, Response, SyncHandle
 from server.metrics import Metrics
 from tpuserve.errors import Code, TpuserveError
 
-# The largest number of routes whose latencies are kept. At this number all latencies are discarded:
-# clients may send any number of different paths, which must not fill the memory.
+# The largest number of routes whose latencies are kept. When it is reached, the latencies of all
+# routes are discarded, so that clients that send ever new paths do not fill the memory.
 _MAX_ROUTES = 1024
 _UNKNOWN_ROUTE = Route()
 
 
 class Dispatcher:
-    """Runs the handlers of all routers, in the event loop or in a thread pool."""
+    """Answers the requests to all routers, in the event loop or in a thread pool."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class Dispatcher:
         self._fast_paths: dict[bytes, tuple[LatencyTracker, SyncHandler]] = {}
 
     def is_routed(self, path: str) -> bool:
-        """Return whether a path begins with the prefix of a router."""
+        """Return whether `dispatch` answers a path: whether the path has the prefix of a router."""
         return self._find_router(path) is not None
 
     def find_fast_path(self, url: bytes) -> SyncHandler | None:
-        """Return the handler that answers POST requests to a URL within the event loop.
+        """Return a function that answers POST requests to a URL directly in the event loop.
 
         Returns:
-          None if such requests may take long. They must run in a thread.
+          None if requests to the URL may take long, so that they must run in a thread.
         """
         fast_path = self._fast_paths.get(url)
         if fast_path is None:
@@ -124,7 +124,8 @@ class Dispatcher:
             raise
         handle = partial(router.handle, route, headers)
         work = partial(self._handle_body, handle, body, is_gzip, reservation, time.monotonic())
-        # The size after decompression is not known yet, so assume the largest size.
+        # The size after decompression is not known yet, so assume the largest size. Large requests
+        # run in a thread.
         size = self._bodies.max_decompressed_bytes if is_gzip else len(body)
         on_dropped = partial(self._release, reservation)
         return await self._workers.run(work, size, self._get_tracker(router, route), on_dropped)
@@ -164,8 +165,8 @@ class Dispatcher:
             return None
         tracker = self._get_tracker(router, route)
         handler: SyncHandler = partial(self._handle_synchronously, router, route, tracker)
-        # With batching, the handler may wait for a batch to fill. `AdaptiveFastPath` leaves such
-        # requests to a thread.
+        # With batching, the handler may have to wait for a batch to fill. `AdaptiveFastPath` then
+        # returns None, so that the request runs in a thread.
         return tracker, AdaptiveFastPath(handler, tracker) if self._is_batched else handler
 
     def _handle_synchronously(

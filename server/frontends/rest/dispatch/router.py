@@ -16,8 +16,8 @@ class Route:
       version: The model version. None if the path names no version.
       label: The version label. None if the path names no label.
       operation: The name of the operation, for example "predict" or "status".
-      runs_model: Whether a body is read and a model runs. Such requests take a slot of admission
-        control and have their own label in the latency metrics.
+      runs_model: Whether the request has a body and runs a model, as predict does. Such a request
+        counts in admission control, and its latency is recorded under its operation.
     """
 
     model: str = ""
@@ -36,7 +36,7 @@ class Router(Protocol):
 
     @property
     def prefix(self) -> str:
-        """The beginning of all paths, in lower case and with a slash at the end.
+        """The beginning of all paths of the API, in lower case, such as "/v1/".
 
         Paths are matched without regard to case.
         """
@@ -64,6 +64,7 @@ class Router(Protocol):
           timeout_ms: The milliseconds left for the answer. None means no limit.
 
         Raises:
-          WouldBlock: The request must wait, but the calling thread must not block.
+          WouldBlock: The request would have to wait, but the caller, the event loop, has forbidden
+            that.
           Exception: Any other exception becomes an error response, see `rest.errors`.
         """

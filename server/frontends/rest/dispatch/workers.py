@@ -23,12 +23,12 @@ _FIRST_RUNS = 8
 # _RUNS_UNTIL_RESET quick runs, the number starts at _FIRST_RUNS again.
 _MAX_RUNS = 4096
 _RUNS_UNTIL_RESET = 4096
-# A route counts as slow after four slow runs, or after one very slow run. Each quick run cancels a
-# tenth of a slow run.
+# A quick route becomes slow after four slow requests, or after one very slow request. Ten quick
+# requests cancel one slow request.
 _MAX_SLOW_RUNS, _CREDIT_PER_QUICK_RUN = 4.0, 0.1
 _VERY_SLOW_SECONDS = 0.05
-# A quick route reads how long its thread has waited for a CPU only once in this number of quick
-# runs, because a reading opens a file and so takes time itself.
+# In quick requests, the tracker calls `read_wait` only once in this number of requests, because the
+# call reads a file and so takes time itself.
 _RUNS_PER_READING = 64
 _SCHEDULER_FILE = "/proc/thread-self/schedstat"
 # Requests with more bytes than this always run in threads, because they take long to parse.
@@ -36,7 +36,7 @@ _MAX_INLINE_BYTES = 4096
 
 
 def runqueue_wait_seconds() -> float:
-    """Return the seconds that the calling thread has waited for a CPU so far. 0 if unknown.
+    """Return the seconds that the calling thread has waited for a CPU in its life; 0 if unknown.
 
     Source: https://docs.kernel.org/scheduler/sched-stats.html. Available on Linux alone.
     """
@@ -83,7 +83,7 @@ class LatencyTracker:
         self._num_quick_runs = 0
 
     def record(self, seconds: float) -> None:
-        """Record the duration of one request."""
+        """Record the latency of one request, and update `is_quick`."""
         if not self.is_quick:
             self._record_in_thread(seconds)
         elif seconds < _QUICK_SECONDS:
@@ -115,8 +115,8 @@ class LatencyTracker:
         if self._remaining_runs > 0:
             return
         self.is_quick = self._fastest < _QUICK_SECONDS
-        # Discard the last reading of the wait for a CPU: it dates from before the runs in threads,
-        # and the difference to the next reading would include the wait during these runs.
+        # Discard the last result of `read_wait`: it dates from before the requests ran in threads,
+        # and the difference to the next result would include all waits since then.
         self._last_wait = None
         self._remaining_runs = self._num_runs_in_threads
         self._fastest = math.inf
@@ -132,12 +132,13 @@ class Workers:
     """
 
     def __init__(self, threads: int, timeout_ms: float | None, may_run_inline: bool = True) -> None:
-        """Create the pool.
+        """Create the thread pool.
 
         Args:
           threads: The number of threads.
           timeout_ms: The milliseconds to wait for a result. None means no limit.
-          may_run_inline: False if requests may wait for other requests, as with batching.
+          may_run_inline: Whether quick and small requests run in the event loop. Must be False if
+            requests wait for each other, as with batching.
         """
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rest-worker")
         self._timeout_ms = timeout_ms
@@ -156,8 +157,7 @@ class Workers:
           work: The function. May block.
           size: The size of the request in bytes. Large requests never run in the event loop.
           tracker: The latencies of the request's route.
-          on_dropped: Called if the work had not begun when the caller stopped waiting. The work
-            then never begins.
+          on_dropped: Called if `work` never runs, because it had not begun when the time was over.
 
         Raises:
           DeadlineExceeded: The work takes too long. Work that has begun continues, and its result
@@ -167,8 +167,8 @@ class Workers:
             return _run_timed(tracker, work)
         submitted = self._pool.submit(_run_timed, tracker, work)
         submitted.add_done_callback(lambda future: future.cancelled() and on_dropped())
-        # Wrap the future, so that the timeout below, which cancels the asyncio future, also cancels
-        # work that has not begun.
+        # Wrap the pool's future in an asyncio future: when the timeout below cancels the asyncio
+        # future, the pool's future is cancelled too, and work that has not begun never runs.
         future = asyncio.wrap_future(submitted)
         if self._timeout_ms is None:
             return await future
@@ -181,7 +181,7 @@ class Workers:
             ) from None
 
     def close(self) -> None:
-        """Stop the pool, and drop all work that has not begun."""
+        """Stop the thread pool. Functions that have not begun to run never run."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

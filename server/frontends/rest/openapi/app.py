@@ -84,13 +84,13 @@ render("");
 
 
 def build_openapi_app(dataplane: DataPlane, requires_keys: bool = False) -> FastAPI:
-    """Build the ASGI application that answers the paths of the OpenAPI document and its page.
+    """Build the ASGI application that serves the OpenAPI document and the Swagger UI page.
 
     Each request for the document builds it anew, so that it describes the current models.
 
     Args:
       dataplane: Lists the models.
-      requires_keys: Whether requests need an API key.
+      requires_keys: Whether the server requires API keys, which the document must then state.
     """
     app = FastAPI(title=document.TITLE, docs_url=None, redoc_url=None, openapi_url=_DESCRIPTION)
 

@@ -8,8 +8,8 @@ from server.frontends.rest.transport.timeout_protocol import TimeoutProtocol
 from server.frontends.rest.transport.uvicorn_compat import STATUS_LINE, HttpToolsProtocol
 
 _MAX_BODY_BYTES = 4096
-# After this number of requests of one client in a row, uvicorn handles the next request, so that
-# the event loop serves other clients in between.
+# After this number of requests that arrive together on one connection, uvicorn handles the next
+# request, so that the event loop serves other clients in between.
 _MAX_IN_A_ROW = 16
 # A body with more bytes than this is sent apart from the head of the response, because joining the
 # two would copy the body.
@@ -24,7 +24,8 @@ class FastPathProtocol(TimeoutProtocol):
     protocol passes the buffered request to uvicorn.
 
     Attributes:
-      find_fast_path: Returns the handler of a URL; see `SyncHandlerLookup`.
+      find_fast_path: Returns the function that answers requests to a URL without asyncio, or None;
+        see `SyncHandlerLookup`.
     """
 
     # `find_fast_path` has the type Any, because mypy would treat a callable attribute as a method.
@@ -37,7 +38,7 @@ class FastPathProtocol(TimeoutProtocol):
     _num_in_a_row = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass a buffered request to uvicorn, which tells the application that the client left."""
+        """Pass a buffered request to uvicorn, so that the application learns of the disconnect."""
         if self._buffered_body is not None:
             self._pass_to_uvicorn()
         super().connection_lost(exc)
@@ -49,7 +50,7 @@ class FastPathProtocol(TimeoutProtocol):
         super().shutdown()
 
     def data_received(self, data: bytes) -> None:
-        """Parse data from the client, and count requests in a row from 0 again."""
+        """Parse data from the client; first reset the count of requests answered in a row."""
         self._num_in_a_row = 0
         super().data_received(data)
 
@@ -116,13 +117,14 @@ class FastPathProtocol(TimeoutProtocol):
         )
 
     def _pass_to_uvicorn(self) -> None:
-        """Call uvicorn's callbacks with the parts of the request that have arrived so far."""
+        """Hand the request to uvicorn, with the parts of it that have arrived so far."""
         url, body, expect_100_continue = self.url, self._buffered_body, self.expect_100_continue
         self._buffered_body = None
         HttpToolsProtocol.on_message_begin(self)
         self.url = url
-        # Clear the flag of a buffered request. A request whose head expects 100 Continue is never
-        # buffered, so only a trailer can have set the flag, and trailers have no such meaning.
+        # Clear the flag `expect_100_continue` of a buffered request. A request whose head has the
+        # header "Expect" is never buffered, so the flag comes from a trailer, where it has no
+        # meaning.
         self.expect_100_continue = expect_100_continue and body is None
         self.headers.extend(self._buffered_headers)
         HttpToolsProtocol.on_headers_complete(self)
