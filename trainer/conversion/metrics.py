@@ -58,11 +58,11 @@ class MetricRecorder:
         self._returned: list[Any] = []
 
     def add(self, call: MetricCall) -> tuple[Any, Any]:
-        """Record a call.
+        """Record a call, and return tensors that stand for its result.
 
         Returns:
-          (value, update op), like the result of the metric function. Both are scalar zeros and only
-          stand for the metric. They are tensors because model_fn may also use them in a summary.
+          (value, update op), like the result of the metric function. Both are scalar zeros. They
+          are tensors because model_fn may also use them in a summary.
         """
         pair = (tf.zeros([]), tf.zeros([]))
         # Store calls by the ids of the returned tensors. Keep a reference to the tensors too, so

@@ -26,7 +26,8 @@ def largest_difference(predictions: Mapping[str, Predictions]) -> float:
     """Compare the predictions of several servers, and return the largest difference.
 
     Args:
-      predictions: name of the device and protocol → predictions; the first is the baseline.
+      predictions: name of the device and protocol, such as "CPU REST" → predictions; all others are
+        compared with the first.
 
     Returns:
       The largest absolute difference between two probabilities of the same digit and class.
@@ -56,8 +57,8 @@ def make_table(digits: Digits, predictions: Mapping[str, Predictions], console: 
 
     Args:
       digits: the digits that were sent to the servers.
-      predictions: name of the device and protocol → predictions.
-      console: the console to print on; it determines the characters that draw the digits.
+      predictions: name of the device and protocol, such as "CPU REST" → predictions.
+      console: the console to print on; digits are drawn in ASCII if its encoding has no more.
     """
     table = Table(
         box=box.SQUARE,

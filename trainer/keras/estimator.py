@@ -93,7 +93,7 @@ class KerasTPUEstimator(TPUEstimator):
         checkpoint_path: str | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:
-        """Return the metrics that model.evaluate returns; see `Estimator.evaluate`."""
+        """Return metric name → value, as model.evaluate does; see `Estimator.evaluate`."""
         return super().evaluate(
             accept_sample_weights(input_fn), steps, hooks, checkpoint_path, name
         )

@@ -214,7 +214,7 @@ def check_keras_internals(package: str) -> None:
 
 
 def _missing_names(package: str) -> Iterator[str]:
-    """Yield the private names that a package lacks, and functions with other parameters."""
+    """Yield the private names that a package lacks or whose parameters have changed."""
     for name, path in _NAMES.items():
         if _is_in(package, path[0]):
             yield from _check_name(
@@ -285,7 +285,7 @@ def _unsupported_keras(package: str, names: Iterable[str]) -> UnsupportedKeras:
 
 
 def _make_keras_3_objects() -> Mapping[str, Any]:
-    """Make an object of each kind that `_OBJECT_ATTRIBUTES` lists for Keras 3."""
+    """Make an object of each kind in `_OBJECT_ATTRIBUTES` for Keras 3: kind → object."""
     import keras
 
     dropout = keras.layers.Dropout(0.5)
@@ -306,7 +306,7 @@ def _make_keras_3_objects() -> Mapping[str, Any]:
 
 
 def _make_tf_keras_objects() -> Mapping[str, Any]:
-    """Make an object of each kind that `_OBJECT_ATTRIBUTES` lists for tf_keras."""
+    """Make an object of each kind in `_OBJECT_ATTRIBUTES` for tf_keras: kind → object."""
     import tensorflow as tf
     import tf_keras
 

@@ -138,7 +138,7 @@ class KerasAdapter(Protocol):
         """
 
     def describe(self, model: Any) -> dict[str, str]:
-        """Return the parts of a log line on compile(): name, such as "optimizer" → description."""
+        """Describe the arguments of compile() for a log line: "optimizer" → "SGD(0.01)"."""
 
 
 def find_adapter(model: Any) -> KerasAdapter:

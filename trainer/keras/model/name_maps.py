@@ -60,10 +60,11 @@ class NameMaps:
           losses: the names that belong to losses of single outputs; they stay unchanged.
 
         Returns:
-          The user's name → result.
+          Name → result, with the user's names for all metrics except the losses.
 
         Raises:
-          InvalidSetting: the map lacks a metric, or names one that the model does not have.
+          InvalidSetting: metric_names_map lacks a metric, or names one that the model does not
+            have.
         """
         if not self.metrics:
             return dict(results)

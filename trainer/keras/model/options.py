@@ -33,7 +33,7 @@ def unreduced_losses(losses: Any, no_reduction: Iterable[Any]) -> Iterator[tuple
       no_reduction: the values of a loss's `reduction` that mean "do not reduce".
 
     Yields:
-      A key of `UNSUPPORTED_OPTIONS`, and the class of a loss.
+      A key of `UNSUPPORTED_OPTIONS`, and the name of the loss's class.
     """
     for loss in tf.nest.flatten(losses):
         if hasattr(loss, "reduction") and loss.reduction in no_reduction:

@@ -66,7 +66,7 @@ def _classes_to_switch() -> dict[type, tuple[tuple[type, ...], tuple[type, ...]]
 
 
 def _all_subclasses(root: type) -> list[type]:
-    """Return a class and all classes derived from it, each once, in breadth-first order."""
+    """Return a class and all its direct and indirect subclasses, each once."""
     kinds: list[type] = [root]
     known = {root}
     for kind in kinds:

@@ -8,7 +8,7 @@ from tpuserve.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class UnsupportedOption:
-    """A reason why a Keras model cannot be converted.
+    """An option of a Keras model that prevents its conversion to a TPUEstimator.
 
     Attributes:
       reason: why an estimator does not support the option.
@@ -122,7 +122,7 @@ UNSUPPORTED_OPTIONS: Mapping[str, UnsupportedOption] = {
 def unsupported_option_error(
     option: str, owner: str, cause: BaseException | None = None
 ) -> InvalidSetting:
-    """Build the error for an option of the table.
+    """Build the error for an option of the table `UNSUPPORTED_OPTIONS`.
 
     Args:
       option: a key of `UNSUPPORTED_OPTIONS`.

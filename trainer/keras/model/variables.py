@@ -153,7 +153,7 @@ class _LayerNumbers:
     """Renumbers, from 0, the layers that Keras has named by class and counter: "dense_7"."""
 
     def __init__(self, layers: Iterable[tuple[str, str]]) -> None:
-        """Assign the new numbers.
+        """Give each layer with a default name of Keras a new number.
 
         Args:
           layers: the name of each layer, and the name that Keras gives to the first layer of its

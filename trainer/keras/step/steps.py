@@ -34,7 +34,7 @@ class ModelSteps:
         self._adapter, self._model, self._graph_variables = adapter, model, graph_variables
 
     def train(self, x: Any, batch: WeightedLabels, class_weight: Mapping[int, float] | None) -> Any:
-        """Build a training step.
+        """Build the ops of a training step in the default graph.
 
         Args:
           x: the model's inputs.
@@ -67,7 +67,7 @@ class ModelSteps:
         return self._trace_into_graph(step, _step_arguments(x, batch), "train_step")
 
     def evaluate(self, x: Any, batch: WeightedLabels) -> tuple[Any, Any, list[Any]]:
-        """Build an evaluation step.
+        """Build the ops of an evaluation step in the default graph.
 
         Args:
           x: the model's inputs.
@@ -93,7 +93,7 @@ class ModelSteps:
         return results
 
     def predict(self, x: Any) -> Any:
-        """Build a prediction step for the model's inputs and return the model's outputs."""
+        """Build the ops of a prediction step; return the outputs for the model's inputs `x`."""
 
         def step(x: Any) -> Any:
             with self._adapter.per_replica_seeds(self._model):
@@ -122,7 +122,7 @@ class ModelSteps:
         return self._trace_into_graph(step, parts, "update_metrics").op
 
     def metric_results(self) -> dict[str, Any]:
-        """Build the values of the metrics: name → scalar tensor."""
+        """Build the ops that compute the metrics: metric name → scalar tensor with the value."""
         results: dict[str, Any] = self._trace_into_graph(
             lambda: self._adapter.metric_results(self._model), {}, "metric_results"
         )
@@ -152,8 +152,8 @@ class ModelSteps:
         """Trace a step and import it into the default graph.
 
         Args:
-          step: takes one argument for each part, and returns a nest of tensors and Nones.
-          parts: name → a nest of tensors of the default graph and Nones.
+          step: takes one argument for each item of `parts`; returns a nest of tensors and Nones.
+          parts: name of an argument → its value, a nest of tensors of the default graph and Nones.
           name: the name of the step, a part of the names of its ops.
 
         Returns:

@@ -87,7 +87,7 @@ def copy_back(clone: Any, model: Any) -> None:
 
 
 def _unsupported_options(model: Any) -> Iterator[tuple[str, str]]:
-    """Find the options that prevent a model from being cloned; see `KerasAdapter`."""
+    """Find options that prevent a clone of a model; see `KerasAdapter.unsupported_options`."""
     if not getattr(model, "optimizer", None):
         yield "not compiled", ""
         return

@@ -52,7 +52,7 @@ def unwrap(wrapper: Any) -> Any:
 
 
 def recreate(wrapper: Any, get_value: Callable[[Any], Any]) -> Any:
-    """Create an optimizer with the same settings and without state, for eager execution.
+    """Create an eager optimizer with the settings, but not the state, of the original.
 
     Args:
       wrapper: the optimizer of a model that was built for a graph.
@@ -118,7 +118,7 @@ def state_variables(wrapper: Any, trained: Sequence[Any]) -> dict[tuple[str, int
 
     Returns:
       (name of a slot, index in `trained`) → slot variable; and (name of the variable, -1) → any
-      other variable, such as a step counter.
+      other variable, such as "iterations".
     """
     optimizer = unwrap(wrapper)
     slots = {

@@ -7,7 +7,7 @@ _BROAD_EXCEPTIONS = {"BaseException", "Exception"}
 
 
 def find_guarded_names(tree: ast.Module) -> set[tuple[int, str]]:
-    """Find attributes of modules whose absence the program handles.
+    """Find the module attributes that a program uses only where it handles their absence.
 
     These attributes are in the body of a try that catches AttributeError, or in an if whose
     condition calls hasattr. A try that catches every exception counts if its body is a single

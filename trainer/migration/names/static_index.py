@@ -11,7 +11,7 @@ _ROOT = Path(__file__).parents[3]
 
 @functools.cache
 def public_names(module: str) -> tuple[str, ...] | None:
-    """Return the `__all__` of a tpuserve module; None if the module does not exist."""
+    """Return the names in a tpuserve module's `__all__`; None if the module does not exist."""
     source = parse_module(module)
     if source is None:
         return None
