@@ -24,7 +24,7 @@ class TrainGraph:
     Attributes:
       loop: the op that makes the training steps, and the tensors that can be read after it has run.
       spec: the hooks, the scaffold and the tensors of model_fn's spec. On a TPU, the tensors are
-        outside the TPU computation, because a session cannot fetch those inside.
+        copies outside the TPU computation, because a session cannot fetch tensors inside.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
     """
 
@@ -40,7 +40,7 @@ class EvalGraph:
     Attributes:
       metrics: the metrics; run their update until a hook or the end of the input stops the session.
       spec: the hooks, the scaffold and the tensors of model_fn's spec. On a TPU, the tensors are
-        outside the TPU computation, because a session cannot fetch those inside.
+        copies outside the TPU computation, because a session cannot fetch tensors inside.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
       batches_done: function that returns the number of batches evaluated so far; None if the
         backend does not count batches.
@@ -59,7 +59,7 @@ class PredictGraph:
     Attributes:
       read_batches: takes a session and yields each batch of predictions until the input ends.
       spec: the hooks, the scaffold and the tensors of model_fn's spec. On a TPU, the tensors are
-        outside the TPU computation, because a session cannot fetch those inside.
+        copies outside the TPU computation, because a session cannot fetch tensors inside.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
     """
 

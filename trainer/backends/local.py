@@ -45,7 +45,7 @@ class _ModelGraph:
 def _build_model(
     program: ModelProgram, input_fn: Callable[..., Any], mode: str, checkpoint: str | None
 ) -> _ModelGraph:
-    """Build the input and the model of one mode.
+    """Build the ops of input_fn and of model_fn for one mode.
 
     Args:
       program: the model and its settings.

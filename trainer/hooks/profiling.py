@@ -22,7 +22,7 @@ class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
         Args:
           loop: the training loop to profile.
           directory: the profile is written to plugins/profile below this directory.
-          start: records the step at which training starts.
+          start: the hook that records the global step at which training starts.
           steps: the first and the last global step of the range, both included.
         """
         self._loop = loop

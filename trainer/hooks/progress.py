@@ -23,8 +23,8 @@ from trainer.hooks import summaries
 from trainer.hooks.training_hooks import StepRangeHook
 
 logger = logging.getLogger("tensorflow.trainer")
-# The logger of tf.estimator. Metrics are logged by this logger and in the texts of tf.estimator,
-# because scripts search for these lines in logs.
+# The logger that tf.estimator used. Metrics are logged with this logger and in tf.estimator's
+# wording, because users have scripts that search logs for these lines.
 estimator_logger = logging.getLogger("tensorflow")
 
 # The time in seconds before the first report of a run. Shorter runs, such as most evaluations, are
@@ -341,7 +341,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
         Args:
           loop: the training loop.
-          start: records the first and the last step.
+          start: the hook that records the global steps at which training starts and stops.
           reporter: receives the progress.
           summary_directory: the directory of the event file of the speed.
           summary_every_n_steps: the minimum number of steps between two summaries; None or 0

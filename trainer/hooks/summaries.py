@@ -37,7 +37,7 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
           loop: the training loop.
           scaffold: the Scaffold whose summary_op is run.
           directory: the directory of the event file.
-          start: records the step at which training starts.
+          start: the hook that records the global step at which training starts.
           every_n_steps: the minimum number of steps between two summaries.
         """
         self._loop = loop

@@ -74,7 +74,7 @@ class StepRangeHook(tf.compat.v1.train.SessionRunHook):
 
 
 class StepLimitHook(tf.compat.v1.train.SessionRunHook):
-    """Sets the length of each training loop, and stops training at the last step."""
+    """Sets the number of steps of each training loop, and stops training at the last step."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
 
         Args:
           loop: the training loop.
-          start: records the first and the last step.
+          start: the hook that records the global steps at which training starts and stops.
           plan: determines the number of steps per `session.run`; None for the largest number that
             the loop supports.
           others: the other hooks of the run. A loop ends at the last step of a StopAtStepHook
@@ -153,7 +153,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         return max(min(self._plan.next_iterations(remaining), self._loop.max_iterations), 1)
 
     def _last_step(self) -> int | None:
-        """Return the first step at which this or another hook stops; None if there is none."""
+        """Return the global step at which this or a StopAtStepHook stops; None for no limit."""
         # Compute the step for each run, because a StopAtStepHook sets its last step only when the
         # session is created. A StopAtStepHook itself counts a loop as one step, and would stop one
         # loop too late.
@@ -182,19 +182,19 @@ class SummaryWritersHook(tf.compat.v1.train.SessionRunHook):
 
 
 class HostCallHook(SummaryWritersHook):
-    """Evaluates a host_call's tensors in the same `session.run` as each training loop."""
+    """Fetches the results of a host_call's function in each `session.run`."""
 
     def __init__(self, fetches: Any) -> None:
-        """Store the tensors; the host_call's summary writers are initialized and flushed too.
+        """Store the fetches; the host_call's summary writers are initialized and flushed too.
 
         Args:
-          fetches: a nest of tensors and ops.
+          fetches: what the host_call's function returned: a nest of tensors and ops.
         """
         super().__init__()
         self._fetches = fetches
 
     def before_run(self, run_context: Any) -> Any:
-        """Fetch the tensors of the host_call together with the next loop."""
+        """Fetch the results of the host_call's function together with the next loop."""
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
 
 

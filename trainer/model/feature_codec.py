@@ -22,7 +22,7 @@ _TPU_DTYPES = {
 
 
 class FeatureCodec:
-    """Encodes an input for the infeed, and decodes the tensors inside the step for model_fn."""
+    """Converts an input to dtypes that a TPU supports, and back to its own dtypes for model_fn."""
 
     def __init__(self) -> None:
         self._dtypes: dict[str, tuple[Any, Any]] = {}

@@ -1,4 +1,4 @@
-"""The fields eval_metrics and host_call: pairs of tensors and a function that runs on the host."""
+"""The pairs (function, tensors) in a spec's eval_metrics and host_call, for calls on the host."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -25,7 +25,7 @@ def call_logit_fn(
       config: the RunConfig that model_fn received.
 
     Raises:
-      InvalidSetting: logit_fn returned another type.
+      InvalidSetting: logit_fn returned neither a tensor nor a dict of tensors.
     """
     available = {"mode": mode, "params": params, "config": config}
     parameters = inspect.signature(logit_fn).parameters

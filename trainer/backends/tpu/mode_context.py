@@ -16,7 +16,7 @@ from trainer.model.model_program import TPUModelProgram
 
 @dataclass(frozen=True)
 class TpuModeContext:
-    """The TPU system that a mode runs on, and the settings of the run.
+    """The TPU system on which a mode, such as training, runs, and the settings of the run.
 
     Attributes:
       topology: the distribution of the batches over hosts, replicas and cores.

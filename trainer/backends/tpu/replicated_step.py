@@ -74,7 +74,7 @@ class ReplicatedStep:
           program: the model and its settings.
           input_fn: returns the input.
           context: the TPU system; its `step_parts` are added to `parts`.
-          parts: the step parts of the mode.
+          parts: the step parts of the mode; see `StepPart`.
           padding: see `trainer.infeed.build_infeed`.
           steps: see `trainer.infeed.build_infeed`.
           outfeed_every_n_steps: of every n steps of a loop, only the first sends tensors.

@@ -39,7 +39,7 @@ class HostCallPart(StepPart):
         return fetches
 
     def hooks(self) -> Sequence[Any]:
-        """Return the hook that starts and flushes the summary writers of the function."""
+        """Return the hook that initialises and flushes the host_call's summary writers."""
         return self._hooks
 
 
@@ -47,7 +47,7 @@ class EvalMetricsPart(StepPart):
     """Sends the loss and the tensors of eval_metrics to the host, which computes the metrics.
 
     Attributes:
-      metrics: the metrics on the host, once `host_ops` has been called.
+      metrics: the metrics on the host; None until `host_ops` has been called.
     """
 
     name = "eval_metrics"

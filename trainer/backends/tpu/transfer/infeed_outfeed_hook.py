@@ -52,7 +52,7 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
         """Create the hook; `send_next_batch_signal` starts the threads.
 
         Args:
-          infeed: describes the infeed.
+          infeed: has the placeholder for the number of batches that a run of `enqueue` feeds.
           enqueue: the op that feeds batches, as the TPU runtime has prepared it.
           rendezvous: collects the errors of the threads. Its exit callbacks end the threads.
           results: the tensors that the session fetches to receive one outfeed; None without an
