@@ -25,22 +25,26 @@ os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 
 _LONGEST = (
+    "tests/trainer/compat/test_estimator_programs.py",
     "tests/conformance/exports/test_exports.py",
     "tests/examples/test_demo.py",
-    "tests/trainer/compat/test_estimator_programs.py",
-    "tests/test_train_document.py",
     "tests/trainer/keras/test_conversion.py",
-    "tests/trainer/backends/tpu/test_training.py",
-    "tests/trainer/keras/test_optimizers.py",
-    "tests/conformance/test_replicated_training.py",
-    "tests/test_export_document.py",
-    "tests/tpuserve/compilation/test_aot.py",
-    "tests/tpuserve/commands/test_compile.py",
+    "tests/trainer/backends/tpu/test_failures.py",
     "tests/examples/test_examples.py",
+    "tests/trainer/backends/tpu/test_signals.py",
+    "tests/tpuserve/compilation/test_aot.py",
+    "tests/conformance/test_replicated_training.py",
     "tests/trainer/compat/test_keras_question.py",
-    "tests/conformance/test_exact_training.py",
+    "tests/trainer/compat/test_documented_programs.py",
+    "tests/server/test_serve.py",
+    "tests/test_migrate_document.py",
+    "tests/trainer/keras/test_optimizers.py",
+    "tests/trainer/train_eval/test_api.py",
+    "tests/test_serve_document.py",
+    "tests/test_train_document.py",
     "tests/trainer/keras/test_fit.py",
-    "tests/conformance/test_same_results.py",
+    "tests/conformance/test_exact_training.py",
+    "tests/test_export_document.py",
 )
 """Files that take longest, longest first. They start first: one that starts last runs alone."""
 
