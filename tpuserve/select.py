@@ -95,7 +95,7 @@ def select_metagraph(
 def _select(
     available: Collection[TagSet], requested: TagSet | None, hardware: TpuSystem, where: str
 ) -> MetaGraphSelection:
-    """Select the metagraph and the device, without the fallback and for the default runtime."""
+    """Select a metagraph and a device as `select_metagraph` does without its optional arguments."""
     if requested is not None:
         tags, chosen_by = requested, "asked for"
     elif hardware.has_tpu:

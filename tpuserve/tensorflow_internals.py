@@ -147,7 +147,7 @@ def get_session_config(session: Any) -> Any:
 
 
 def get_c_graph(graph: Any) -> Any:
-    """Return the scoped TF_Graph handle of a `tf.Graph`."""
+    """Return the object whose `get` is a context manager with a `tf.Graph`'s TF_Graph handle."""
     return get_private_attribute(graph, "_c_graph")
 
 

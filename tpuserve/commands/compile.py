@@ -17,12 +17,13 @@ from tpuserve.commands.progress import progress_bar
 
 
 def _parse_load(text: str) -> tuple[int, float]:
-    """Parse a value of --load, ROWS or ROWS:WEIGHT; without a weight, the weight is 1."""
+    """Parse a value of --load, ROWS or ROWS:WEIGHT, as (rows, weight); the default weight is 1."""
     rows, _, weight = text.partition(":")
     return int(rows), float(weight or 1)
 
 
-# Refuse a dimension of 0: libtpu, which divides by the number of chips, would crash.
+# The pattern of a topology. It has no dimension of 0, for which libtpu would crash, because libtpu
+# divides by the number of chips.
 _TOPOLOGY = r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?"
 
 

@@ -69,7 +69,7 @@ def _check_batch_sizes(sizes: Any) -> None:
 
 
 def normalize_warm_up(value: WarmUp | bool | None) -> WarmUp | None:
-    """Return the WarmUp that an argument `warm_up` means: the default for True, None for False.
+    """Convert an argument `warm_up`: True to the default WarmUp, False and None to None.
 
     Raises:
       InvalidType: The value is not a WarmUp, a bool or None.
@@ -131,9 +131,10 @@ def _is_many(meta_graph_defs: Any) -> bool:
 
 
 def _find_served_signatures(metagraphs: Sequence[Any]) -> dict[str, Any]:
-    """Return signature name → a MetaGraphDef that serves it.
+    """Return name → a MetaGraphDef with that signature, for the signatures that are served.
 
-    The metagraphs of one SavedModel have the same signatures, so the records fit all of them.
+    A signature is served if its method is Predict, Classify or Regress. The metagraphs of one
+    SavedModel have the same signatures, so the warm-up records fit all metagraphs.
 
     Raises:
       ExportError: No signature is served.
@@ -230,13 +231,13 @@ def _fit_input(subject: str, value: Any, info: Any, rows: int) -> Any:
     """Return an input of the user with its rows repeated or cut to a batch size.
 
     Args:
-      subject: The input, for messages.
+      subject: Description of the input in messages.
       value: An array or nested list.
       info: The TensorInfo of the input.
       rows: The batch size.
 
     Raises:
-      ExportError: The value has another type or shape, or no rows.
+      ExportError: The value does not have the type and shape of `info`, or has no rows.
     """
     array = _to_array(subject, value, tf.as_dtype(info.dtype))
     shape = tf.TensorShape(info.tensor_shape)

@@ -39,7 +39,7 @@ class LoadOptions:
 
 
 class ModelRuntime(Protocol):
-    """Executes metagraphs: plans the load without TensorFlow, then loads the model."""
+    """The interface of a runtime: plans the load of a model without TensorFlow, then loads it."""
 
     def make_plan(
         self,

@@ -34,7 +34,8 @@ def generate_inputs(
 
     Raises:
       SignatureNotFound: the metagraph has no such signature.
-      InvalidInput: the signature takes another number of rows, or an input that no array can be.
+      InvalidInput: the signature has a fixed batch size that is not `batch_size`, or an input of a
+        dtype that no array has, such as resource.
     """
     signature = _find_signature_def(meta_graph_def, signature_name)
     _check_rows(signature, signature_name, batch_size)

@@ -33,9 +33,9 @@ class WarmUpRecord:
         "session_run", "predict_streamed", or "unknown" if the record has none of these.
       signature_name: the signature of the request; several are joined by commas; "" for a session
         run.
-      inputs: input alias → its tensor, whose name is the alias. The tf.Examples of a request are
-        one string tensor "inputs" with one element for each tf.Example. A stream has the inputs of
-        its first request.
+      inputs: input alias → TensorSpec, whose `name` is the alias. The tf.Examples of a request are
+        one string tensor "inputs" with one element for each tf.Example. The inputs of a stream are
+        those of its first request.
     """
 
     kind: str

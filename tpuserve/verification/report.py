@@ -25,8 +25,8 @@ class Comparison:
       compared: Number of rows or values among which `num_mismatched` was counted.
       failure: Description of a difference in dtype or shape, or of a NaN or infinity that only one
         of the two has. None if there is no such difference.
-      nan: Number of values that are NaN in both.
-      infinite: Number of values that are infinite in both.
+      nan: Number of values that are NaN in the baseline and in the candidate.
+      infinite: Number of values that are infinite in the baseline and in the candidate.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Run:
 
     Attributes:
       batch_size: Rows of the inputs; None if the inputs have no batch dimension.
-      source: Where the inputs come from.
+      source: Where the inputs come from: "file", "warm-up record" or "generated".
       outputs: One comparison for each output, sorted by alias; empty if a metagraph did not run.
       baseline: Wall time of the baseline; None if it did not run.
       candidate: Wall time of the candidate; None if it did not run.

@@ -19,12 +19,12 @@ class BatchConfig:
 
     Attributes:
       num_batch_threads: Number of batches that run in parallel.
-      max_batch_size: Most rows of a batch, and so of a request; a larger request is refused.
-      batch_timeout_micros: Most microseconds that a batch waits for more rows.
+      max_batch_size: Largest number of rows in a batch; a request with more rows is refused.
+      batch_timeout_micros: How long a batch waits for more rows at most, in microseconds.
       allowed_batch_sizes: In rows, increasing; the last one is max_batch_size. A batch is padded to
         the next allowed size, so that XLA compiles these shapes only. Empty or None means no
         padding, and a compilation for every new size.
-      max_enqueued_batches: Most batches that wait; further requests are refused.
+      max_enqueued_batches: Largest number of waiting batches; further requests are refused.
 
     Raises:
       InvalidSetting: A number is too small, or the sizes are not increasing.

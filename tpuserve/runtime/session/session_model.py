@@ -128,8 +128,8 @@ def load_session_model(directory: Path, plan: LoadPlan, options: LoadOptions) ->
 
     Args:
       directory: the directory of the SavedModel, for error messages.
-      plan: the plan; its `runtime_plan` is a `SessionPlan`.
-      options: the session configuration and the executor for the restore.
+      plan: the load plan; its `runtime_plan` is a `SessionPlan`.
+      options: the session configuration, and the executor that runs the long part of the load.
 
     Raises:
       DamagedSavedModel: the files are missing, damaged or contradict each other.

@@ -82,7 +82,7 @@ def find_constant_inputs(
 def _find_in_computation(
     function: Any, nodes_on_tpu: Mapping[str, PlacedNode], refusals: XlaRefusals
 ) -> Iterator[Hazard]:
-    """Find the ops of one TPU computation that take a shape from one of its integer inputs."""
+    """Find ops of a TPU computation that take a shape from an integer input of the computation."""
     nodes = {node.name: node for node in function.node_def}
     integer_inputs = {
         argument.name

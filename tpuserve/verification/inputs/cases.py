@@ -27,7 +27,7 @@ class InputCase:
     Attributes:
       inputs: Alias → array.
       batch_size: Rows of the inputs; None if they have no batch dimension.
-      source: Where the inputs come from.
+      source: Where the inputs come from: "file", "warm-up record" or "generated".
     """
 
     inputs: Mapping[str, Array]
