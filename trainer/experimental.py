@@ -1,4 +1,4 @@
-"""The names of tf.estimator.experimental."""
+"""The functions and classes of tf.estimator.experimental."""
 
 from trainer.estimator.early_stopping import (
     make_early_stopping_hook,

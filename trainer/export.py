@@ -1,4 +1,4 @@
-"""The names of tf.estimator.export: export outputs and input receivers."""
+"""The classes and functions of tf.estimator.export: export outputs and input receivers."""
 
 from trainer.exporting.input_receivers import (
     ServingInputReceiver,

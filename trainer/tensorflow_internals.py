@@ -1,8 +1,9 @@
-"""The private names of TensorFlow that trainer uses.
+"""The private modules, functions and classes of TensorFlow that trainer uses.
 
 No other module of trainer imports from `tensorflow.python`, except `trainer.compat.contrib`, which
-re-exports old names. A new TensorFlow version may change these names without notice, so one module
-holds all of the names, and `check_tensorflow_internals` checks that the installed version has them.
+re-exports old names. A new TensorFlow version may change its private names without notice, so one
+module holds all of these names, and `check_tensorflow_internals` checks that the installed version
+has them.
 
 Importing this module does not import TensorFlow: a name is resolved when it is first used.
 """

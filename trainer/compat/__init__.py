@@ -5,9 +5,10 @@ Import this package in the first line of the program:
     import trainer.compat
     import tensorflow as tf
 
-The import supplies tf.estimator, tf.contrib and the other names that such programs use. A program
-that is written for TensorFlow 1 gets the names and the behaviour of TensorFlow 1. The command
-`tpuserve run SCRIPT.py` does the same without a change to the program.
+The import supplies tf.estimator, tf.contrib and the other symbols that such programs use and that
+TensorFlow has removed. A program that is written for TensorFlow 1 gets the symbols and the
+behaviour of TensorFlow 1. The command `tpuserve run SCRIPT.py` does the same without a change to
+the program.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Prepares the process so that a program for TPUEstimator finds the names that it uses."""
+"""Prepares the process so that a program for TPUEstimator finds tf.estimator, tf.contrib etc."""
 
 import importlib
 import os
@@ -36,7 +36,7 @@ class _Installation:
     proxy: TensorFlow1Proxy | None = None
 
     def prepare_tensorflow(self) -> None:
-        """Patch TensorFlow for emulated TPUs and add the names; enable TensorFlow 1 if uses_tf1."""
+        """Patch TensorFlow, and add tf.estimator etc.; enable TensorFlow 1 if uses_tf1 is true."""
         importlib.import_module("trainer.execution.protobuf_compat").patch_graph_io()
         # Patch TensorFlow's functions before tf.contrib.tpu is imported, because tf.contrib.tpu
         # copies references to these functions.
@@ -50,15 +50,15 @@ _installation: _Installation | None = None
 
 
 def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
-    """Supply the names that a program for TPUEstimator uses.
+    """Supply tf.estimator, tf.contrib and the other symbols that a program for TPUEstimator uses.
 
-    Does not import TensorFlow; the names are added when the program imports TensorFlow. If
-    TensorFlow 1 is enabled, only the program's own modules get its names, and libraries do not; a
+    Does not import TensorFlow; the symbols are added when the program imports TensorFlow. If
+    TensorFlow 1 is enabled, only the program's own modules get its symbols, and libraries do not; a
     line on standard error says that TensorFlow 1 is enabled. Further calls in the same process have
     no effect.
 
     Args:
-      program: the program whose modules get the names.
+      program: the program whose modules get the symbols.
       tf1: whether the program gets the names and the behaviour of TensorFlow 1. None decides by the
         program's source: TensorFlow 1 if it uses a name that TensorFlow 2 lacks.
       tf1_option: the end of the line on standard error, which names the option or variable that
@@ -116,7 +116,7 @@ def read_tf1_variable() -> dict[str, Any]:
 
 
 def _decide_tf1(program: Program, tf1: bool | None, tf1_option: str) -> bool:
-    """Return whether the program gets TensorFlow 1's names; if so, say so on standard error.
+    """Return whether the program gets TensorFlow 1's symbols; if so, say so on standard error.
 
     Args:
       program: the program; its source is searched if `tf1` is None.

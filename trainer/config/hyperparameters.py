@@ -12,7 +12,7 @@ def copy_hyperparameters(params: Any, *, takes_items: bool) -> Any:
 
     Args:
       params: the hyperparameters.
-      takes_items: whether items will be added, as TPUEstimator adds "batch_size".
+      takes_items: whether the caller will add items, as TPUEstimator adds "batch_size".
 
     Raises:
       InvalidType: takes_items is true, and params is neither a mapping nor an object with
@@ -55,5 +55,5 @@ def get_hyperparameter(params: Any, name: str) -> Any:
 
 
 def _is_hparams(params: Any) -> bool:
-    """Return whether an object has the interface of HParams."""
+    """Return whether an object has the methods add_hparam and set_hparam, as an HParams has."""
     return hasattr(params, "add_hparam") and hasattr(params, "set_hparam")

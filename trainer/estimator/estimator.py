@@ -134,7 +134,7 @@ class Estimator:
 
     @property
     def evaluates_on_tpu(self) -> bool:
-        """Whether evaluation runs on the TPU that training uses."""
+        """Whether evaluation runs on the TPU that training uses; an Estimator uses no TPU."""
         return False
 
     def with_model_fn(
@@ -454,7 +454,7 @@ class Estimator:
         return registry.create_backend(registry.LOCAL, self._program, mode)
 
     def _export_targets(self) -> ExportTargets:
-        """Return which metagraphs an export writes: for the CPU, for the TPU, or for both."""
+        """Return for which devices an export writes metagraphs: for the CPU, the TPU or both."""
         return ExportTargets(to_cpu=True, to_tpu=False)
 
     def _export(

@@ -179,7 +179,7 @@ class TPUEstimator(Estimator):
             )
 
     def _export_targets(self) -> ExportTargets:
-        """Return which metagraphs an export writes: for the CPU, for the TPU, or for both."""
+        """Return for which devices an export writes metagraphs: for the CPU, the TPU or both."""
         return ExportTargets(self._export_to_cpu, self._export_to_tpu, self._export_version)
 
 

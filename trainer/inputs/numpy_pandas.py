@@ -259,7 +259,7 @@ def _check_lengths(features: Any, labels: Any) -> None:
 
 
 def _is_table(value: Any) -> bool:
-    """Return whether a value has the interface of a DataFrame."""
+    """Return whether a value has the attributes of a pandas DataFrame."""
     return hasattr(value, "columns") and hasattr(value, "index") and hasattr(value, "to_numpy")
 
 

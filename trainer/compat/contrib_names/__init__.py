@@ -1,1 +1,1 @@
-"""The names of tf.contrib, and replacements of the names that are not supplied."""
+"""Tables of tf.contrib's modules, and advice on symbols of tf.contrib that tpuserve lacks."""

@@ -1,4 +1,4 @@
-"""Errors for names of tf.contrib that are not supplied."""
+"""Errors for symbols of tf.contrib that tpuserve does not supply."""
 
 import contextlib
 import difflib
@@ -11,7 +11,7 @@ from trainer.compat.contrib_names.replacements import REPLACEMENTS
 
 
 def getattr_for(module: str, names: Sequence[str]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a module of tf.contrib.
+    """Return a function for use as the `__getattr__` of a module of tf.contrib.
 
     The function imports inner modules on access, so a program can use
     "tf.contrib.tpu.python.tpu.tpu_estimator" without importing that module. For any other name

@@ -1,6 +1,6 @@
-"""Replacements for the names of tf.contrib that are not supplied, as sentences for error texts.
+"""What replaces the symbols of tf.contrib that tpuserve lacks, as sentences for error texts.
 
-The sentence of a module applies to all names of the module that have no sentence of their own.
+The sentence of a module applies to all symbols of the module that have no sentence of their own.
 """
 
 from collections.abc import Mapping
@@ -253,7 +253,7 @@ _OTHERS = {
     "summary.text": "Use tf.compat.v2.summary.text.",
 }
 
-# Module of tf.contrib of which no name is supplied → the sentence on its replacement.
+# Module of tf.contrib that tpuserve does not supply → a sentence that says what replaces it.
 _REMOVED_MODULES = {
     "autograph": "Use tf.autograph.",
     "batching": "Use tf.nondifferentiable_batch_function.",
@@ -333,7 +333,8 @@ _REMOVED_MODULES = {
     "timeseries": _LEARN,
 }
 
-# Full name, such as "tf.contrib.checkpoint" → the sentence on its replacement.
+# Full name of a module or symbol, such as "tf.contrib.checkpoint" → a sentence that says what
+# replaces it.
 REPLACEMENTS: Mapping[str, str] = {
     f"tf.contrib.{prefix}{name}": sentence
     for prefix, table in (

@@ -195,7 +195,7 @@ def _find_contrib_module(path: str) -> str | ModuleType:
 
 
 class ProgramImportFunction:
-    """A replacement of builtins.__import__ that gives a program's modules TensorFlow 1's names."""
+    """A replacement of builtins.__import__ by which a program's modules get TensorFlow 1."""
 
     def __init__(self, program: Program, get_proxy: Callable[[], TensorFlow1Proxy | None]) -> None:
         """Replace builtins.__import__.

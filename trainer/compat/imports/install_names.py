@@ -1,4 +1,4 @@
-"""Adds the names that programs for TPUEstimator use to the imported TensorFlow."""
+"""Adds tf.estimator, tf.contrib and other symbols of TensorFlow 1 to the imported TensorFlow."""
 
 import importlib
 import os
@@ -61,7 +61,7 @@ def add_names_to_tensorflow() -> None:
 
 
 def enable_tf1() -> TensorFlow1Proxy:
-    """Switch TensorFlow to TensorFlow 1's behaviour and return a module with TensorFlow 1's names.
+    """Switch TensorFlow to version 1's behaviour, and return a module with version 1's symbols.
 
     TensorFlow must be imported.
     """
@@ -70,7 +70,7 @@ def enable_tf1() -> TensorFlow1Proxy:
     tensorflow: Any = sys.modules["tensorflow"]
     with deprecation.silence():
         tensorflow.compat.v1.disable_v2_behavior()
-    # Suppress the warnings by which TensorFlow advises programs to replace names of TensorFlow 1.
+    # Suppress the warnings by which TensorFlow advises programs to replace symbols of TensorFlow 1.
     module_wrapper._PER_MODULE_WARNING_LIMIT = 0
     # Supply pywrap_tensorflow.NewCheckpointReader, by which TensorFlow 1 programs read checkpoints.
     pywrap_tensorflow.NewCheckpointReader = tensorflow.compat.v1.train.NewCheckpointReader

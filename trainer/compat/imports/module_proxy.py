@@ -6,10 +6,10 @@ from typing import Any
 
 
 class TensorFlow1Proxy(ModuleType):
-    """A stand-in for the module tensorflow that has the names of both TensorFlow versions.
+    """A stand-in for the module tensorflow that has the symbols of TensorFlow 1 and 2.
 
-    Where both versions have a name, TensorFlow 1's wins. Only modules of the program get the proxy;
-    libraries get TensorFlow itself.
+    If both versions have a symbol, the stand-in has TensorFlow 1's. Only the program's own modules
+    get the stand-in; libraries get TensorFlow itself.
     """
 
     def __init__(self, tensorflow: ModuleType, contrib: ModuleType) -> None:

@@ -1,7 +1,8 @@
-"""Lists the public names of the installed TensorFlow from its files, without importing it.
+"""Lists the symbols of the installed TensorFlow's public API, without importing TensorFlow.
 
-Names are dotted paths below `tf`, for example "train.Saver". The names of Keras are those of
-tf_keras, the Keras that programs for TensorFlow 1 use.
+The symbols are read from TensorFlow's files. Their names are dotted paths below `tf`, for example
+"train.Saver". The symbols of Keras are those of tf_keras, the Keras that programs for TensorFlow 1
+use.
 """
 
 import ast

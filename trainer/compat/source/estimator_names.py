@@ -1,6 +1,7 @@
-"""Lists the names of tf.estimator, and says what replaces the unsupported names.
+"""Lists the symbols of tf.estimator, and says what replaces those that tpuserve lacks.
 
-Names that are in none of the tables were never public. Does not import TensorFlow.
+A name that is in none of the tables was never a public symbol of tf.estimator. Does not import
+TensorFlow.
 """
 
 from collections.abc import Mapping

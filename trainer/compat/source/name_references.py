@@ -1,4 +1,4 @@
-"""Finds the TensorFlow names that a source file refers to. Does not import TensorFlow."""
+"""Finds the TensorFlow symbols that a source file uses. Does not import TensorFlow."""
 
 import ast
 from collections.abc import Iterator
@@ -10,11 +10,12 @@ _V1 = "tensorflow.compat.v1"
 
 @dataclass(frozen=True, order=True)
 class NameReference:
-    """One place where a program refers to a TensorFlow name.
+    """One place where a program uses a TensorFlow symbol.
 
     Attributes:
       line: the line number in the source, from 1.
-      name: the full name, with the program's own abbreviations resolved: "tensorflow.train.Saver".
+      name: the full name of the symbol, with the program's abbreviations resolved:
+        "tensorflow.train.Saver".
       written_name: the name as the program writes it: "tf.train.Saver". For an import it equals
         `name`.
       is_import: whether the place is an import statement.
@@ -27,7 +28,7 @@ class NameReference:
 
 
 def find_name_references(tree: ast.Module) -> list[NameReference]:
-    """Return all references to TensorFlow names in a source file, sorted by line.
+    """Return the places where a source file uses TensorFlow symbols, sorted by line.
 
     Some programs try one import and fall back to another, so one variable may stand for modules of
     both TensorFlow versions. Such a variable counts as the module that is imported first.
@@ -104,7 +105,7 @@ def _follow_assignments(tree: ast.Module, bound_names: dict[str, str]) -> None:
 
 
 def _find_attributes(tree: ast.Module, bound_names: dict[str, str]) -> Iterator[NameReference]:
-    """Yield the references that are attribute expressions, such as `tf.train.Saver`."""
+    """Yield the uses of TensorFlow symbols in expressions such as `tf.train.Saver`."""
     inner_nodes: set[ast.AST] = set()
     # Yield one reference for the expression a.b.c, and none for a.b, which is a part of it.
     # ast.walk visits a.b.c before a.b, so `inner_nodes` contains a.b when the loop reaches it.

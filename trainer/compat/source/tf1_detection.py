@@ -20,7 +20,7 @@ _V1 = "tensorflow.compat.v1"
 
 @dataclass(frozen=True)
 class Tf1Evidence:
-    """A name in a program that shows that the program is written for TensorFlow 1.
+    """A TensorFlow symbol in a program that shows that the program is written for TensorFlow 1.
 
     Attributes:
       file: the path of the source file, as messages show it.
@@ -37,7 +37,7 @@ class Tf1Evidence:
 
 
 def find_tf1_evidence(program: Program) -> Tf1Evidence | None:
-    """Return the first name in a program that TensorFlow 1 had and TensorFlow 2 lacks.
+    """Return the first use of a symbol that TensorFlow 1 had and TensorFlow 2 lacks.
 
     Searches the program's main file, and the files in the program's directories that the main file
     imports, directly or indirectly. Returns None if there is no such name.
@@ -62,9 +62,9 @@ def find_tf1_evidence(program: Program) -> Tf1Evidence | None:
 
 
 def is_tf1_only(reference: NameReference) -> bool:
-    """Return whether TensorFlow 1 has the referenced name and TensorFlow 2 lacks it.
+    """Return whether TensorFlow 1 has the symbol of a reference and TensorFlow 2 lacks it.
 
-    Names below tf.compat.v1 are names of TensorFlow 2.
+    Symbols below tf.compat.v1 count as symbols of TensorFlow 2.
     """
     root, _, name = reference.name.partition(".")
     if reference.name.startswith(_V1):
