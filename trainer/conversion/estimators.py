@@ -172,7 +172,7 @@ def _pop_batch_size(params: Any) -> int | None:
 
 
 def _with_tpu_config(config: RunConfig, model_dir: str, tpu_config: TPUConfig | None) -> RunConfig:
-    """Return a copy of a config with another model_dir; a TPUConfig replaces its tpu_config."""
+    """Return a copy of a config with another model_dir and, if one is given, another TPUConfig."""
     changes = {} if tpu_config is None else {"tpu_config": tpu_config}
     return config.replace(model_dir=model_dir, **changes)
 

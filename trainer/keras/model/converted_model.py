@@ -83,7 +83,7 @@ class ConvertedModel:
 
     @property
     def _users_model(self) -> Any:
-        """Return the model that the user's program has: the original if `model` is a clone."""
+        """Return the model that the user has passed: the original, if `model` is its clone."""
         return self.model if self.graph_model is None else self.graph_model
 
     def variables(self) -> list[variables.CheckpointVariable]:

@@ -99,7 +99,7 @@ def format_names(value: Any) -> str:
 
 
 def _get_name(value: Any) -> str:
-    """Return the name of a loss or metric: a string, an object or a function."""
+    """Return the name of a loss or metric, which is a string, an object or a function."""
     if isinstance(value, str):
         return value
     return str(getattr(value, "name", None) or getattr(value, "__name__", type(value).__name__))

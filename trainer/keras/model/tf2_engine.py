@@ -19,7 +19,7 @@ _depth = 0
 
 
 def is_graph_model(model: Any) -> bool:
-    """Return whether a Keras model was built without eager execution, for a graph and session."""
+    """Return whether a Keras model was built without eager execution, for a graph's session."""
     # Look for this attribute and not at the base classes of the model's class: these may have
     # changed since the model was built (see the module's docstring).
     return "_originally_built_as_v1" in vars(model)

@@ -126,7 +126,7 @@ def unsupported_option_error(
 
     Args:
       option: a key of `UNSUPPORTED_OPTIONS`.
-      owner: the model, and the layer or object that has the option.
+      owner: the model's name, followed by the layer or object that has the option.
       cause: the error that the option has caused, or None.
     """
     entry = UNSUPPORTED_OPTIONS[option]

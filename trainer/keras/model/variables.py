@@ -20,7 +20,7 @@ class CheckpointVariable:
       name: the name in checkpoints.
       keras_variable: the eager tf.Variable of Keras.
       is_trained: whether the variable is trainable.
-      is_slot: whether the variable belongs to the optimizer.
+      is_slot: whether the variable belongs to the optimizer and not to the model.
     """
 
     name: str

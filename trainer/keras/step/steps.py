@@ -198,7 +198,7 @@ class ModelSteps:
         return f"{self._adapter.name} model {self._model.name}"
 
     def _handle_replacer(self, func_graph: Any) -> Callable[[Any], Any]:
-        """Return a function from a Keras variable's handle to that of its graph variable."""
+        """Return a function: handle of a Keras variable → handle of its graph variable."""
 
         def replace_handle(handle: Any) -> Any:
             if id(handle) in self._graph_variables:

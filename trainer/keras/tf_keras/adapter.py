@@ -11,7 +11,8 @@ from trainer.keras.keras_internals import get_private_attribute
 from trainer.keras.model import options
 from trainer.keras.tf_keras import losses, tf_optimizer
 
-# tf_keras's name for a random generator whose ops keep a state of their own on each replica.
+# The `_rng_type` of tf_keras's random generators whose ops keep a state of their own on each
+# replica.
 _STATEFUL_OPS = "legacy_stateful"
 
 

@@ -48,7 +48,7 @@ class GraphOptimizerState:
             self._config = {**self._optimizer.get_config(), **dynamic}
 
     def recreate(self) -> Any:
-        """Create an eager optimizer with the settings, but not the state, of the original."""
+        """Create an eager copy of the model's optimizer, with its settings but not its state."""
         if tf_optimizer.is_tf_optimizer(self._optimizer):
             return tf_optimizer.recreate(
                 self._optimizer, lambda variable: self._attribute_values[id(variable)]

@@ -52,7 +52,7 @@ def unwrap(wrapper: Any) -> Any:
 
 
 def recreate(wrapper: Any, get_value: Callable[[Any], Any]) -> Any:
-    """Create an eager optimizer with the settings, but not the state, of the original.
+    """Create an eager copy of the wrapped optimizer, with its settings and without its state.
 
     Args:
       wrapper: the optimizer of a model that was built for a graph.

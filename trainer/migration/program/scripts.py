@@ -14,8 +14,8 @@ _SKIPPED_DIRECTORIES = {"__pycache__", "build", "dist", "node_modules", "site-pa
 def find_scripts(path: Path) -> list[Path]:
     """Find the scripts, which are the main files of programs, at a path.
 
-    A file is a script itself. The scripts of a directory are the Python files below it that have an
-    `if __name__ == "__main__"` part, and the files that no such file imports.
+    If the path is a file, the result is this file. The scripts of a directory are the Python files
+    below it that have an `if __name__ == "__main__"` part, and the files that no such file imports.
 
     Raises:
       InvalidSetting: the directory has no Python files.
