@@ -39,7 +39,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
         self.is_training = True
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Request a stop if SIGTERM has arrived."""
+        """Request that the session stops, if SIGTERM has arrived."""
         if self.is_requested:
             run_context.request_stop()
 
@@ -51,7 +51,7 @@ class StopWithTrainingHook(tf.compat.v1.train.SessionRunHook):
         self._training = training
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Request a stop if SIGTERM has arrived."""
+        """Request that the session stops, if SIGTERM has arrived."""
         if self._training.is_requested:
             run_context.request_stop()
 
@@ -109,7 +109,7 @@ def _exit_after_training(shutdown_hook: GracefulShutdownHook) -> Iterator[None]:
 
 
 def current_training_shutdown() -> GracefulShutdownHook | None:
-    """Return the hook of the training that this thread is in the middle of; None without one.
+    """Return the shutdown hook of the training that runs in this thread; None if none runs.
 
     With this hook, an evaluation between two training loops can stop when the training must stop.
     """

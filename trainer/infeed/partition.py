@@ -31,8 +31,8 @@ class InputPartition:
         parts_by_core: list[list[Any]] = [[] for _ in range(self.cores)]
         for tensor, dims in zip(tensors, self._all_dims(tensors), strict=True):
             tensor_parts = tpu_feed.partition_or_replicate_on_host(tensor, dims)
-            # `tensor_parts` may be longer or shorter than the list of cores: infinite for a tensor
-            # that every core receives, and one part for a tensor that only the first core receives.
+            # Stop at the end of the shorter list: `tensor_parts` is infinite for a tensor that
+            # every core receives, and has one part for a tensor that only the first core receives.
             for core_parts, tensor_part in zip(parts_by_core, tensor_parts, strict=False):
                 core_parts.append(tensor_part)
         return parts_by_core

@@ -143,7 +143,7 @@ def create_tpu_backend(
     batch_axis: Any = None,
     step_parts: Sequence[StepPart] = (),
 ) -> TpuBackend:
-    """Create the backend for one mode of a program on a TPU, and log the system.
+    """Create the backend for one mode of a program on a TPU, and log the TPU system.
 
     Args:
       program: the model and its settings.

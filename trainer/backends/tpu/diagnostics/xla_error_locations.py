@@ -38,7 +38,7 @@ class SourceLocations:
         return record_and_call
 
     def find_line(self, node: str) -> str | None:
-        """Return the file, number and text of the line that created a node; None if unknown."""
+        """Return "FILE:NUMBER: TEXT" of the source line that created a node; None if unknown."""
         traceback = self._tracebacks.get(node)
         if traceback is None:
             return None

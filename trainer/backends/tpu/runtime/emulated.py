@@ -37,7 +37,7 @@ class EmulatedRuntime(TpuRuntime):
     only_first_core_computes: bool = True
 
     def assign_cores(self, topology: BatchTopology, config: RunConfig) -> Any:
-        """Give each replica consecutive cores of a mesh that is a single row."""
+        """Return a DeviceAssignment: consecutive cores for each replica, in a mesh of one row."""
         per_replica = topology.cores_per_replica
         cores = topology.system.cores
         mesh = Topology(
@@ -52,17 +52,17 @@ class EmulatedRuntime(TpuRuntime):
         return device_assignment.DeviceAssignment(mesh, coordinates)
 
     def prepare_targets(self, targets: Sequence[Any]) -> PreparedTargets:
-        """Copy the ops that the targets need, with CPU ops in place of TPU ops."""
+        """Copy the graph of the targets with CPU ops in place of TPU ops; return the copies."""
         lowered = lower_in_place(targets, compiled=self.is_compiled)
         for target, lowered_target in zip(targets, lowered.targets, strict=True):
-            # Set the static shapes again. They are lost because infeed and outfeed are replaced by
-            # queues, whose elements have no static shapes.
+            # Give the copies the static shapes of the originals. The copies lack the shapes: queues
+            # replace infeed and outfeed, and the elements of queues have no static shapes.
             if tf.is_tensor(lowered_target):
                 lowered_target.set_shape(target.shape)
         return PreparedTargets(lowered.targets, lowered.end_infeeds, lowered.end_outfeeds)
 
     def session_config(self, proto: Any) -> Any:
-        """Return a ConfigProto with which TensorFlow assigns devices only to the ops that run.
+        """Return a ConfigProto that lets TensorFlow assign devices only to the ops that run.
 
         The graph still has the original TPU ops, in whose place lowered copies run. The originals
         have no CPU kernel, so to assign devices to them would fail.
@@ -74,11 +74,11 @@ class EmulatedRuntime(TpuRuntime):
 
     @contextmanager
     def initialized_system(self, topology: BatchTopology, config: RunConfig) -> Iterator[None]:
-        """Do nothing: an emulated system needs no initialisation."""
+        """Do nothing: an emulated TPU needs no initialisation."""
         yield
 
     def preemption_hooks(self, config: RunConfig) -> tuple[Any, ...]:
-        """Return no hooks: an emulated system cannot be lost."""
+        """Return no hooks: an emulated TPU cannot be lost."""
         return ()
 
     def describe(self) -> str:

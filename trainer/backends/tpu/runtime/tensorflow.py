@@ -45,8 +45,8 @@ class _InitializedSystem:
 
 
 _initialization_lock = threading.Lock()
-# Master → its system. Runs share the system because they can be nested: an evaluation within
-# training must not initialise the system again, or shut it down.
+# Session target (master) → the TPU system there. Runs share the system because they can be nested:
+# an evaluation within training must not initialise the system again, or shut it down.
 _initialized_systems: dict[str, _InitializedSystem] = {}
 
 
@@ -65,7 +65,7 @@ class TensorFlowRuntime(TpuRuntime):
     only_first_core_computes: bool = False
 
     def assign_cores(self, topology: BatchTopology, config: RunConfig) -> Any:
-        """Give each replica a box of neighbouring cores in the system's mesh."""
+        """Return a DeviceAssignment that gives each replica a box of neighbouring cores."""
         return device_assignment.device_assignment(
             Topology(serialized=self._initialize(config)),
             computation_shape=_COMPUTATION_SHAPES[topology.cores_per_replica],
@@ -82,7 +82,7 @@ class TensorFlowRuntime(TpuRuntime):
 
     @contextmanager
     def initialized_system(self, topology: BatchTopology, config: RunConfig) -> Iterator[None]:
-        """Initialise the system, and shut it down at the end of the last run that uses it."""
+        """Initialise the TPU system; shut the system down when the last run that uses it ends."""
         self._initialize(config)
         with _initialization_lock:
             _initialized_systems[self.master].users += 1
@@ -149,7 +149,7 @@ class TensorFlowRuntime(TpuRuntime):
 
 
 class _ReinitializeHook(tf.compat.v1.train.SessionRunHook):
-    """Initialises the system for each session but the first.
+    """Initialises the TPU system again for each session but the first.
 
     A later session means that the previous session was lost, because the workers restarted.
     """
@@ -159,7 +159,7 @@ class _ReinitializeHook(tf.compat.v1.train.SessionRunHook):
         self._is_first = True
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Initialise the system, unless this is the first session."""
+        """Initialise the TPU system again, unless this is the first session."""
         if not self._is_first:
             self._runtime.reinitialize(self._config)
         self._is_first = False

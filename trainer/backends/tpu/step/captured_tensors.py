@@ -114,7 +114,7 @@ def _fetches(hook: Any) -> dict[Any, Any]:
 
 
 def _find_tensor(reference: Any, graph: Any) -> Any:
-    """Return the tensor that a tensor or a name refers to; None if the graph does not have it."""
+    """Return the tensor that a hook fetches by name or directly; None if not in the graph."""
     if isinstance(reference, str):
         try:
             element = graph.as_graph_element(reference)

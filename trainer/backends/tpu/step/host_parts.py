@@ -76,7 +76,7 @@ class EvalMetricsPart(StepPart):
         }
 
     def host_ops(self, tensors: Any) -> Any:
-        """Build the metrics; the loss of each replica is weighted by its number of real rows."""
+        """Build the metrics; weight each replica's loss by its number of rows without padding."""
         metric_ops = {}
         if self._metric_fn is not None:
             metric_ops = call_on_host((self._metric_fn, tensors["tensors"]))

@@ -15,9 +15,9 @@ class ErrorKind(IntEnum):
     """The role of an error in a failed run; the smallest value is the most informative."""
 
     CAUSE = 0
-    # A lost worker, which is the cause unless another error is classified as CAUSE.
+    # The error of a lost worker: the root cause, unless another error is a CAUSE.
     LOSS = 1
-    # The consequence of another error or of the end of the input.
+    # An error that follows from another error, or from the end of the input.
     CONSEQUENCE = 2
 
 
@@ -94,5 +94,5 @@ class ErrorRendezvous:
             if other is not first:
                 logger.debug("%s failed too: %s", source, other)
         if first is not None and first is not error:
-            # Do not chain the main thread's error, which is only a consequence.
+            # Raise the root cause without the main thread's error, which is only a consequence.
             raise first from None

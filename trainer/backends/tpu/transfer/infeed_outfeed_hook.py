@@ -84,7 +84,7 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
         self._session = session
 
     def send_next_batch_signal(self, iterations: int) -> None:
-        """Announce the number of steps of the loop that runs next."""
+        """Tell the infeed and outfeed threads the number of steps of the loop that runs next."""
         if not self._workers:
             self._workers["infeed"] = _Worker("infeed", self._feed, self._session, self._fail)
             if self._results is not None:

@@ -122,7 +122,7 @@ class PaddedOutfeedReceiver:
         self.is_at_end = False
 
     def receive(self, session: Any, values: Any) -> None:
-        """Hand the real rows of one step to the step parts; ignore a step that is all padding."""
+        """Hand the rows that are not padding to the step parts; record a step of padding only."""
         step = self._decode(values)
         if not step.num_real_rows.any():
             self.is_at_end = True
@@ -160,12 +160,12 @@ class StepResults:
 
     @cached_property
     def num_real_rows(self) -> Any:
-        """The number of real rows of each replica: int [replicas]."""
+        """The number of rows of each replica that are not padding: int [replicas]."""
         return np.array([int(arrays[MASK].sum()) for arrays in self.replicas])
 
     @property
     def is_full(self) -> bool:
-        """Whether every row of every replica is real."""
+        """Whether no row of any replica is padding."""
         return all(arrays[MASK].all() for arrays in self.replicas)
 
     def without_padding(self) -> Any:
