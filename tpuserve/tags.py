@@ -1,7 +1,7 @@
 """The tag sets of the two metagraphs of an export for CPU and TPU.
 
-Source: tensorflow/cc/saved_model/tag_constants.h. A loader loads a metagraph
-only if its tag set equals the requested tag set.
+Source: tensorflow/cc/saved_model/tag_constants.h. A loader loads a metagraph only if the
+tag set of the metagraph equals the requested tag set.
 """
 
 from collections.abc import Iterable

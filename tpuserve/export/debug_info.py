@@ -131,7 +131,7 @@ def _format_frame(proto: Any, trace: int) -> str | None:
 
 
 def _operations_on_tpu(graph: Any) -> Iterator[tuple[Any, str]]:
-    """Yield a graph's operations in TPU computations, each with its function's name or ""."""
+    """Yield the operations in TPU computations, each with its function's name ("" for `graph`)."""
     pending = [(graph, "", False)]
     visited = set()
     while pending:

@@ -97,7 +97,8 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
 
 def _read_meta_graph(directory: Path, tag_set: TagSet) -> Any:
     """Return TensorFlow's MetaGraphDef message with exactly these tags."""
-    # In a subprocess with `tensorflow_stub`, this imports TensorFlow's messages alone.
+    # In a subprocess with `tensorflow_stub`, this imports only TensorFlow's protobuf messages and
+    # not TensorFlow itself.
     from tensorflow.core.protobuf import saved_model_pb2
 
     path = proto_file.find_saved_model_file(directory)

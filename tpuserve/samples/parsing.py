@@ -50,7 +50,7 @@ class _Scope:
       nodes: node name → node.
       consumers: name of a node or argument → the nodes that take it as an input, each with the
         position of that input.
-      arguments: argument name → the scope of the caller, and the tensor in that scope.
+      arguments: argument name → the scope of the caller, and the tensor there that is passed.
     """
 
     nodes: Mapping[str, Any]

@@ -6,7 +6,7 @@ OP = "BatchFunction"
 
 
 def allowed_batch_sizes(graph_def: Any) -> tuple[int, ...]:
-    """Return the allowed_batch_sizes, to which BatchFunction ops pad batches, of a graph.
+    """Return the sizes to which the BatchFunction ops of a graph pad their batches.
 
     Args:
       graph_def: a GraphDef message of TensorFlow or of `tpuserve.proto`. Ops in its functions are

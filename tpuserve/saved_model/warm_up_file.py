@@ -31,8 +31,8 @@ class WarmUpRecord:
     Attributes:
       kind: the API of the request: "predict", "classify", "regress", "multi_inference",
         "session_run", "predict_streamed", or "unknown" if the record has none of these.
-      signature_name: the signature of the request; several are joined by commas; "" for a session
-        run.
+      signature_name: the name of the signature; the names of several signatures are joined by
+        commas; "" for a session run.
       inputs: input alias → TensorSpec, whose `name` is the alias. The tf.Examples of a request are
         one string tensor "inputs" with one element for each tf.Example. The inputs of a stream are
         those of its first request.

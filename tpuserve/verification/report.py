@@ -143,7 +143,7 @@ class Report:
       seed: Random seed of generated inputs.
       signatures: Results in the order of the signatures' names.
       hazards: Hazards of the {serve, tpu} metagraph: errors first, then warnings, then notes.
-      notes: Conversions that were applied to the inputs, one sentence each.
+      notes: One sentence for each conversion of an input, and for each ignored warm-up record.
     """
 
     directory: Path

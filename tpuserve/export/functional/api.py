@@ -115,8 +115,8 @@ def _trace_functions(
     to_tpu: bool,
 ) -> dict[TagSet, dict[str, Any]]:
     """Trace all signatures' functions; return tag set → signature name → concrete function."""
-    # The CPU functions are always traced: a function that creates its variables in its first call
-    # creates them here, outside of any TPU computation.
+    # Trace the CPU functions even if `to_cpu` is False: a function that creates its variables in
+    # its first call must create them outside of any TPU computation.
     cpu = {signature.name: placement.trace_for_cpu(signature) for signature in signatures}
     functions = {tags.SERVE: cpu} if to_cpu else {}
     if to_tpu:

@@ -92,7 +92,7 @@ def partitioned_call(build: Callable[[], Any]) -> list[Any]:
 
 
 def check_not_nested() -> None:
-    """Check that no TPU computation is being built.
+    """Check that this call is not inside of a TPU computation, because these cannot be nested.
 
     Raises:
       ExportError: A TPU computation is being built.

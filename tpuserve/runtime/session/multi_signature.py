@@ -8,8 +8,8 @@ from tpuserve.runtime.loaded_model import Array
 from tpuserve.runtime.session.signature_runner import SignatureRunner
 from tpuserve.saved_model.signature import Signature, find_signature
 
-# The number of signature combinations that are cached. Clients choose the combinations, so the
-# cache needs a bound.
+# The largest number of signature combinations whose runners are cached. Clients choose the
+# combinations, so the cache needs a bound.
 _MAX_CACHED = 64
 
 

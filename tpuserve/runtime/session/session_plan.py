@@ -16,7 +16,8 @@ from tpuserve.lowering import lower
 from tpuserve.saved_model.signature import Signature
 from tpuserve.select import MetaGraphSelection
 
-# Names in a MetaGraphDef. Source: tensorflow/cc/saved_model/constants.h.
+# The signature, the collections and the files in which a loader finds the initialisation op, the
+# assets and the variables. Source: tensorflow/cc/saved_model/constants.h.
 _INIT_SIGNATURE = "__saved_model_init_op"
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS_COLLECTION = "saved_model_assets"
@@ -126,7 +127,7 @@ def _assets(meta_graph: Any, directory: Path) -> Iterator[tuple[str, str]]:
                 assets.append(asset)
     for asset in assets:
         name = PurePosixPath(asset.filename)
-        # Refuse an asset outside of assets/, which could be any file of the server.
+        # Refuse an asset outside of assets/: its name could lead to any file of the server.
         if name.is_absolute() or ".." in name.parts:
             raise DamagedSavedModel(
                 f"cannot load {directory}: its asset {asset.filename} is outside of {_ASSETS}/. "

@@ -48,8 +48,8 @@ class SignatureRunner:
     A run without a deadline stays in the calling thread, because handing a small model over to a
     pool costs more than running it. Such a run cannot be stopped. A run with a deadline therefore
     goes to the deadline pool, unless its duration is predictable. It is predictable if the
-    signature has a static cost, inputs of the same shapes have run before, and the time limit is
-    many times as long as that run took.
+    run time depends on nothing but the input shapes, inputs of the same shapes have run before, and
+    the time limit is many times as long as that run took.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class SignatureRunner:
         self._names = signature.inputs.keys()
         self._all_outputs = tuple(sorted(signature.outputs))
         self._callables: dict[tuple[str, ...], Any] = {}
-        # With string inputs the cost is not static: strings may have any length, and their shape
-        # does not tell it.
+        # With string inputs the run time is not static: it also depends on the lengths of the
+        # strings, which their shape does not tell.
         has_strings = any(spec.dtype == "string" for spec in signature.inputs.values())
         self._has_static_cost = has_static_cost and not has_strings
         self._durations: dict[tuple[Any, ...], float] = {}

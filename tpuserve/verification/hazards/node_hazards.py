@@ -195,7 +195,7 @@ def _is_compilable(node: Any) -> bool:
 
 
 def _is_computation(node: Any) -> bool:
-    """Return whether a node computes something, unlike Identity, TPU control and internal ops."""
+    """Return whether a node needs an XLA kernel, unlike Identity, TPU and internal ops."""
     is_known = op_table.is_tpu_op(node.op) or node.op.startswith(_XLA_AND_INTERNAL_PREFIXES)
     return node.op not in _FORWARDING_OPS and not is_known
 

@@ -41,7 +41,8 @@ class InputCases:
 
     Attributes:
       by_signature: Signature name → its cases.
-      notes: Conversions of the inputs from the file or the warm-up records, one sentence each.
+      notes: One sentence for each conversion of an input from the file or a warm-up record, and for
+        each warm-up record that is ignored.
     """
 
     by_signature: Mapping[str, Sequence[InputCase]]
