@@ -55,7 +55,7 @@ def encode_tensor(name: str, array: Array) -> JsonText:
       array: An array of any shape. A scalar is encoded without brackets.
 
     Raises:
-      InvalidTensor: JSON cannot represent the type.
+      InvalidTensor: JSON cannot represent the array's dtype.
     """
     kind = _KINDS.get(array.dtype)
     if kind == "string":
@@ -100,7 +100,7 @@ def encode_rows(name: str, array: Array) -> list[JsonText]:
       n texts, one for each row.
 
     Raises:
-      InvalidTensor: JSON cannot represent the type.
+      InvalidTensor: JSON cannot represent the array's dtype.
     """
     if array.dtype == object or not array.size:
         return [encode_tensor(name, row) for row in _split_rows(array)]

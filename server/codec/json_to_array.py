@@ -42,8 +42,8 @@ _NARROW = frozenset(("int8", "int16", "uint8"))
 def decode_value(value: Json, dtype: str) -> Array:
     """Convert nested lists of JSON values to an array. A bare value becomes a scalar.
 
-    The first element at each level implies the shape. The function checks all lists of a level
-    together, which takes a tenth of the time of checking element by element.
+    The first element at each nesting level implies the shape. The function checks all lists of a
+    level together, which takes a tenth of the time of checking element by element.
 
     Args:
       value: Nested lists of numbers, booleans, strings or {"b64": "..."} objects.
@@ -84,7 +84,7 @@ def decode_value(value: Json, dtype: str) -> Array:
 
 
 def infer_shape(value: Json) -> tuple[int, ...]:
-    """Return the shape that the first element at each level implies.
+    """Return the shape that the first element at each nesting level of the lists implies.
 
     Raises:
       InvalidTensor: The lists have more levels than an array can have dimensions.
@@ -108,7 +108,7 @@ def is_base64(value: Json) -> bool:
 
 
 def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> Array | None:
-    """Stack the RawNumericArrays at one level; None if shapes or kinds of items differ."""
+    """Stack RawNumericArrays to one array; None if shapes differ or an item is something else."""
     arrays: list[Array] = []
     for item in level:
         array = item.to_array(dtype) if type(item) is RawNumericArray else None
@@ -171,8 +171,8 @@ def _check_types(leaves: list[Json], types: Set[type], allowed: Set[type], dtype
 def _to_floats(leaves: list[Json], dtype: str) -> Array:
     if dtype == "float64":
         return np.array(leaves, np.float64)
-    # Convert small arrays without np.errstate, which takes longer than the other work for a small
-    # request.
+    # Convert small arrays in a way that needs no np.errstate, which would take longer than all
+    # other work for a small request.
     if 0 < len(leaves) < _FEW and min(leaves) > -_MAX_FLOAT32 and max(leaves) < _MAX_FLOAT32:
         return np.array(leaves, np.float32)
     doubles = np.array(leaves, np.float64)

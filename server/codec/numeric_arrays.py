@@ -1,7 +1,7 @@
 """Extracts large arrays of numbers from a document before the document is parsed.
 
-A parser that creates a Python object for each number spends most of the time of a large request on
-these objects.
+An ordinary parser creates a Python object for each number, and spends most of the time of a large
+request on these objects. This module avoids them.
 """
 
 import math
@@ -44,7 +44,7 @@ _INTEGERS: dict[str, type[Any]] = {
 
 
 class RawNumericArray:
-    """A rectangular JSON array of numbers, without a Python object for each number."""
+    """A rectangular JSON array of numbers, parsed without a Python object for each number."""
 
     def __init__(self, text: bytes, shape: tuple[int, ...], parsed: Any) -> None:
         """Wrap the text of an array and simdjson's parse of the text.

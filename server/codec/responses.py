@@ -18,8 +18,8 @@ _INDENT = b"    "
 def encode_row_format(outputs: Mapping[str, Array]) -> JsonText:
     """Encode outputs in row format: {"predictions": [...]}.
 
-    A row is a bare value if there is one output, and an object with a member for each output
-    otherwise.
+    Each row is an object with a member for each output. If there is only one output, a row is the
+    value of this output without the object.
 
     Args:
       outputs: The array of each output, by the alias of the output. Each array has the shape
@@ -58,7 +58,8 @@ def encode_row_format(outputs: Mapping[str, Array]) -> JsonText:
 def encode_columnar_format(outputs: Mapping[str, Array]) -> JsonText:
     """Encode outputs in columnar format: {"outputs": ...}.
 
-    The value of "outputs" is the array of a single output, or an object of several arrays.
+    The value of "outputs" is an object with the array of each output. If there is only one output,
+    the value is its array without the object.
 
     Args:
       outputs: The array of each output, by the alias of the output, of any shape.

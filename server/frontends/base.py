@@ -64,7 +64,7 @@ class FrontendContext:
       tls: the certificate and the keys of TLS; None for plain connections.
       metrics_path: the path of the metrics over REST; None to serve no metrics.
       on_failure: a function that is called with the reason, from any thread, when a frontend ends
-        by itself.
+        although `stop` was not called.
     """
 
     settings: Settings

@@ -8,17 +8,19 @@ from server.config.settings import Settings
 
 @dataclass(frozen=True)
 class RestConfig:
-    """The settings of the REST frontend. The defaults are those of the flags.
+    """The settings of the REST frontend. The defaults are those of the command-line flags.
 
     Attributes:
-      max_request_bytes: The largest body, as received and as decompressed.
+      max_request_bytes: The largest size of a request body, both as received and after
+        decompression.
       timeout_ms: The milliseconds that a model may take. None means no limit.
       threads: The size of the thread pool that models run in.
       allow_origins: Whether all responses allow pages of any origin to read them (CORS).
       access_log: Whether each request is logged.
-      open_metrics: Whether metrics need no API key.
-      open_health: Whether health and readiness need no API key.
-      is_batched: Whether batching is on, so that requests may wait for other requests.
+      open_metrics: Whether clients without an API key can read the metrics.
+      open_health: Whether clients without an API key can call the health and readiness checks.
+      is_batched: Whether the server runs several requests as one batch, so that a request may wait
+        for other requests.
     """
 
     max_request_bytes: int = 256 << 20
@@ -32,7 +34,7 @@ class RestConfig:
 
     @classmethod
     def from_settings(cls, settings: Settings | None) -> "RestConfig":
-        """Return the configuration for a server's settings. None means the defaults."""
+        """Return the REST settings among all settings of a server. None means the defaults."""
         if settings is None:
             return cls()
         return cls(

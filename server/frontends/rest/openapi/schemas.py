@@ -1,4 +1,4 @@
-"""Builds JSON schemas of the tensors of a signature."""
+"""Builds JSON schemas of the inputs and outputs of a signature."""
 
 import math
 from collections.abc import Mapping
@@ -34,10 +34,10 @@ def is_signature_def(definition: Any) -> bool:
 
 
 def build_row_schema(tensors: Mapping[str, Any]) -> Json:
-    """Build the schema of tensors in row format.
+    """Build the JSON schema of the value of "instances" or "predictions" (row format).
 
-    Each row is an object with a member for each tensor. The row of a single tensor may also be the
-    bare value.
+    Each row is an object with a member for each tensor. If there is only one tensor, a row may also
+    be the value of this tensor without the object.
 
     Args:
       tensors: The TensorInfo message of each tensor, by the alias of the tensor.
@@ -52,10 +52,10 @@ def build_row_schema(tensors: Mapping[str, Any]) -> Json:
 
 
 def build_columnar_schema(tensors: Mapping[str, Any]) -> Json:
-    """Build the schema of tensors in columnar format.
+    """Build the JSON schema of the value of "inputs" or "outputs" (columnar format).
 
-    The value is an object with a member for each tensor. A single tensor may also be the bare
-    value.
+    The value is an object with a member for each tensor. If there is only one tensor, the value may
+    also be that of this tensor without the object.
 
     Args:
       tensors: The TensorInfo message of each tensor, by the alias of the tensor.
@@ -76,7 +76,7 @@ def _build_list(item: Json) -> Json:
 
 
 def _build_tensor(tensor: Any, first_dimension: int) -> Json:
-    """Build the schema of a tensor without the dimensions before `first_dimension`."""
+    """Build the JSON schema of a tensor from dimension `first_dimension` on: 1 for a row."""
     shape = tensor.tensor_shape
     dtype = dtypes.dtype_name(tensor.dtype)
     schema = _build_element(dtype)

@@ -1,4 +1,4 @@
-"""Decides when to read from a connection."""
+"""Decides when the server reads the next bytes from a connection."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +9,12 @@ from server.frontends.rest.transport.uvicorn_compat import FlowControl
 class BackpressureFlowControl(FlowControl):  # type: ignore[misc]
     """uvicorn's flow control, changed to read nothing while a complete request awaits its answer.
 
-    uvicorn itself reads on. So a client that sends many requests and reads no response could fill
-    the memory. And uvicorn would close the connection of a client that has closed only its sending
-    side, before the client has its response.
+    Unchanged, uvicorn reads on. So a client that sends many requests and reads no response could
+    fill the memory. And a client that closes its sending side after its request would lose its
+    connection before it has the response.
 
     Attributes:
-      has_ended: Whether reading has stopped for good.
+      has_ended: Whether `end_reading` was called, so that reading never resumes.
     """
 
     def __init__(self, transport: Any, may_read: Callable[[], bool]) -> None:
@@ -22,14 +22,15 @@ class BackpressureFlowControl(FlowControl):  # type: ignore[misc]
 
         Args:
           transport: The asyncio transport of the connection.
-          may_read: Returns whether the next request may be read.
+          may_read: Returns whether the server may read now, because no complete request awaits its
+            answer.
         """
         super().__init__(transport)
         self._may_read = may_read
         self.has_ended = False
 
     def resume_reading(self) -> None:
-        """Resume reading if the next request may be read."""
+        """Resume reading if `may_read` permits it and `end_reading` was not called."""
         if not self.has_ended and self._may_read():
             super().resume_reading()
 

@@ -1,4 +1,4 @@
-"""Chooses the class of the server's HTTP connections."""
+"""Chooses the uvicorn protocol class that handles the HTTP connections."""
 
 import logging
 from typing import Any
@@ -15,14 +15,15 @@ logger = logging.getLogger(__name__)
 def build_protocol_class(
     timeouts: ConnectionTimeouts, find_fast_path: SyncHandlerLookup | None
 ) -> Any:
-    """Return the value for the option `http` of uvicorn's Config.
+    """Return the protocol class to pass as the option `http` of uvicorn's Config.
 
     uvicorn creates an instance for each connection. If the installed uvicorn differs from the
     tested releases, the value is uvicorn's own protocol, and a line of the log reports this.
 
     Args:
       timeouts: The limits for slow clients.
-      find_fast_path: Finds synchronous handlers. None disables the fast path.
+      find_fast_path: Finds the function that answers requests to a URL without asyncio. None lets
+        uvicorn handle all requests.
     """
     if not uvicorn_compat.is_compatible():
         logger.warning(

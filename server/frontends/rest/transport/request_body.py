@@ -1,4 +1,4 @@
-"""Reads and decompresses request bodies within bounds on their memory."""
+"""Reads and decompresses request bodies, and limits the memory that they use."""
 
 import threading
 import zlib
@@ -17,19 +17,19 @@ _CHUNK_BYTES = 1 << 20
 
 
 class RequestBodyReader:
-    """Reads bodies, with a bound on each body and a bound on all bodies together.
+    """Reads request bodies, and limits the size of each body and of all bodies together.
 
     Each bound counts the bytes of a body as received and as decompressed. The bytes count from
     their arrival until the request is answered.
     """
 
     def __init__(self, max_bytes: int, max_total_bytes: int | None = None) -> None:
-        """Create a reader.
+        """Create a reader that has read no body yet.
 
         Args:
-          max_bytes: The largest body.
-          max_total_bytes: The largest total of the bodies of all requests in flight. None means
-            four times `max_bytes`.
+          max_bytes: The largest size of one body.
+          max_total_bytes: The largest total size of the bodies of all requests in flight. None
+            means four times `max_bytes`.
         """
         self._max_bytes = max_bytes
         self.max_decompressed_bytes = min(max_bytes, MAX_DECOMPRESSED_BYTES)
@@ -49,7 +49,8 @@ class RequestBodyReader:
         Args:
           receive: The ASGI channel of the request.
           declared_bytes: The value of Content-Length. None if the request has no such header.
-          reservation: Grows by the size of the body.
+          reservation: The reservation of the request, which this method grows by the size of the
+            body.
 
         Raises:
           RequestTooLarge: The body is larger than the bound. The remaining bytes are not read.
@@ -153,7 +154,7 @@ def gunzip(
 
     Args:
       body: The compressed body.
-      max_bytes: The largest result. Decompression stops beyond it.
+      max_bytes: The largest size of the decompressed body. Decompression stops beyond this size.
       reserve: Called with the size of each chunk before the chunk is kept. Called once more with
         the total size, since joining the chunks copies them. An exception ends the decompression.
 
@@ -180,7 +181,7 @@ def gunzip(
 
 
 def parse_body_headers(headers: Headers) -> tuple[int | None, bool]:
-    """Return the declared length of a body in bytes, if any, and whether the body is gzip."""
+    """Return a body's Content-Length, or None without the header, and whether the body is gzip."""
     length: int | None = None
     is_gzip = False
     for name, value in headers:

@@ -31,7 +31,7 @@ class Response(NamedTuple):
       status: The HTTP status code.
       body: The whole body.
       content_type: The value of the header Content-Type.
-      headers: Further headers.
+      headers: Headers to send besides Content-Type and Content-Length.
       code: The name of the canonical status code, for example "NOT_FOUND".
       model: The model that the request addressed. Empty for no model.
       version: The version that answered or was requested. None for no version.
@@ -58,7 +58,7 @@ SyncHandlerLookup: TypeAlias = Callable[[bytes], SyncHandler | None]
 
 
 def not_found() -> Response:
-    """Return the page that TensorFlow Serving sends for unknown paths."""
+    """Return a response with status 404 and the HTML page of TensorFlow Serving."""
     return Response(404, _NOT_FOUND, HTML)
 
 

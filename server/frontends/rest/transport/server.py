@@ -24,13 +24,13 @@ class _UvicornServer(uvicorn.Server):
     open. This class ends uvicorn's main loop instead, after which uvicorn always shuts down.
 
     Attributes:
-      is_stop_requested: Whether to leave the main loop.
+      is_stop_requested: Set to True to make the server leave its main loop and shut down.
     """
 
     is_stop_requested = False
 
     async def on_tick(self, counter: int) -> bool:
-        """Return whether to leave the main loop. uvicorn calls this method every 0.1 s."""
+        """Return whether the main loop must end. uvicorn calls this method every 0.1 s."""
         return await super().on_tick(counter) or self.is_stop_requested
 
 
@@ -50,7 +50,8 @@ class RestServer:
         """Create a server that does not accept connections yet.
 
         Args:
-          app: The application. Its method `find_fast_path`, if any, finds synchronous handlers.
+          app: The application. If it has a method `find_fast_path`, that finds the functions that
+            answer small requests without asyncio.
           listener: A bound socket that does not listen yet. `stop` closes the socket.
           grace_seconds: The time that requests in flight may take after `stop`.
           on_failure: Called with the reason if the server ends before `stop`.
@@ -70,8 +71,8 @@ class RestServer:
             lifespan="off",
             ws="none",
             server_header=False,
-            # Ignore the headers of proxies: clients must not be able to choose the address in the
-            # access log.
+            # Ignore headers such as X-Forwarded-For: clients must not be able to choose the address
+            # in the access log.
             proxy_headers=False,
             timeout_graceful_shutdown=math.ceil(grace_seconds),
         )
@@ -92,7 +93,7 @@ class RestServer:
         self._thread.start()
 
     def drain(self) -> None:
-        """Do nothing: admission control, which all frontends share, refuses requests."""
+        """Do nothing: admission control, which all frontends share, refuses new requests."""
 
     def stop(self) -> None:
         """Stop accepting connections. Requests in flight continue."""

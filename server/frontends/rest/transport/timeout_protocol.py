@@ -1,4 +1,4 @@
-"""An HTTP connection that enforces the limits for slow clients."""
+"""An HTTP connection that is closed if its client is too slow."""
 
 import contextlib
 import sys
@@ -47,9 +47,11 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._head_bytes = 0
         self._unsent_bytes = 0
         self._is_in_head = True
-        # Whether the fast path has sent a response, and no byte of the next request has arrived.
+        # Whether the connection is idle after a response of the fast path: no byte of the next
+        # request has arrived.
         self._is_idle = False
-        # If a request asks for an upgrade: the offset of the data after its head. None otherwise.
+        # The offset in the received data at which the head of a request for an upgrade ends; None
+        # without such a request.
         self._upgrade_offset: int | None = None
         self._is_replaying_head = False
         self._framing_headers: list[Header] = []
@@ -86,7 +88,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Begin to wait for the body. The parser calls this after a request's head."""
+        """Apply the timeouts of the body from now on. The parser calls this after a head."""
         if self._is_replaying_head:
             return
         self._is_in_head = False
@@ -110,8 +112,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._request_started = self._last_received
 
     def _may_read_next_request(self) -> bool:
-        # `cycle` is the latest request. If no request is queued, `cycle` is the request that is
-        # being answered.
+        # uvicorn's `cycle` is the latest request. If `pipeline` queues no request, `cycle` is the
+        # request that is being answered.
         cycle = self.cycle
         if self.pipeline:
             return False
@@ -130,11 +132,11 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._upgrade_offset = error.args[0]
 
     def _continue_without_upgrade(self, data: bytes) -> None:
-        """Parse the data behind a head that requests an upgrade, as if the head requested none."""
+        """Parse the rest of a request that asked for an upgrade as that of an ordinary request."""
         self.parser = httptools.HttpRequestParser(self)
         with contextlib.suppress(AttributeError):
-            # Set the option as HttpToolsProtocol.__init__ does. Old releases of httptools lack the
-            # option.
+            # Set the same parser option as HttpToolsProtocol.__init__ does, if httptools has it:
+            # old releases do not.
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         lines = [b"%s: %s\r\n" % header for header in self._framing_headers]
         self._is_replaying_head = True
@@ -163,7 +165,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             # index 0 of the queue.
             self.pipeline[0] = (cycle, _refuse)
         else:
-            # Stop the application that answers the incomplete request, because its body is invalid.
+            # Tell the application that the client has left, so that it stops answering the
+            # incomplete request, whose body is invalid.
             cycle.disconnected = True
             cycle.message_event.set()
             if cycle.response_started:
@@ -189,7 +192,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         return float(shortest) / 4
 
     def _check_timeouts(self) -> None:
-        # Timeouts are checked periodically, so that a request needs no timer of its own.
+        # Check all timeouts periodically, because a timer for each request would take longer.
         now = time.monotonic()
         unsent_bytes = self.transport.get_write_buffer_size()
         is_client_stuck = bool(unsent_bytes) and unsent_bytes == self._unsent_bytes
@@ -211,8 +214,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
                 and not self.flow.read_paused
                 or now - self._request_started > self.timeouts.body_seconds
             )
-        # While a complete request is answered, no timeout for slow clients applies: the server's
-        # time limit for requests does.
+        # While a complete request is answered, apply no timeout for slow clients: the time limit
+        # for requests (`RestConfig.timeout_ms`) applies.
         if self.cycle is not None and not self.cycle.response_complete:
             return False
         # Between two requests, the keep-alive timeout applies instead of the timeout for the head.
@@ -221,7 +224,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
 
     def _abort(self) -> None:
         if self.cycle is not None:
-            # Stop the application that answers the request, because no further bytes can be sent.
+            # Tell the application that the client has left, because no further bytes can be sent.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.abort()

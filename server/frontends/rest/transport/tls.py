@@ -1,4 +1,4 @@
-"""TLS for REST, with the same keys as gRPC."""
+"""TLS for REST, with the same key and certificates as for gRPC."""
 
 import os
 import ssl
@@ -37,13 +37,14 @@ def create_ssl_context(tls: TlsConfig) -> ssl.SSLContext:
 
 
 def _refuse_password() -> str:
-    # Raise an error. Without this callback, OpenSSL would prompt for the password on the terminal.
+    # Raise an error if the key is encrypted. Without this callback, OpenSSL would prompt for the
+    # password on the terminal.
     raise ValueError("the key is encrypted")
 
 
 @contextmanager
 def _write_file(content: bytes) -> Iterator[str]:
-    """Write a temporary file that only this user can read, and delete the file afterwards."""
+    """Write a temporary file that only this user can read; delete it when the `with` body ends."""
     handle, path = tempfile.mkstemp()
     try:
         with os.fdopen(handle, "wb") as file:

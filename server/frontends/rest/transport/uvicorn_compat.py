@@ -27,7 +27,8 @@ try:
 except ImportError:
     httptools = HttpToolsProtocol = FlowControl = ServerState = STATUS_LINE = None
 
-# The protocol's methods that this package calls or overrides, and their parameters after self.
+# The methods of HttpToolsProtocol that this package calls or overrides, each with the names of its
+# parameters after self.
 _PROTOCOL_METHODS: dict[str, tuple[str, ...]] = {
     "connection_made": ("transport",),
     "connection_lost": ("exc",),
@@ -45,7 +46,8 @@ _FLOW_CONTROL_METHODS: dict[str, tuple[str, ...]] = {
     "pause_reading": (),
     "resume_reading": (),
 }
-# The attributes that this package reads from a connected protocol that has received a request.
+# The attributes of HttpToolsProtocol that this package reads. They exist once a request has
+# arrived.
 _PROTOCOL_ATTRIBUTES = (
     "client",
     "expect_100_continue",
@@ -145,14 +147,14 @@ def _receives_requests_as_expected() -> bool:
         and protocol.cycle is not first
         and not first.response_complete
         and protocol.flow.read_paused
-        # uvicorn must queue the latest request first, together with the application that answers
-        # it.
+        # uvicorn must put the latest request at index 0 of its queue, together with the application
+        # that answers the request.
         and protocol.pipeline[0] == (protocol.cycle, protocol.app)
     )
 
 
 def _reports_upgrades_as_expected() -> bool:
-    """Return whether uvicorn reports a request for an upgrade as `TimeoutProtocol` needs.
+    """Return whether the installed uvicorn reports an upgrade request as `TimeoutProtocol` needs.
 
     uvicorn must call `_unsupported_upgrade_warning` while it handles the parser's exception, whose
     argument is the offset of the data after the head of the request.
@@ -179,7 +181,7 @@ def _pauses_reading_as_expected() -> bool:
 
 
 async def _application(scope: Any, receive: Any, send: Any) -> None:
-    """Stand in for an ASGI application; never called."""
+    """Stand in for an ASGI application in the checks; never called."""
 
 
 class _Task:
@@ -188,7 +190,7 @@ class _Task:
 
 
 class _Loop:
-    """Stands in for an event loop in the checks; runs nothing."""
+    """Stands in for an asyncio event loop in the checks; runs nothing."""
 
     def create_task(self, coroutine: Coroutine[Any, Any, None], **options: Any) -> _Task:
         coroutine.close()
@@ -196,7 +198,7 @@ class _Loop:
 
 
 class _Transport:
-    """Stands in for a connection in the checks; has no peer."""
+    """Stands in for an asyncio transport in the checks; has no client address."""
 
     is_reading = True
 

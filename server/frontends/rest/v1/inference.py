@@ -27,8 +27,8 @@ class Operation(Protocol):
 
         Args:
           dataplane: Finds and runs the model.
-          model_spec: The model and signature.
-          request: The document from `parse_request`.
+          model_spec: The model, version and signature that the request names.
+          request: The parsed request body, from `parse_request`.
           timeout_ms: The milliseconds that the model may take. None means no limit.
 
         Raises:
@@ -40,7 +40,7 @@ def parse_request(body: bytes) -> tuple[Json, str]:
     """Parse a request body.
 
     Returns:
-      The document, and its signature name. The name is "" if the request has none.
+      The parsed JSON object, and the signature name in it, which is "" if the request names none.
 
     Raises:
       InvalidJson: The body is not a JSON object.
@@ -59,7 +59,8 @@ def _predict(
             timeout_ms=timeout_ms,
         )
     except SignatureNotFound as error:
-        # Replace the error, because its text in TensorFlow Serving differs between REST and gRPC.
+        # Raise an error with another text: for an unknown signature, TensorFlow Serving's texts
+        # differ between REST and gRPC.
         name = model_spec.effective_signature_name
         raise InvalidInput(
             f'Serving signature name: "{name}" not found in signature def'

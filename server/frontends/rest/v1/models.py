@@ -13,7 +13,7 @@ from tpuserve.errors import TpuserveError
 
 
 def encode_status(versions: Iterable[VersionStatus]) -> bytes:
-    """Encode the versions of a model as the proto3 JSON of a GetModelStatusResponse.
+    """Encode the states of a model's versions as the proto3 JSON of a GetModelStatusResponse.
 
     Integers of 64 bits are strings in proto3 JSON.
     """
@@ -34,7 +34,7 @@ def encode_list(models: Mapping[str, ModelStatus]) -> bytes:
 
 
 def encode_metadata(metadata: Metadata) -> bytes:
-    """Encode signatures as the proto3 JSON of a GetModelMetadataResponse, defaults included."""
+    """Encode signatures as proto3 JSON of a GetModelMetadataResponse, with default values."""
     definitions = {
         name: _message_to_dict(message) for name, message in sorted(metadata.signature_defs.items())
     }

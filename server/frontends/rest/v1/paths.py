@@ -1,7 +1,7 @@
-"""Parses paths as TensorFlow Serving does: matches a path as sent, then percent-decodes names.
+"""Parses URL paths as TensorFlow Serving does: matches the path as sent, then decodes %XX in names.
 
-The query string is part of the path. Source: tensorflow_serving/model_servers/
-http_rest_api_handler.cc, http_rest_api_util.cc.
+As in TensorFlow Serving, the query string is matched as part of the path. Source:
+tensorflow_serving/model_servers/ http_rest_api_handler.cc, http_rest_api_util.cc.
 """
 
 import re

@@ -43,8 +43,8 @@ class V1Router:
         except WouldBlock:
             raise
         except Exception as error:
-            # Convert the error here, where the signature is known, because the access log shows the
-            # signature of failed requests too.
+            # Convert the error to a response here, where the signature is known, because the access
+            # log shows the signature of failed requests too.
             response = errors.response_to_error(error)
             return response._replace(model=route.model, version=route.version, signature=signature)
         return Response(200, encoded, JSON, (), "OK", route.model, version, signature)
@@ -56,7 +56,7 @@ class V1Router:
             model_spec = ModelSpec(route.model, route.version, label=route.label)
             return models.encode_metadata(self._dataplane.metadata(model_spec, ["signature_def"]))
         if route.model:
-            # A version label in the path is ignored, as in TensorFlow Serving.
+            # Ignore a version label in the path, as TensorFlow Serving does.
             return models.encode_status(self._dataplane.status(route.model, route.version))
         if route.version is not None or route.label is not None:
             raise InvalidInput("Missing model name in request.")
