@@ -77,8 +77,8 @@ class EmulatedTpu:
 def emulated_tpu(cores: int = 8, hosts: int = 1, *, compiled: bool = True) -> EmulatedTpu:
     """Emulate a TPU system on the CPU of this machine, for this process.
 
-    In a with statement, the emulation ends with the block. It overrides the environment
-    variables; see `find_tpu_system`.
+    In a with statement, the emulation ends with the block. The emulation overrides the environment
+    variables that `find_tpu_system` reads.
 
     Args:
       cores: the number of TPU cores of all hosts together.

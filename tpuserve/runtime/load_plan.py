@@ -1,7 +1,8 @@
 """Plans a load: selects and reads a metagraph, and prepares it for the runtime that will run it.
 
-Planning runs Python code and parses messages; of TensorFlow it needs only the message classes.
-Planning is therefore separate from loading, so that a server can plan in a subprocess.
+Planning runs Python code and parses messages; of TensorFlow it needs only the protobuf
+message classes. Planning is therefore separate from loading, so that a server can plan in a
+subprocess.
 """
 
 from collections.abc import Mapping

@@ -132,7 +132,7 @@ def _called(function: Any, node: Any, scope: _Scope) -> _Scope:
 
 
 def _constant(reference: str, scope: _Scope) -> list[str]:
-    """Return the strings of the constant that an input comes from; [] if it is no constant.
+    """Return the strings of the constant that an input comes from; [] if there is no constant.
 
     The constant may reach the input through arguments of functions and Identity ops.
     """

@@ -156,7 +156,7 @@ def read_metagraphs(directory: str | os.PathLike[str]) -> tuple[Metagraph, ...]:
     """Describe the metagraphs of the SavedModel in a directory. Reads saved_model.pb alone.
 
     Raises:
-      SavedModelNotFound, DamagedSavedModel: as `read_saved_model`.
+      SavedModelNotFound, DamagedSavedModel: in the same cases as `read_saved_model`.
     """
     proto = proto_file.parse_saved_model_file(find_saved_model_file(Path(directory)))
     return tuple(_describe(meta_graph) for meta_graph in proto.meta_graphs)

@@ -53,7 +53,7 @@ class Signature:
         """Return the inputs of a request, with default values for the omitted inputs.
 
         Raises:
-          InvalidInputNames: as `check_inputs`.
+          InvalidInputNames: an input without a default is missing, or an input is unknown.
         """
         self.check_inputs(inputs.keys())
         if len(inputs) == len(self.inputs):

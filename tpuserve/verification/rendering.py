@@ -13,7 +13,8 @@ from tpuserve.verification.report import Comparison, Hazard, Report, Run, Timing
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
-# Attribute of a Comparison → its key in the JSON output, for attributes with another key there.
+# Attribute of a Comparison → its key in the JSON output. The keys of all other attributes are their
+# names.
 _JSON_KEYS = {"num_out_of_tolerance": "beyond", "num_mismatched": "differing"}
 
 

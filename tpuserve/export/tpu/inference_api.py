@@ -178,7 +178,7 @@ def model_fn_inference_on_tpu(
 
 
 def _check_batch_config(batch_config: Any, **others: Any) -> None:
-    """Check that a BatchConfig is passed as `batch_config` only."""
+    """Check that `batch_config` is a BatchConfig or None, and that no other argument is one."""
     for name, value in others.items():
         if isinstance(value, BatchConfig):
             raise InvalidType(

@@ -1,6 +1,6 @@
 """Plans how a session loads a metagraph.
 
-Of TensorFlow, this module needs only the message classes.
+A server runs this module in a subprocess that has only the protobuf message classes of TensorFlow.
 """
 
 from collections.abc import Iterator, Mapping

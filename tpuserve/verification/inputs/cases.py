@@ -40,7 +40,7 @@ class InputCases:
     """All sets of inputs of a verification.
 
     Attributes:
-      by_signature: Signature name → its cases.
+      by_signature: Signature name → the sets of inputs to run the signature on.
       notes: One sentence for each conversion of an input from the file or a warm-up record, and for
         each warm-up record that is ignored.
     """
