@@ -77,7 +77,7 @@ class HashTable(lookup_ops.StaticHashTableV1):
 
     @property
     def init(self) -> Any:
-        """The op that fills the table."""
+        """The op that fills the table with the initializer's keys and values."""
         return self.initializer
 
 
@@ -107,7 +107,7 @@ class MutableHashTable(lookup_ops.MutableHashTable):
 
 
 class MutableDenseHashTable(lookup_ops.DenseHashTable):
-    """A lookup table into which ops can insert; it stores its contents in dense tensors."""
+    """A lookup table into which ops can insert keys and values; it stores them in dense tensors."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ def index_table_from_tensor(
     dtype: Any = tf.string,
     name: str | None = None,
 ) -> Any:
-    """Create a table that maps each key of a list to its index.
+    """Create a table that maps each key of a list to the key's index in the list.
 
     Args:
       mapping: keys, [n].
@@ -179,14 +179,14 @@ def index_to_string_table_from_tensor(
 def string_to_index(
     tensor: Any, mapping: Any, default_value: int = -1, name: str | None = None
 ) -> Any:
-    """Return the index of each string in a list, as an int64 tensor of the shape of `tensor`."""
+    """Look up strings in the list `mapping`; return indices, int64 of the shape of `tensor`."""
     return index_table_from_tensor(mapping, 0, default_value, name=name).lookup(tensor)
 
 
 def index_to_string(
     tensor: Any, mapping: Any, default_value: str = "UNK", name: str | None = None
 ) -> Any:
-    """Return the string at each index of a list, as a tensor of the shape of `tensor`."""
+    """Look up indices in the list `mapping`; return strings, of the shape of `tensor`."""
     table = index_to_string_table_from_tensor(mapping, default_value, name)
     return table.lookup(tf.cast(tensor, tf.int64))
 

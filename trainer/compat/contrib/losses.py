@@ -97,7 +97,7 @@ def sigmoid_cross_entropy(
     label_smoothing: float = 0,
     scope: Any = None,
 ) -> Any:
-    """Return the mean sigmoid loss; see tf.compat.v1.losses.sigmoid_cross_entropy."""
+    """Return the mean sigmoid cross entropy; see tf.compat.v1.losses.sigmoid_cross_entropy."""
     return _tf_losses.sigmoid_cross_entropy(
         multi_class_labels, logits, _expand_weights(weights, logits), label_smoothing, scope
     )
@@ -110,7 +110,7 @@ def softmax_cross_entropy(
     label_smoothing: float = 0,
     scope: Any = None,
 ) -> Any:
-    """Return the mean softmax loss; see tf.compat.v1.losses.softmax_cross_entropy."""
+    """Return the mean softmax cross entropy; see tf.compat.v1.losses.softmax_cross_entropy."""
     return _tf_losses.softmax_cross_entropy(
         onehot_labels, logits, _squeeze_column(weights), label_smoothing, scope
     )
@@ -119,7 +119,7 @@ def softmax_cross_entropy(
 def sparse_softmax_cross_entropy(
     logits: Any, labels: Any, weights: Any = 1.0, scope: Any = None
 ) -> Any:
-    """Return the mean softmax loss of labels that are class ids.
+    """Return the weighted mean cross entropy of a softmax, for labels that are class ids.
 
     Args:
       logits: float [b, classes].

@@ -89,7 +89,7 @@ def from_saved_model(
     Raises:
       InvalidSetting: more than one of the signature arguments is set, or only one of input_names
         and output_names.
-      SignatureNotFound: the model has no signature of the key.
+      SignatureNotFound: the model has no signature with the key signature_def_key.
     """
     if (input_names is None) != (output_names is None):
         raise InvalidSetting(
@@ -127,7 +127,7 @@ def from_saved_model(
 
 
 def _find_signature(model: Any, key: str, export_dir: str) -> Any:
-    """Return the SignatureDef of a key; refuse an unknown key."""
+    """Return the SignatureDef that a SavedModel has under a key; refuse an unknown key."""
     if key not in model.signature_def:
         raise SignatureNotFound(
             f"{export_dir} has no signature {key!r}. Set signature_def_key to one of "

@@ -40,7 +40,8 @@ def sequence_loss(
       name: name scope of the ops.
 
     Returns:
-      A float tensor of shape [], [b], [steps] or [b, steps].
+      A float tensor of shape [], [b], [steps] or [b, steps], without the dimensions that are
+      averaged or summed.
 
     Raises:
       InvalidSetting: the rank of logits is not 3, or both averages and sums are requested.

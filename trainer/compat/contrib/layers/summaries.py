@@ -10,7 +10,7 @@ v1 = tf.compat.v1
 
 
 def summarize_tensor(tensor: Any, tag: str | None = None) -> Any:
-    """Add a scalar summary of a scalar, or a histogram of any other tensor."""
+    """Add a summary of a tensor, a histogram unless it is a scalar, and return the summary."""
     tag = tag or f"{tensor.op.name}_summary"
     if tensor.shape.rank == 0:
         return v1.summary.scalar(tag, tensor)
@@ -18,7 +18,7 @@ def summarize_tensor(tensor: Any, tag: str | None = None) -> Any:
 
 
 def summarize_activation(op: Any) -> Any:
-    """Add a histogram of an activation; for a ReLU or softplus also add the share of zeros."""
+    """Add a histogram of a layer's output; for a ReLU or softplus also add the share of zeros."""
     name = re.sub(r"[^\w/.-]", "_", op.op.name)
     if op.op.type in ("Relu", "Softplus", "Relu6"):
         zeros = tf.cast(tf.less_equal(op, 0.0), tf.float32)
@@ -29,7 +29,7 @@ def summarize_activation(op: Any) -> Any:
 def summarize_tensors(
     tensors: Iterable[Any], summarizer: Callable[[Any], Any] = summarize_tensor
 ) -> list[Any]:
-    """Add a summary of each tensor and return the summaries."""
+    """Add a summary of each tensor by `summarizer`, and return the summaries."""
     return [summarizer(tensor) for tensor in tensors]
 
 
@@ -38,7 +38,7 @@ def summarize_collection(
     name_filter: str | None = None,
     summarizer: Callable[[Any], Any] = summarize_tensor,
 ) -> list[Any]:
-    """Add a summary of each tensor in a collection whose op name matches a regex."""
+    """Add a summary of the tensors in a collection with op names that match `name_filter`."""
     tensors = [
         tensor
         for tensor in v1.get_collection(collection)

@@ -26,13 +26,15 @@ def streaming_covariance(
     Args:
       predictions: a tensor of any shape.
       labels: a tensor of the shape of predictions.
-      weights: frequency of each pair, broadcast to the shape; 1 by default.
+      weights: how often each pair of prediction and label counts, of a shape that broadcasts to
+        that of predictions; 1 by default.
       metrics_collections: collections for the value.
       updates_collections: collections for the update op.
       name: variable scope; "covariance" by default.
 
     Returns:
-      The value so far, and the update op that adds a batch; float32 scalars.
+      The covariance of all batches so far, and the op that adds a batch and returns the new
+      covariance; float32 scalars.
     """
     with v1.variable_scope(name, "covariance", [predictions, labels]):
         state, updated = _moments(predictions, labels, weights)
@@ -68,16 +70,16 @@ def _correlation(state: Any) -> Any:
 
 
 def _moments(x: Any, y: Any, weights: Any) -> tuple[Any, Any]:
-    """Create the metric's state and merge a batch into the state.
+    """Create the variable with a metric's running statistics, and merge a batch into the variable.
 
-    The state is a float32 [6] variable: (n, mean x, mean y, Sxy, Sxx, Syy), S being a weighted sum
-    of products of deviations from the means.
+    The variable, the state, is float32 [6]: (n, mean x, mean y, Sxy, Sxx, Syy). S is a weighted
+    sum of products of deviations from the means.
 
     Returns:
       The variable, and its value after the merge.
     """
     x, y = (tf.reshape(tf.cast(values, tf.float32), [-1]) for values in (x, y))
-    # Broadcast the weights to the run-time shape, because the static batch size may be unknown.
+    # Broadcast the weights to the shape at run time: the static batch size may be unknown.
     weights = tf.ones_like(x) if weights is None else tf.cast(weights, tf.float32)
     weights = tf.reshape(tf.broadcast_to(weights, tf.shape(x)), [-1])
     state = v1.get_variable(
@@ -120,7 +122,7 @@ def _moments(x: Any, y: Any, weights: Any) -> tuple[Any, Any]:
 def _make_metric(
     statistic: Any, state: Any, updated: Any, values: Any, updates: Any
 ) -> tuple[Any, Any]:
-    """Return value and update op of a statistic, and add them to collections."""
+    """Return the (value, update op) pair of a statistic, and add both to their collections."""
     value, update = statistic(state.read_value()), statistic(updated)
     v1.add_to_collections(values or (), value)
     v1.add_to_collections(updates or (), update)

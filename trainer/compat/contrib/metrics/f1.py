@@ -26,18 +26,21 @@ def f1_score(
     Args:
       labels: bools, or 0 and 1.
       predictions: float tensor of the shape of labels, with values from 0 to 1.
-      weights: weight of each prediction, broadcast to the shape; 1 by default.
+      weights: weight of each prediction, of a shape that broadcasts to that of predictions; 1 by
+        default.
       num_thresholds: number of thresholds, evenly spaced from 0 to 1.
       metrics_collections: collections for the value.
       updates_collections: collections for the update op.
       name: variable scope; "f1" by default.
 
     Returns:
-      The value so far, and the update op that takes in a batch; float32 scalars.
+      The highest F1 score of all batches so far, and the op that adds a batch and returns the new
+      score; float32 scalars.
     """
     with v1.variable_scope(name, "f1", (labels, predictions, weights)):
         inner = [number / (num_thresholds - 1) for number in range(1, num_thresholds - 1)]
-        # Put the first threshold below all predictions and the last above all of them.
+        # Put the first threshold below 0 and the last above 1: all predictions count as positive at
+        # the former and as negative at the latter, even those of exactly 0 or 1.
         thresholds = [-_EPSILON, *inner, 1.0 + _EPSILON]
         counts = [
             metric(labels, predictions, thresholds, weights)

@@ -16,10 +16,10 @@ v1 = tf.compat.v1
 
 
 class _AdamBase(tf.compat.v1.train.AdamOptimizer):
-    """Gives access to Adam's settings and moments in the dtype of a variable."""
+    """Base class that supplies Adam's hyperparameters, in a variable's dtype, and its moments."""
 
     def _cast_settings(self, variable: Any) -> tuple[Any, ...]:
-        """Return α, β1, β2, ε, β1^t and, except in AdaMax, β2^t in the dtype of a variable."""
+        """Return α, β1, β2, ε, β1^t and, except in AdaMax, β2^t, cast to a variable's dtype."""
         settings = (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
         powers = self._get_beta_accumulators()
         return tuple(tf.cast(value, variable.dtype.base_dtype) for value in (*settings, *powers))
@@ -71,8 +71,8 @@ class AdaMaxOptimizer(_ElementwiseAdam):
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
     def _get_beta_accumulators(self) -> tuple[Any, ...]:
-        # Look up the variable in the outermost graph: inside a TPU loop the default graph is the
-        # loop's body, which does not hold the variables.
+        # Look up the variable of β1^t in the outermost graph: inside a training loop on a TPU the
+        # default graph is the graph of the loop's body, which does not contain the variables.
         with tf.init_scope():
             graph = None if tf.executing_eagerly() else v1.get_default_graph()
         return (self._get_non_slot_variable("beta1_power", graph=graph),)
@@ -103,7 +103,7 @@ class AdaMaxOptimizer(_ElementwiseAdam):
 
 
 class LazyAdamOptimizer(_AdamBase):
-    """Adam in which a sparse gradient updates only the gradient's rows and their moments."""
+    """Adam in which a sparse gradient updates only the rows that it contains, and their moments."""
 
     def _apply_sparse(self, grad: Any, var: Any) -> Any:
         return self._update_rows(grad.values, var, grad.indices)

@@ -10,8 +10,8 @@ v1 = tf.compat.v1
 class ElementwiseUpdates:
     """Implements the update methods of tf.compat.v1.train.Optimizer by one method, `build_update`.
 
-    A subclass names this class before the optimizer class among its bases. A sparse gradient is
-    converted to a dense gradient, in which all other rows are 0.
+    A subclass names this class before the optimizer class among its bases, so that the methods of
+    this class count. A sparse gradient is converted to a dense one with 0 in the missing rows.
     """
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
@@ -36,7 +36,7 @@ class ElementwiseOptimizer(ElementwiseUpdates, tf.compat.v1.train.Optimizer):
 
 
 def densify_gradient(values: Any, indices: Any, variable: Any) -> Any:
-    """Convert a sparse gradient to a dense one.
+    """Convert a sparse gradient to a dense one, which is 0 in the missing rows.
 
     Args:
       values: float [k, ...], gradients of k rows.

@@ -1,7 +1,8 @@
 """PowerSign and AddSign: gradients are scaled by their agreement with earlier gradients.
 
 Both optimizers keep a moving average of the gradient g, m ← β * m + (1 - β) * g. The agreement is
-decay * sign(g) * sign(m). Without a sign_decay_fn the decay is 1.
+decay * sign(g) * sign(m). sign_decay_fn computes the decay from the global step; without it the
+decay is 1.
 Source: Bello et al., "Neural Optimizer Search with Reinforcement Learning", 2017.
 """
 
@@ -19,7 +20,7 @@ DecayFn = Callable[[Any], Any]
 
 
 class _SignOptimizer(ElementwiseOptimizer):
-    """Multiplies gradients by a function of the agreement, `gradient_factor`."""
+    """Multiplies gradients by `gradient_factor`, a function of the agreement with earlier ones."""
 
     def __init__(
         self,
@@ -36,13 +37,13 @@ class _SignOptimizer(ElementwiseOptimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Return the op that applies gradients; pass the global step to sign_decay_fn."""
+        """Return the op that applies gradients; sign_decay_fn gets `global_step`."""
         if self._sign_decay_fn is not None:
             self._sign_decay = self._sign_decay_fn(global_step)
         return super().apply_gradients(grads_and_vars, global_step, name)
 
     def gradient_factor(self, agreement: Any, variable: Any) -> Any:
-        """Return the factor of a gradient for an agreement, a tensor of the gradient's shape."""
+        """Return the factor of a gradient for its agreement; both have the gradient's shape."""
         raise NotImplementedError
 
     def _create_slots(self, var_list: Any) -> None:

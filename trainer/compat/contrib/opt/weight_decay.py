@@ -1,4 +1,4 @@
-"""Optimizers with decoupled weight decay."""
+"""Optimizers with decoupled weight decay: the decay is no part of the loss or its gradient."""
 
 from typing import Any
 
@@ -10,9 +10,10 @@ v1 = tf.compat.v1
 class DecoupledWeightDecayExtension:
     """Adds w ← w - weight_decay * w to the beginning of each step of an optimizer.
 
-    A subclass names this class before the optimizer class among its bases. The decay is
-    not multiplied by the learning rate: if the learning rate follows a schedule, weight_decay
-    should follow the same schedule. With a sparse gradient only the gradient's rows decay.
+    A subclass names this class before the optimizer class among its bases, so that the methods of
+    this class count. The decay is not multiplied by the learning rate: if the learning rate follows
+    a schedule, weight_decay should follow the same schedule. With a sparse gradient only the
+    gradient's rows decay.
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017.
     """
 
@@ -64,17 +65,17 @@ class DecoupledWeightDecayExtension:
         return tf.cast(decay() if callable(decay) else decay, variable.dtype.base_dtype)
 
     def _decay_ops(self, variable: Any, gradient: Any) -> list[Any]:
-        """Return the op, if any, that decays a variable; the op waits for the gradient."""
+        """Return a list with the op that decays a variable; [] if the variable does not decay."""
         decay = self._cast_weight_decay(variable)
         if decay is None:
             return []
-        # Decay after the gradient: until the gradient has been computed, the model may still read
-        # the variable.
+        # Let the decay wait for the gradient: until the gradient has been computed, the model may
+        # still read the variable.
         with tf.control_dependencies([gradient]):
             return [v1.assign_sub(variable, decay * tf.convert_to_tensor(variable))]
 
     def _decay_row_ops(self, variable: Any, gradient: Any, indices: Any) -> list[Any]:
-        """Return the op, if any, that decays the rows that a sparse gradient updates."""
+        """Return a list with the op that decays the rows of a sparse gradient; [] for no decay."""
         decay = self._cast_weight_decay(variable)
         if decay is None:
             return []
@@ -100,7 +101,7 @@ class DecoupledWeightDecayExtension:
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
-    """Return an optimizer's subclass with weight decay, whose first argument is weight_decay."""
+    """Return a subclass of an optimizer class that adds weight decay, its first argument."""
     return type(
         "OptimizerWithDecoupledWeightDecay",
         (DecoupledWeightDecayExtension, base_optimizer),

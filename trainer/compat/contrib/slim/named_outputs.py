@@ -1,4 +1,7 @@
-"""tf.contrib.slim.utils: aliases of tensors, and output collections as dicts."""
+"""tf.contrib.slim.utils: aliases of tensors, and output collections as dicts.
+
+An alias is a further name of a tensor, such as the name of the layer that returns the tensor.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -61,7 +64,7 @@ def convert_collection_to_dict(collection: str, clear_collection: bool = False) 
 
 
 def last_dimension(shape: Any, min_rank: int = 1) -> int:
-    """Return the size of the last dimension of a shape of at least min_rank dimensions."""
+    """Return the size of a shape's last dimension; refuse a rank below min_rank."""
     size: int = tf.TensorShape(shape).with_rank_at_least(min_rank)[-1]
     return size
 

@@ -24,7 +24,7 @@ v1 = tf.compat.v1
 
 
 class ItemHandler:
-    """Builds an item, a tensor, from features of a tf.Example.
+    """Builds an item, such as an image or a list of boxes, from features of a tf.Example.
 
     Attributes:
       keys: keys of the features.
@@ -47,7 +47,7 @@ class ItemHandler:
 
 
 class ItemHandlerCallback(ItemHandler):
-    """Builds an item by calling a function of the program."""
+    """Builds an item by calling a function that the program supplies."""
 
     def __init__(self, keys: str | Sequence[str], func: Callable[[Mapping[str, Any]], Any]) -> None:
         """Set the keys, and the function that converts a dict of key → tensor to the item."""
@@ -55,7 +55,7 @@ class ItemHandlerCallback(ItemHandler):
         self._func = func
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """Return the result of the function."""
+        """Return the item that the function builds from the features."""
         return self._func(keys_to_tensors)
 
 
@@ -63,7 +63,7 @@ class BoundingBox(ItemHandler):
     """Builds bounding boxes, float [n, 4]: ymin, xmin, ymax and xmax."""
 
     def __init__(self, keys: Sequence[str] | None = None, prefix: str = "") -> None:
-        """Set the keys of the columns.
+        """Set the keys of the features that contain the columns ymin, xmin, ymax and xmax.
 
         Args:
           keys: the four keys without prefix, in the order of the columns.
@@ -286,7 +286,7 @@ class TFExampleDecoder:
     def __init__(
         self, keys_to_features: Mapping[str, Any], items_to_handlers: Mapping[str, ItemHandler]
     ) -> None:
-        """Set the features and the items.
+        """Set the features of a tf.Example, and the items to build from them.
 
         Args:
           keys_to_features: key → feature specification; see tf.io.parse_single_example.

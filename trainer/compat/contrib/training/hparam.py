@@ -29,12 +29,12 @@ def parse_values(
       ignore_unknown: whether to skip names that are not in type_map, instead of refusing them.
 
     Returns:
-      A dict of name → value. The value of a list is a list, or a dict of index → value if the
-      assignments set single elements.
+      A dict of name → value. For the assignment of a whole list the value is a list. For the
+      assignment of single elements, such as "c[2]=3.5", the value is a dict of index → element.
 
     Raises:
-      InvalidSetting: the syntax is wrong, a name is unknown or set twice, or a value does not have
-        its type.
+      InvalidSetting: the syntax is wrong, a name is unknown or set twice, or a value is not of the
+        type in type_map.
     """
     parsed: dict[str, Any] = {}
     position = 0
@@ -56,7 +56,7 @@ def parse_values(
 
 
 def _store_assignment(parsed: dict[str, Any], match: re.Match[str], value_type: type) -> None:
-    """Add the value of a matched assignment to the parsed values."""
+    """Add the value of an assignment, a match of _ASSIGNMENT, to the parsed values."""
     name, index = match["name"], match["index"]
     if match["list"] is not None:
         if index is not None:
@@ -77,7 +77,7 @@ def _store_assignment(parsed: dict[str, Any], match: re.Match[str], value_type: 
 
 
 def _parse_value(name: str, text: str, value_type: type) -> Any:
-    """Convert a text to a hyperparameter's type; refuse a text that does not fit."""
+    """Convert the text of a value to a hyperparameter's type; raise an error if that fails."""
     if value_type is bool and text in _BOOLEANS:
         return _BOOLEANS[text]
     try:
@@ -89,7 +89,7 @@ def _parse_value(name: str, text: str, value_type: type) -> Any:
 
 
 def _infer_value(text: str) -> Any:
-    """Convert the text of a hyperparameter without a type to an int or a float if possible."""
+    """Convert the text of a hyperparameter that was None to an int or a float if possible."""
     for value_type in (int, float):
         try:
             return value_type(text)
@@ -99,7 +99,7 @@ def _infer_value(text: str) -> Any:
 
 
 def unknown_hparam_error(name: str, known: Mapping[str, Any]) -> InvalidSetting:
-    """Return the error for an unknown hyperparameter, with names that are similar."""
+    """Return the error for an unknown hyperparameter, which suggests similar names of `known`."""
     similar = difflib.get_close_matches(name, known, n=3)
     names = (
         f"Did you mean {' or '.join(similar)}?"
@@ -117,7 +117,8 @@ class HParams:
     """
 
     if TYPE_CHECKING:
-        # Declared for type checkers: the hyperparameters become attributes at run time only.
+        # Declare __getattr__ for type checkers, which do not know the hyperparameters: they become
+        # attributes at run time.
         def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **values: Any) -> None:
@@ -142,7 +143,7 @@ class HParams:
             self.add_hparam(name, value)
 
     def add_hparam(self, name: str, value: Any) -> None:
-        """Add a hyperparameter of the type of its value.
+        """Add a hyperparameter, whose type is from now on the type of `value`.
 
         Raises:
           InvalidSetting: the name is taken or reserved, or the value is an empty list.
@@ -163,7 +164,8 @@ class HParams:
         """Set a hyperparameter.
 
         Raises:
-          InvalidSetting: the hyperparameter does not exist, or the value has another type.
+          InvalidSetting: the hyperparameter does not exist, or the value cannot be converted to its
+            type.
         """
         value_type, is_list = self._hparam_type(name)
         if isinstance(value, (list, tuple)) != is_list:
@@ -193,8 +195,8 @@ class HParams:
         """Set hyperparameters and return self.
 
         Args:
-          values_dict: maps each name to a value. A dict of index → value sets only these
-            elements of a list.
+          values_dict: dict of name → value. A dict of index → element as the value of a list
+            sets only these elements.
 
         Raises:
           InvalidSetting: see `set_hparam`.
@@ -248,7 +250,7 @@ class HParams:
         self._model_structure = model_structure
 
     def get_model_structure(self) -> Any:
-        """Return the object that was passed as model_structure."""
+        """Return the object that the program stored as model_structure; HParams does not use it."""
         return self._model_structure
 
     def _hparam_type(self, name: str) -> tuple[type, bool]:
@@ -258,9 +260,10 @@ class HParams:
         return self._types[name]
 
     def _expand_indices(self, name: str, value: Any) -> Any:
-        """Return a list hyperparameter with some elements replaced by a dict of index → value.
+        """Return the value to which to set a hyperparameter.
 
-        Any other value is returned unchanged.
+        A dict of index → element replaces elements of a list hyperparameter: return the whole new
+        list. Return any other value unchanged.
         """
         _, is_list = self._hparam_type(name)
         if not is_list or not isinstance(value, Mapping):

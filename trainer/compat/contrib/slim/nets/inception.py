@@ -31,7 +31,7 @@ def inception_v3_arg_scope(
     updates_collections: Any = v1.GraphKeys.UPDATE_OPS,
     use_fused_batchnorm: bool = True,
 ) -> Any:
-    """Return an `arg_scope` with the defaults for training the network.
+    """Return a scope for `arg_scope`: the layers' default arguments for training Inception v3.
 
     Args:
       weight_decay: L2 regularization of all weights.
@@ -75,18 +75,18 @@ def inception_v3_base(
     depth_multiplier: float = 1.0,
     scope: Any = None,
 ) -> tuple[Any, dict[str, Any]]:
-    """Build the network without its heads, up to an endpoint.
+    """Build Inception v3 without its classifiers, up to an endpoint: a layer or block with a name.
 
     Args:
       inputs: float [b, height, width, 3].
-      final_endpoint: the last endpoint, from "Conv2d_1a_3x3" to "Mixed_7c".
+      final_endpoint: name of the last endpoint, from "Conv2d_1a_3x3" to "Mixed_7c".
       min_depth: minimum number of filters of a layer.
       depth_multiplier: factor of the number of filters of all layers; above 0.
       scope: variable scope; "InceptionV3" by default.
 
     Returns:
-      The output of the last endpoint, float [b, height, width, c], and name → output of every
-      endpoint.
+      The output of the last endpoint, float [b, height, width, c], and a dict of endpoint
+      name → output.
 
     Raises:
       InvalidSetting: the endpoint is unknown, or depth_multiplier is not above 0.
@@ -120,7 +120,7 @@ def inception_v3(
     reuse: Any = None,
     scope: Any = "InceptionV3",
 ) -> tuple[Any, dict[str, Any]]:
-    """Build the network with its two classifiers.
+    """Build Inception v3 with its two classifiers, the final one and an auxiliary one.
 
     Args:
       inputs: float [b, height, width, 3]; height and width are 299 in the paper.
@@ -135,8 +135,8 @@ def inception_v3(
       scope: see tf.compat.v1.variable_scope.
 
     Returns:
-      The logits, float [b, num_classes], and name → output of every endpoint. The endpoint
-      "AuxLogits" has the logits of the auxiliary classifier.
+      The logits, float [b, num_classes], with height and width unless spatial_squeeze; and a dict
+      of endpoint name → output. The endpoint "AuxLogits" has the auxiliary classifier's logits.
     """
     depth = _depth_function(min_depth, depth_multiplier)
     scopes = [layers.batch_norm, layers.dropout]
@@ -167,7 +167,7 @@ inception_v3.default_image_size = 299  # type: ignore[attr-defined]
 
 
 def _build_aux_logits(net: Any, num_classes: int, depth: Callable[[int], int]) -> Any:
-    """Build the auxiliary classifier.
+    """Build the auxiliary classifier, a second output for training, and return its logits.
 
     Args:
       net: float [b, height, width, c], the output of the endpoint "Mixed_6e".
@@ -211,7 +211,7 @@ def _depth_function(min_depth: int, multiplier: float) -> Callable[[int], int]:
 
 
 def _endpoint_builders(depth: Callable[[int], int]) -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    """Yield each endpoint's name, and the function that builds it on the previous one's output."""
+    """Yield an endpoint's name, and a function that maps the previous output to the endpoint's."""
     for layer in STEM:
         yield layer.name, functools.partial(_build_layer, layer=layer, depth=depth, padding="VALID")
     for name, branches in BLOCKS.items():
@@ -219,7 +219,7 @@ def _endpoint_builders(depth: Callable[[int], int]) -> Iterator[tuple[str, Calla
 
 
 def _build_block(net: Any, name: str, branches: Any, depth: Callable[[int], int]) -> Any:
-    """Build a block: the branches' outputs, concatenated along the channels."""
+    """Build a block: apply its branches to `net`, and concatenate their outputs by channels."""
     with v1.variable_scope(name):
         outputs = []
         for number, branch in enumerate(branches):
@@ -229,10 +229,10 @@ def _build_block(net: Any, name: str, branches: Any, depth: Callable[[int], int]
 
 
 def _build_branch(net: Any, branch: Any, depth: Callable[[int], int]) -> Any:
-    """Build the layers of one branch of a block."""
+    """Build the layers of one branch of a block, and return the last layer's output."""
     for layer in branch:
         if isinstance(layer, tuple):
-            # A tuple at the end of a branch holds two parallel layers with the same input.
+            # Concatenate the outputs of the two layers in a tuple, which have the same input.
             net = tf.concat([_build_layer(net, part, depth, "SAME") for part in layer], 3)
         else:
             net = _build_layer(net, layer, depth, "SAME")
@@ -240,7 +240,7 @@ def _build_branch(net: Any, branch: Any, depth: Callable[[int], int]) -> Any:
 
 
 def _build_layer(net: Any, layer: LayerSpec, depth: Callable[[int], int], padding: str) -> Any:
-    """Build a convolution or pooling layer; the layer's own padding overrides `padding`."""
+    """Build a convolution or pooling layer; layer.padding, if not "", overrides `padding`."""
     with _stride_one_scope(layer.padding or padding):
         size, stride, scope = list(layer.kernel), layer.stride, layer.name
         if layer.name.startswith("MaxPool"):
@@ -251,13 +251,13 @@ def _build_layer(net: Any, layer: LayerSpec, depth: Callable[[int], int], paddin
 
 
 def _stride_one_scope(padding: str) -> Any:
-    """Return an arg_scope: stride 1 and a padding for convolutions and pooling."""
+    """Return an arg_scope that makes stride 1 and a padding the layers' default arguments."""
     windowed_layers = [layers.conv2d, layers.max_pool2d, layers.avg_pool2d]
     return arg_scope(windowed_layers, stride=1, padding=padding)
 
 
 def _clip_kernel_size(net: Any, size: list[int]) -> list[int]:
-    """Return a window size, clipped to the net's height and width if these are known."""
+    """Return a kernel's size, at most the height and width of `net` where these are known."""
     height_and_width = net.shape.as_list()[1:3]
     return [
         window if pixels is None else min(pixels, window)
@@ -266,7 +266,7 @@ def _clip_kernel_size(net: Any, size: list[int]) -> list[int]:
 
 
 def _truncated_normal(deviation: float) -> Any:
-    """Return a truncated normal initializer of mean 0."""
+    """Return a truncated normal initializer of mean 0 and standard deviation `deviation`."""
     return v1.truncated_normal_initializer(0.0, deviation)
 
 

@@ -14,7 +14,7 @@ class LayerSpec:
     """A convolution or pooling layer.
 
     Attributes:
-      name: name of the scope; "MaxPool..." and "AvgPool..." are pooling layers.
+      name: name of the variable scope; "MaxPool..." and "AvgPool..." are pooling layers.
       kernel: height and width in pixels.
       filters: number of filters of a convolution.
       stride: in pixels.
@@ -29,7 +29,7 @@ class LayerSpec:
 
 
 def _layer_spec(name: str, filters: int = 0, kernel: str = "", stride: int = 1) -> LayerSpec:
-    """Return a layer; a stride above 1 implies the padding "VALID".
+    """Return a LayerSpec; a stride above 1 implies the padding "VALID".
 
     Args:
       name: name of the scope, such as "Conv2d_0a_1x1".
@@ -56,14 +56,14 @@ _FIRST = _layer_spec("Conv2d_0a_1x1", 192)
 
 
 def _pool_branch(filters: int) -> tuple[LayerSpec, ...]:
-    """Return a branch: average pooling, then a 1x1 convolution."""
+    """Return a branch of a block: average pooling, then a 1x1 convolution."""
     return _layer_spec("AvgPool_0a_3x3"), _layer_spec("Conv2d_0b_1x1", filters)
 
 
 def _inception_a(
     pool_filters: int, names: tuple[str, str] = ("Conv2d_0a_1x1", "Conv2d_0b_5x5")
 ) -> Any:
-    """Return a block for maps of 35x35 pixels: branches of 1x1, 5x5, two 3x3, and pooling.
+    """Return a block for 35x35 pixels, with branches of 1x1, 5x5, two 3x3 layers, and pooling.
 
     Args:
       pool_filters: number of filters of the pooling branch.
@@ -82,7 +82,7 @@ def _inception_a(
 
 
 def _inception_b(filters: int) -> Any:
-    """Return a block for maps of 17x17 pixels, with 7x7 convolutions split into 1x7 and 7x1.
+    """Return a block for 17x17 pixels, with 7x7 convolutions split into 1x7 and 7x1.
 
     Args:
       filters: number of filters of the inner layers.
@@ -106,10 +106,10 @@ def _inception_b(filters: int) -> Any:
 
 
 def _inception_c(column: str) -> Any:
-    """Return a block for maps of 8x8 pixels, whose branches end in parallel 1x3 and 3x1 layers.
+    """Return a block for 8x8 pixels, whose branches end in parallel 1x3 and 3x1 layers.
 
     Args:
-      column: name of the second branch's 3x1 layer.
+      column: name of the second branch's 3x1 layer, which differs between blocks.
     """
     return (
         (_layer_spec("Conv2d_0a_1x1", 320),),
@@ -128,7 +128,7 @@ def _inception_c(column: str) -> Any:
 
 BLOCKS: Mapping[str, Any] = {
     "Mixed_5b": _inception_a(32),
-    # Keep these two irregular names, because slim's checkpoints contain them.
+    # Keep the two irregular names in "Mixed_5c", because slim's checkpoints contain them.
     "Mixed_5c": _inception_a(64, ("Conv2d_0b_1x1", "Conv_1_0c_5x5")),
     "Mixed_5d": _inception_a(64),
     "Mixed_6a": (
