@@ -1,4 +1,8 @@
-"""Canonicalisation: inlines calls, removes identities, dead nodes and needless control inputs."""
+"""Canonicalisation: simplifies the graph of a replica before it is partitioned into clusters.
+
+Calls that have effects are inlined; Identity ops, dead nodes and needless control inputs are
+removed.
+"""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -27,7 +31,7 @@ def canonicalize_graph(graph: GraphIR, library: "Library") -> GraphIR:
 
 
 def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
-    """Keep control inputs only between nodes that have an effect.
+    """Replace the control inputs by control inputs between nodes that have an effect.
 
     TensorFlow gives a gradient control inputs from dozens of other gradients, so that all gradients
     are complete together. Control inputs between pure nodes (nodes without an effect) order
@@ -38,7 +42,8 @@ def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
     TensorFlow often gives the control input to a constant, and not to the update that adds the
     constant.
     """
-    # Node → the nodes with effects that replace the node as a control input.
+    # Node → the nodes that replace it as a control input: itself if it has an effect, else the
+    # nodes with effects that it depends on.
     effects: dict[str, frozenset[str]] = {}
     # Pure node → its control inputs, which move to the nodes that use its outputs.
     inherited: dict[str, dict[str, None]] = {}
@@ -76,7 +81,7 @@ def _has_effect(node: Node, library: "Library") -> bool:
 
 
 def _look_through_identities(value: Value, graph: GraphIR) -> Value:
-    """Return the value that a chain of Identity ops forwards."""
+    """Return the value that a chain of Identity ops, which ends in `value`, forwards."""
     node = graph.nodes.get(value.producer)
     while node is not None and _is_removable_identity(node):
         value = node.inputs[0]

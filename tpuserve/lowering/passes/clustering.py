@@ -1,16 +1,17 @@
-"""Clustering: partitions a replicated graph into clusters that XLA compiles whole.
+"""Clustering: partitions the graph of a replica into clusters of nodes that XLA compiles whole.
 
 Some ops are clusters of one op, because a TPU core does not run them by itself: infeed and outfeed,
 collectives, outside compilations, and loops and branches that contain such ops. So are plain reads
 of variables, and loops and branches that update variables and whose results differ between
 replicas. All other nodes form up to three clusters per level:
 
-* INVARIANT: values that are the same on all replicas and are used outside of a cluster;
+* INVARIANT: values that are the same on all replicas; run once;
 * PER_REPLICA: values that differ between replicas; each replica runs the cluster;
 * VARIABLE_UPDATE: updates of variables; run once, with the values of replica 0.
 
-A node's level is the least level at which each of its predecessors is in an earlier cluster or in
-the node's own. Therefore clusters never wait for each other in a cycle.
+Clusters run by level, and within a level in the order above, ops that are clusters of their own
+first. The level of a node is the least level at which each of its predecessors is in an earlier
+cluster or in the same cluster as the node. Therefore clusters never wait for each other in a cycle.
 """
 
 from collections.abc import Container, Iterable
@@ -44,7 +45,10 @@ _SHAPE_OPS = frozenset(
 
 
 class ClusterKind(IntEnum):
-    """The kind of a cluster. Clusters of one level run in the order of these members."""
+    """The kind of a cluster; see the module's docstring.
+
+    The clusters of a level run in the order of these members.
+    """
 
     SINGLE_OP = 0
     INVARIANT = 1
@@ -54,11 +58,11 @@ class ClusterKind(IntEnum):
 
 @dataclass
 class Cluster:
-    """Nodes that run together, as one function, or a single op.
+    """Nodes that become one function, or a single op that stays an op.
 
     Attributes:
-      kind: the property that the nodes have in common.
-      level: see the module's docstring.
+      kind: what the nodes have in common, such as that each replica runs them.
+      level: the cluster runs after all clusters of lower levels; see the module's docstring.
       nodes: in topological order; a SINGLE_OP cluster has one node.
     """
 
@@ -73,7 +77,7 @@ def partition_into_clusters(
     library: "Library",
     split_nodes: Container[str] = (),
 ) -> list[Cluster]:
-    """Partition a graph into clusters; each cluster follows the clusters that it needs.
+    """Partition a graph into clusters; a cluster comes after the clusters whose values it takes.
 
     Constants belong to no cluster: each cluster that uses a constant has its own copy.
 
@@ -99,8 +103,9 @@ def partition_into_clusters(
         level = _least_level(kind, before)
         if kind is ClusterKind.INVARIANT and _least_level(ClusterKind.PER_REPLICA, before) < level:
             # Let each replica compute the value, although it is the same on all replicas: an
-            # INVARIANT cluster would be on a later level, and would separate the nodes before it
-            # from the nodes after it, for example activations from their gradients.
+            # INVARIANT cluster would be on a later level than a PER_REPLICA cluster, and would
+            # separate the nodes before it from the nodes after it, for example activations from
+            # their gradients, so that XLA could not compile them together.
             kind = ClusterKind.PER_REPLICA
             level = _least_level(kind, before)
         assigned[node.name] = (level, kind)
@@ -141,12 +146,12 @@ def _forwards_handle(node: Node, library: "Library") -> bool:
 
 @dataclass
 class ClusterClosure:
-    """The nodes of a cluster together with the nodes that are repeated inside of it.
+    """The nodes of a cluster, with earlier nodes that the cluster repeats instead of taking values.
 
     Attributes:
-      nodes: name → node, in topological order: the nodes of the cluster, and copies of earlier
-        nodes. A node is copied if it is cheaper to repeat than to pass in, or if XLA needs it to
-        infer a shape.
+      nodes: name → node, in topological order: the nodes of the cluster, and the repeated nodes. A
+        node is repeated if that is cheaper than to pass its value to the cluster, or if XLA needs
+        the node to infer a shape.
       inputs: the values that the cluster takes from outside.
     """
 
@@ -159,13 +164,13 @@ def close_over_shapes(
 ) -> ClusterClosure:
     """Return a cluster's nodes together with the nodes from which XLA infers their shapes.
 
-    A shape is a value that other nodes compute. XLA must see that computation, so its nodes are
-    repeated inside of the cluster. So are nodes whose values are the same on all replicas, as on
-    each core of a TPU.
+    Where a shape is a value that other nodes compute, as for Reshape, XLA must see these nodes, so
+    they are repeated inside of the cluster. So are nodes whose values are the same on all replicas:
+    each core of a TPU computes them, too.
 
     Args:
       cluster: a cluster of several nodes.
-      graph: the graph of the cluster.
+      graph: the graph of one replica, which holds the cluster.
       invariant: the values that are the same on all replicas.
       library: function name → function.
     """

@@ -1,4 +1,4 @@
-"""Loops and branches in which replicas communicate: one loop or branch for all replicas."""
+"""Lowers a loop or branch in which replicas communicate to a single one for all replicas."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
     from tpuserve.lowering.ir.op_defs import Library
 
-    # A function that takes the name of one replica's function, and whether each argument and each
-    # result is the same on all replicas. It returns the name of the function of all replicas.
+    # The type of `_ReplicaUnroller._unroll_function`, which turns a function that one replica calls
+    # into a function that does the work of all replicas. It takes the function's name, and whether
+    # each argument and each result is the same on all replicas; it returns the new function's name.
     UnrollFunction = Callable[[str, Sequence[bool], Sequence[bool]], str]
 
 
@@ -33,7 +34,8 @@ def fuse_replicas(
       operands: operands[i][r] is the value that replica r passes to input i.
       invariant: the values that are the same on all replicas.
       library: function name → function.
-      unroll_function: turns a function of one replica into a function of all replicas.
+      unroll_function: turns the body, condition or branch of one replica into a function that does
+        the work of all replicas; see `UnrollFunction`.
 
     Returns:
       The new node's definition; its inputs; and for each output of the original node whether it is
@@ -41,7 +43,7 @@ def fuse_replicas(
       one output per replica.
 
     Raises:
-      LoweringError: the node is another op, or replicas may disagree on its condition.
+      LoweringError: the node is no While, If or Case, or replicas may disagree on its condition.
     """
     is_loop = op_traits.is_loop(node.definition)
     if not (is_loop or op_traits.is_branch(node.definition)):
@@ -126,7 +128,12 @@ def _copy_definition(node: Node) -> "NodeDef":
 def _flatten_operands(
     operands: Sequence[Sequence[Value]], is_invariant: Sequence[bool]
 ) -> list[Value]:
-    """Return one value of each operand that all replicas share, and all values of the others."""
+    """Return a list with one value of each invariant operand, and all values of each other one.
+
+    Args:
+      operands: operands[i][r] is the value that replica r passes to input i.
+      is_invariant: for each operand, whether it is the same on all replicas.
+    """
     return [
         value
         for values, is_single in zip(operands, is_invariant, strict=True)
@@ -151,7 +158,8 @@ def _repeat_types(attribute: Any, is_invariant: Sequence[bool], num_replicas: in
 
 
 def _replace_hints(definition: "NodeDef") -> None:
-    # Remove the attributes that describe the outputs of one replica.
+    # Remove attributes that describe inputs and outputs of one replica: the node of all replicas
+    # has more of them.
     for name in ("_output_shapes", "_num_original_outputs", "_read_only_resource_inputs"):
         definition.attr.pop(name, None)
     # Let TensorFlow replace the loop or branch by Switch and Merge in the main graph, because

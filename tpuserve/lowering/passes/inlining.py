@@ -1,8 +1,9 @@
 """Inlining of function calls that have effects.
 
-Such a call updates a variable, or communicates with the host or other replicas, and therefore does
-not fit into one cluster. Inlining adds the nodes of the function to the graph. They are then
-clustered like any other nodes, and an argument that is a constant is visible as one.
+Such a call updates a variable, or communicates with the host or other replicas. Its nodes cannot
+all be in the same cluster (see `passes.clustering`). Inlining therefore adds the nodes of the
+function to the graph, where they are clustered like any other nodes, and where a node sees if an
+argument of the function is a constant.
 """
 
 import dataclasses
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
 
 
 def inlined_function_body(name: str, library: "Library") -> GraphIR:
-    """Return the body of a function, with its calls inlined by `inline_effectful_calls`."""
+    """Return a function's body, after `inline_effectful_calls` has inlined calls in the body."""
     return inline_effectful_calls(graph_ir.from_function_def(library[name], library), library)
 
 
 def inline_effectful_calls(graph: GraphIR, library: "Library") -> GraphIR:
-    """Inline, at any depth, the calls that communicate or update a variable.
+    """Inline the calls that update a variable or communicate with the host or other replicas.
 
-    In place of each call there is a NoOp of the call's name, which runs after the inlined nodes.
+    Such calls inside of the inlined functions are inlined, too. Each call is replaced by a NoOp of
+    the same name, which runs after the inlined nodes, so that control inputs can refer to it.
     """
     while True:
         calls = [node for node in graph.nodes.values() if _is_effectful_call(node, library)]
@@ -67,10 +69,10 @@ def _is_effectful_call(node: Node, library: "Library") -> bool:
 
 
 def _inline_call(call: Node, nodes: dict[str, Node], library: "Library") -> dict[Value, Value]:
-    """Add the nodes of a called function to `nodes`.
+    """Add the nodes of a called function to `nodes`, and replace the call by a NoOp.
 
     Returns:
-      Each output of the call → the value that replaces it.
+      Output of the call → the value that replaces the output.
     """
     body = graph_ir.from_function_def(library[call.definition.attr["f"].func.name], library)
     arguments = {

@@ -42,9 +42,9 @@ def invariant_values(
 def invariant_loop_variables(
     node: Node, invariant: set[Value], num_replicas: int, library: "Library"
 ) -> list[bool]:
-    """Return, for each loop variable of a While, whether all replicas have equal values of it.
+    """Return, for each loop variable of a While, whether it is the same on all replicas.
 
-    The values must be equal in every iteration.
+    True means that all replicas have equal values of the variable in every iteration.
     """
     body = inlining.inlined_function_body(node.definition.attr["body"].func.name, library)
     current = [value in invariant for value in node.inputs]
@@ -69,7 +69,7 @@ def invariant_loop_variables(
 def has_invariant_predicate(
     node: Node, invariant: set[Value], num_replicas: int, library: "Library"
 ) -> bool:
-    """Return whether all replicas take the same branch, or make the same number of iterations."""
+    """Return whether all replicas take the same branch, or run a loop equally often."""
     if not op_traits.is_loop(node.definition):
         return node.inputs[0] in invariant
     variables = invariant_loop_variables(node, invariant, num_replicas, library)
@@ -81,8 +81,9 @@ def must_split(
 ) -> bool:
     """Return whether a loop or branch updates a variable, and its results differ by replica.
 
-    The updates run once and the other nodes on each replica, so the loop or branch does not fit
-    into one cluster.
+    The updates must run once, but the nodes of the results on each replica, so the loop or branch
+    cannot be part of a cluster (see `passes.clustering`). The result is also False for a loop or
+    branch in which replicas communicate, or on whose condition they may disagree.
     """
     definition = node.definition
     if not (op_traits.is_loop(definition) or op_traits.is_branch(definition)):

@@ -29,9 +29,9 @@ def unroll_replicas(
 
     Args:
       graph: the graph of one replica.
-      values: argument or external value of the graph → the value of each replica.
+      values: argument or external value of the graph → its values on the replicas, in order.
       context: the replicas, and the function library.
-      prefix: begins the names of the functions that are added.
+      prefix: begins the names of the functions and calls that are added.
       taken: names that the new nodes must not have.
 
     Raises:
@@ -90,15 +90,16 @@ class _ReplicaUnroller:
         return clustering.close_over_shapes(cluster, self._graph, self._invariant, self._library)
 
     def _bind_results(self) -> None:
-        """Record what replaces the results and control outputs of the original graph.
+        """Add the results and control outputs of the original graph to `values` and `awaited`.
 
-        The graph from `canonicalize_graph` may compute them by other nodes.
+        Before, the keys of both dicts are nodes of the canonicalised graph, in which another node
+        may compute a result.
         """
         for original, result in zip(self._original.results, self._graph.results, strict=True):
             node = self._graph.nodes.get(result.producer)
             if node is not None and op_traits.is_constant(node.definition):
-                # Copy the constant with its control inputs, so that a node that uses the result
-                # still runs after them.
+                # Add a copy of the constant that keeps the control inputs, so that a node that uses
+                # the result still runs after these nodes.
                 controls = self._awaited(node.controls)
                 copy = Value(self._out.add_node(node.name, node.definition, [], controls))
                 self._out.values[original] = [copy] * self._num_replicas
@@ -116,7 +117,12 @@ class _ReplicaUnroller:
     # Methods that add the replacement of a single op.
 
     def _emit_op(self, node: Node, before: list[str]) -> list[str]:
-        """Add the nodes that replace one op; return their names."""
+        """Add the nodes that replace one op; return their names.
+
+        Args:
+          node: the op.
+          before: names of new nodes that must run before the added nodes.
+        """
         controls = [*before, *self._awaited(node.controls)]
         num_nodes_before = len(self._out.nodes)
         lower_replicated = op_spec(node.op).lower_replicated
@@ -137,7 +143,7 @@ class _ReplicaUnroller:
     def _emit_by_rule(
         self, node: Node, lower_replicated: ReplicatedLowering, controls: list[str]
     ) -> None:
-        """Add the nodes that replace an op by the rule in its record, an `OpSpec`."""
+        """Add the nodes that replace an op, by the rule `lower_replicated` of its `OpSpec`."""
         results = lower_replicated(
             ReplicatedOp(
                 node,
@@ -189,13 +195,14 @@ class _ReplicaUnroller:
     def _unroll_function(
         self, name: str, invariant_arguments: Sequence[bool], invariant_results: Sequence[bool]
     ) -> str:
-        """Add the function of all replicas that does the work of a function of one replica.
+        """Turn a function that one replica calls into one that does the work of all replicas.
 
         Args:
-          name: the function of one replica.
+          name: the name of the function that one replica calls.
           invariant_arguments: for each argument whether it is the same on all replicas. Such an
             argument stays one argument; another becomes one argument per replica.
-          invariant_results: for each result whether it is the same on all replicas.
+          invariant_results: for each result whether it is the same on all replicas, and therefore
+            stays one result; another becomes one result per replica.
 
         Returns:
           The new function's name.
@@ -235,7 +242,14 @@ class _ReplicaUnroller:
     def _emit_cluster(
         self, cluster: Cluster, closure: ClusterClosure, live_out: list[Value], before: list[str]
     ) -> list[str]:
-        """Add the calls of a cluster's function; return the names of the calls."""
+        """Turn a cluster into a function, and add its calls; return the names of the calls.
+
+        Args:
+          cluster: the cluster.
+          closure: the cluster with the nodes that it repeats.
+          live_out: the values of the cluster that are used outside of it.
+          before: names of new nodes that must run before the calls.
+        """
         members = {node.name for node in cluster.nodes}
         controls = [
             *before,
@@ -259,7 +273,10 @@ class _ReplicaUnroller:
     def _cluster_body(
         self, cluster: Cluster, closure: ClusterClosure, live_out: list[Value]
     ) -> GraphIR:
-        """Return the body of a cluster's function; its arguments are the inputs of the closure."""
+        """Return the body of a cluster's function: the nodes of the closure.
+
+        Its arguments are the inputs of the closure, and its results the values `live_out`.
+        """
         arguments = {value: f"input_{index}" for index, value in enumerate(closure.inputs)}
         nodes = {
             node.name: Node(
@@ -282,7 +299,10 @@ class _ReplicaUnroller:
         )
 
     def _check_updates(self, cluster: Cluster, live_out: list[Value]) -> None:
-        """Refuse an update of a variable whose result differs between replicas and is used."""
+        """Raise a LoweringError if a result of an update differs between replicas and is used.
+
+        The nodes that update variables run once, so there is only one such result.
+        """
         if cluster.kind is not ClusterKind.VARIABLE_UPDATE or self._num_replicas == 1:
             return
         for value in live_out:
@@ -299,7 +319,8 @@ class _ReplicaUnroller:
     ) -> list[str]:
         """Add one call of a cluster's function, or a call per replica; return the calls' names."""
         must_compile = self._context.compiled and self._is_worth_compiling(closure, body)
-        # XLA ignores the seeds of random ops. Without XLA, each replica needs its own seeds.
+        # Give each replica a function with other seeds if its random ops run without XLA: with the
+        # same seeds, they would draw the same numbers on all replicas. XLA ignores the seeds.
         needs_reseeding = not must_compile and any(
             map(outlining.has_seed_attributes, body.nodes.values())
         )
@@ -320,7 +341,7 @@ class _ReplicaUnroller:
         return calls
 
     def _is_worth_compiling(self, closure: ClusterClosure, body: GraphIR) -> bool:
-        """Return whether XLA can compile a cluster, and the cluster computes anything."""
+        """Return whether XLA can compile a cluster, and the cluster computes something."""
         is_trivial = all(op_spec(node.op).is_trivial for node in closure.nodes.values())
         # XLA cannot compile a function that takes or returns lists of tensors. Loops pass such
         # lists to their gradients.
@@ -332,7 +353,10 @@ class _ReplicaUnroller:
     # Methods that translate values and control inputs of the original graph.
 
     def _replica_values(self, value: Value) -> list[Value]:
-        """Return the values that replace a value, one per replica; add a constant if necessary."""
+        """Return the new values that replace a value of the original graph, one per replica.
+
+        If the value is a constant that the new graph does not have yet, the constant is added.
+        """
         if value not in self._out.values:
             node = self._graph.nodes.get(value.producer)
             if node is None or not op_traits.is_constant(node.definition):
@@ -346,7 +370,8 @@ class _ReplicaUnroller:
 
     def _awaited(self, names: Iterable[str]) -> list[str]:
         """Return the names of the new nodes that replace control inputs of the original graph."""
-        # A node outside of the graph keeps its name.
+        # A name that is not in `self._graph` names a node around the computation. That node is not
+        # unrolled, so the control input keeps its name.
         return [
             awaited
             for name in names

@@ -1,7 +1,7 @@
-"""Finds the TPU computations of a graph by the marks on their nodes, and unrolls them.
+"""Finds the TPU computations of a graph, and replaces each by nodes that a CPU runs.
 
-tensorflow.python.tpu marks each node between the TPUReplicatedInputs and TPUReplicatedOutputs of a
-computation: one attribute holds the computation's name.
+tensorflow.python.tpu gives each node between the TPUReplicatedInputs and TPUReplicatedOutputs of a
+computation an attribute that holds the computation's name.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ def lower_computations(
     Args:
       graph: may hold any number of computations.
       library: function name → function; functions are added.
-      compiled: whether XLA compiles the clusters of each computation.
+      compiled: whether XLA compiles the clusters of each computation; otherwise they run op by op.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU.
@@ -112,7 +112,15 @@ def _insert_unrolled(
     unrolled: UnrolledGraph,
     types: dict[Value, int],
 ) -> GraphIR:
-    """Return the graph with the unrolled nodes in place of a computation's nodes."""
+    """Return the graph with a computation's nodes replaced by those of all its replicas.
+
+    Args:
+      graph: the graph that holds the computation.
+      members: the nodes of the computation.
+      others: the other nodes of the graph, which stay.
+      unrolled: the nodes that do the work of all replicas.
+      types: the DataType of each value of the graph.
+    """
 
     def replaced_value(value: Value) -> Value:
         return unrolled.values[value][0] if value.producer in members else value
@@ -141,7 +149,12 @@ def _insert_unrolled(
 
 
 def _replica_cores(name: str, nodes: dict[str, Node]) -> list[int]:
-    """Return the first core of each replica, from the computation's metadata node."""
+    """Return the index of each replica's first core, from the TPUReplicateMetadata node.
+
+    Args:
+      name: the computation's name.
+      nodes: nodes by name, among them this node.
+    """
     for node in nodes.values():
         if node.op == REPLICATE_METADATA and _computation_name(node) == name:
             return first_cores(node.definition)
@@ -152,7 +165,7 @@ def _replica_cores(name: str, nodes: dict[str, Node]) -> list[int]:
 
 
 def _replica_values(value: Value, nodes: dict[str, Node], num_replicas: int) -> list[Value]:
-    """Return, for each replica, the value that it gets where the computation takes `value`.
+    """Return what each replica gets for `value`, an input of the computation.
 
     The replicas get different values if `value` is the output of a TPUReplicatedInput.
     """

@@ -1,4 +1,4 @@
-"""The graph of all replicas under construction, and the replicas of the computation."""
+"""The data of replica unrolling: the replicas, and the graph of all replicas in the making."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class ReplicaContext:
     Attributes:
       cores: cores[r] is the ordinal of the core whose infeed and outfeed replica r uses.
       library: function name → function; the lowering adds functions.
-      compiled: whether XLA compiles each cluster.
+      compiled: whether XLA compiles the clusters of nodes; otherwise they run op by op.
     """
 
     cores: Sequence[int]
@@ -55,9 +55,10 @@ class UnrolledGraph:
 
     Attributes:
       nodes: in the order in which they were added; not sorted.
-      values: argument or value of the original graph → the values that replace it, one for each
-        replica.
-      awaited: node of the original graph → the nodes to wait for in its place.
+      values: value or argument of the original graph, the graph of one replica → the values that
+        replace it, one for each replica.
+      awaited: name of a node of the original graph → names of the new nodes that replace it as a
+        control input.
       taken: the names that new nodes must not have.
     """
 
@@ -67,7 +68,12 @@ class UnrolledGraph:
     taken: set[str] = field(default_factory=set)
 
     def node_maker(self, prefix: str, controls: list[str]) -> Callable[..., Value]:
-        """Return a function that adds nodes; see `ReplicatedOp.make_node`."""
+        """Return a function that adds nodes; `ReplicatedOp.make_node` describes its parameters.
+
+        Args:
+          prefix: begins the names of the nodes.
+          controls: the control inputs of the nodes.
+        """
         from tensorflow.core.framework.node_def_pb2 import NodeDef
 
         from tpuserve.tensorflow_internals import tensor_util
@@ -90,7 +96,7 @@ class UnrolledGraph:
         return make_node
 
     def add_node(self, name: str, definition: Any, inputs: list[Value], controls: list[str]) -> str:
-        """Add a node; return its name, which may have a number appended."""
+        """Add a node; return its name: `name`, with a number appended if the name is taken."""
         name = graph_ir.unused_name(name, self.taken)
         self.taken.add(name)
         # Omit control inputs from nodes that the new node also has as data inputs.
@@ -105,7 +111,10 @@ class UnrolledGraph:
 
 
 def _set_attribute(attribute: Any, name: str, value: Any) -> None:
-    """Set an attribute to a list of DataTypes, to a DataType or to an integer."""
+    """Set an AttrValue to a list of DataTypes, to a DataType or to an integer.
+
+    An integer `value` is a DataType if the attribute's name is "T", "Tidx" or "dtype".
+    """
     if isinstance(value, list):
         attribute.list.type.extend(value)
     elif name in ("T", "Tidx", "dtype"):

@@ -1,4 +1,4 @@
-"""The order of clusters that share a variable and are not ordered by their data."""
+"""Orders clusters that use the same variable, where no tensor from one to the other orders them."""
 
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 class VariableOrdering:
-    """Orders the clusters that share a variable.
+    """Orders the clusters that use the same variable.
 
-    An update of the variable runs after all earlier reads and before all later reads.
+    An update of the variable runs after all reads and updates by earlier clusters, and before
+    those by later clusters.
 
     Args:
       graph: the graph of one replica.
@@ -29,7 +30,10 @@ class VariableOrdering:
         self._emitted: list[tuple[set[Value], bool, list[str]]] = []
 
     def nodes_before(self, cluster: Cluster, closure: ClusterClosure) -> list[str]:
-        """Return the new nodes that a cluster must wait for because of shared variables."""
+        """Return the names of the nodes that must run before a cluster that uses their variables.
+
+        They are nodes that `record` was told of.
+        """
         variables, has_update = self._accesses(cluster, closure)
         return [
             name
@@ -39,13 +43,13 @@ class VariableOrdering:
         ]
 
     def record(self, cluster: Cluster, closure: ClusterClosure, names: list[str]) -> None:
-        """Record the new nodes that do the work of a cluster."""
+        """Remember the names of the nodes that do a cluster's work, for later `nodes_before`."""
         variables, has_update = self._accesses(cluster, closure)
         if variables and names:
             self._emitted.append((variables, has_update, names))
 
     def _accesses(self, cluster: Cluster, closure: ClusterClosure) -> tuple[set[Value], bool]:
-        """Return the variables that a cluster takes, and whether it updates any."""
+        """Return the resource handles that a cluster takes, and whether it updates a variable."""
         variables = {value for value in closure.inputs if value in self._handles}
         return variables, any(
             op_traits.writes_variable(node.definition, self._library) for node in cluster.nodes

@@ -1,1 +1,1 @@
-"""How the lowering treats each op: the table of ops and the functions that replace them."""
+"""How the lowering treats each op: the table of ops, and the rules (functions) that replace ops."""

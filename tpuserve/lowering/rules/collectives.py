@@ -16,22 +16,23 @@ def is_full_all_reduce(node: Node, nodes: Mapping[str, Node], num_replicas: int)
 
     Args:
       node: the CrossReplicaSum.
-      nodes: the nodes of its graph by name, among them the constant of its groups.
+      nodes: name → node of its graph, among them the constant that holds its replica groups.
       num_replicas: the number of replicas.
     """
     return len(_replica_groups(node, nodes, num_replicas)) == 1
 
 
 def lower_cross_replica_sum(op: ReplicatedOp) -> list[list[Value]]:
-    """Lower a CrossReplicaSum to one AddN for each group of replicas."""
+    """Lower a CrossReplicaSum: an AddN for each replica group gives the sum of the group."""
     dtype = op.node.definition.attr["T"].type
     values = op.operand(0)
     results = list(values)
     for group in _replica_groups(op.node, op.nodes, op.num_replicas):
         if len(group) == 1:
             continue
-        # One AddN, which adds in a fixed order, gives all replicas of the group the same sum. If 2,
-        # 4 or 8 replicas have equal values, their mean is exactly that value.
+        # Let one AddN, which adds in a fixed order, compute the sum for all replicas of the group,
+        # so that all get the same sum. If 2, 4 or 8 replicas have equal values, the sum divided by
+        # the number of replicas is exactly that value.
         total = op.make_node("AddN", [values[replica] for replica in group], T=dtype, N=len(group))
         for replica in group:
             results[replica] = total
@@ -39,7 +40,7 @@ def lower_cross_replica_sum(op: ReplicatedOp) -> list[list[Value]]:
 
 
 def lower_all_to_all(op: ReplicatedOp) -> list[list[Value]]:
-    """Lower an AllToAll: split each replica's tensor, then concatenate a slice of each."""
+    """Lower an AllToAll: replica i of a group gets slice i of each tensor, concatenated."""
     attributes = op.node.definition.attr
     dtype, split_count = attributes["T"].type, attributes["split_count"].i
     values = op.operand(0)
@@ -60,7 +61,7 @@ def lower_all_to_all(op: ReplicatedOp) -> list[list[Value]]:
 
 
 def lower_permute(op: ReplicatedOp) -> list[list[Value]]:
-    """Lower a CollectivePermute: each target has its source's value, other replicas have zeros."""
+    """Lower a CollectivePermute: targets get their source's value, other replicas get zeros."""
     dtype = op.node.definition.attr["T"].type
     values = op.operand(0)
     source_of = {target: source for source, target in _constant_rows(op.node, op.nodes)}
@@ -92,7 +93,11 @@ def _replica_groups(
 
 
 def _constant_rows(node: Node, nodes: Mapping[str, Node]) -> Sequence[Sequence[int]]:
-    """Return the value of a collective's second input: an int matrix of groups or pairs."""
+    """Return the value of a collective's second input, which must be a constant.
+
+    It has a row for each group of replicas or, for a CollectivePermute, for each pair of source and
+    target.
+    """
     from tpuserve.tensorflow_internals import tensor_util
 
     producer = nodes.get(node.inputs[1].producer)

@@ -1,7 +1,8 @@
 """Rules for infeeds and outfeeds: each becomes one bounded queue per core and direction.
 
-The host's op and the computation's op at the two ends of a queue are lowered separately. Both name
-the queue after the core's ordinal, and therefore share it.
+The op of the host and the op of the computation at the two ends of a queue are lowered separately.
+Each gets a queue op with the same `shared_name`, which contains the core's ordinal, so that both
+use the same queue.
 """
 
 from collections.abc import Sequence
@@ -35,7 +36,10 @@ def lower_infeed_dequeue(op: ReplicatedOp) -> list[list[Value]]:
 
 
 def lower_outfeed_enqueue(op: ReplicatedOp) -> list[list[Value]]:
-    """Lower an OutfeedEnqueue(Tuple), which has no outputs."""
+    """Lower an OutfeedEnqueue(Tuple): each replica enqueues into its core's queue.
+
+    The op has no outputs, so the returned list is empty.
+    """
     types = _transferred_types(op.node.definition)
     operands = [op.operand(index) for index in range(len(op.node.inputs))]
     for replica, core in enumerate(op.cores):
@@ -70,7 +74,7 @@ def rewrite_outfeed_dequeue(node: "NodeDef", scope: RewriteScope) -> None:
 
 
 def queue_name_prefix(direction: str) -> str:
-    """Return how the names of all queues of a direction, "infeed" or "outfeed", begin."""
+    """Return the prefix of the `shared_name` of all queues for a direction: infeed or outfeed."""
     return f"emulated_tpu/{direction}/"
 
 
@@ -84,7 +88,11 @@ def _transferred_types(definition: "NodeDef") -> list[int]:
 def _add_host_queue(
     direction: str, node: "NodeDef", types: Sequence[int], scope: RewriteScope
 ) -> str:
-    """Add the queue of the core that a host op serves; return the reference to its handle."""
+    """Add a queue op for the core that a host's infeed or outfeed op serves.
+
+    Returns:
+      The reference to the queue's handle, for the input of a NodeDef.
+    """
     queue = scope.add_node(f"{node.name}/queue")
     _set_queue(queue, direction, target_core(node), types)
     return scope.reference(queue, "handle")
@@ -99,7 +107,7 @@ def _core_queue(direction: str, core: int, types: Sequence[int]) -> "NodeDef":
 
 
 def _set_queue(node: "NodeDef", direction: str, core: int, types: Sequence[int]) -> None:
-    """Turn a node into the op of the queue for a core and a direction."""
+    """Make a NodeDef the queue op for a core and a direction, "infeed" or "outfeed"."""
     node.op = "FIFOQueueV2"
     node.attr["component_types"].list.type.extend(types)
     node.attr["shapes"].list.SetInParent()

@@ -11,23 +11,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RewriteScope:
-    """The graph or function body that a rule rewrites a node of.
+    """The graph or function body that holds the node that a rule replaces.
 
     Attributes:
       nodes: the repeated NodeDef field that holds the node.
-      in_function: whether the field belongs to a FunctionDef.
+      in_function: True if `nodes` belongs to a FunctionDef, False if it belongs to a GraphDef.
     """
 
     nodes: Any
     in_function: bool
 
     def add_node(self, name: str) -> "NodeDef":
-        """Add an empty node of this name."""
+        """Add a NodeDef of this name, without op, inputs and attributes, and return it."""
         node: NodeDef = self.nodes.add(name=name)
         return node
 
     def reference(self, node: "NodeDef", output: str) -> str:
-        """Return the reference to the first tensor of an output argument of a node."""
+        """Return the string by which another node takes an output argument's first tensor."""
         return f"{node.name}:{output}:0" if self.in_function else node.name
 
 

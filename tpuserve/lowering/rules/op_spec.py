@@ -12,16 +12,17 @@ if TYPE_CHECKING:
 
     from tpuserve.lowering.rules.node_rewriting import RewriteScope
 
-    # A function that replaces a node's op in place, or raises LoweringError if it cannot.
+    # A rule that replaces the op of one NodeDef in place, or raises LoweringError if it cannot. The
+    # scope is the graph or function body that holds the NodeDef.
     Rewrite: TypeAlias = Callable[[NodeDef, RewriteScope], None]
 
-# A function that takes a node, the nodes of its graph by name, and the number of replicas. It
-# returns whether the outputs are the same on all replicas.
+# A rule that tells whether the outputs of a node are the same on all replicas. It takes the node,
+# the nodes of its graph by name, and the number of replicas.
 InvarianceRule: TypeAlias = Callable[[Node, Mapping[str, Node], int], bool]
 
 
 class OpKind(Enum):
-    """The role of an op in the lowering. The kind determines the op's effects."""
+    """The role of an op in the lowering, from which the lowering knows the op's side effects."""
 
     COMPUTATION = auto()
     """An op that the table does not list. TensorFlow's op registry says whether it has effects;
@@ -55,17 +56,17 @@ class OpKind(Enum):
 
 @dataclass(frozen=True)
 class ReplicatedOp:
-    """An op of a computation, together with its operands on all replicas.
+    """An op of a TPU computation, with its operands on all replicas: the argument of a rule.
 
     Attributes:
       node: the op in the graph of one replica.
       nodes: the nodes of that graph, by name.
-      operand: operand(i)[r] is the value that replica r passes to input i. A constant is added to
-        the graph of all replicas only when a rule asks for it.
+      operand: operand(i)[r] is the value that replica r passes to input i. This is a function so
+        that a constant is added to the graph of all replicas only if a rule uses the constant.
       cores: cores[r] is the ordinal of the core whose infeed and outfeed replica r uses.
       make_node: adds a node to the graph of all replicas and returns its first output. Call it as
-        `make_node(op, inputs, replica=r, **attributes)`: `op` is an op type or a NodeDef,
-        `replica` puts the replica into the node's name, a Const takes a `value`.
+        `make_node(op, inputs, replica=r, **attributes)`: `op` is an op type or a NodeDef;
+        `replica`, if given, becomes part of the node's name; a Const takes its value as `value`.
     """
 
     node: Node
@@ -80,8 +81,8 @@ class ReplicatedOp:
         return len(self.cores)
 
 
-# A function that replaces an op for all replicas at once. It returns results[i][r], the value of
-# output i on replica r.
+# A rule that adds the nodes that do the work of an op on all replicas. It returns results[i][r],
+# the value that replaces output i of the op on replica r.
 ReplicatedLowering: TypeAlias = Callable[[ReplicatedOp], list[list[Value]]]
 
 
@@ -91,27 +92,28 @@ def never_invariant(node: Node, nodes: Mapping[str, Node], num_replicas: int) ->
 
 
 def invariant_on_one_replica(node: Node, nodes: Mapping[str, Node], num_replicas: int) -> bool:
-    """Return whether there is only one replica; between several, the op's outputs differ."""
+    """Return whether there is only one replica: several replicas get different outputs."""
     return num_replicas == 1
 
 
 @dataclass(frozen=True)
 class OpSpec:
-    """Everything that the lowering knows about one op type.
+    """The record of an op type: everything that the lowering knows about it.
 
     Attributes:
-      op: the op type, or a pattern with `*` for a family of ops.
-      kind: the role of the op, which determines its effects.
+      op: the op type, or a pattern with `*` for several op types.
+      kind: the role of the op, which determines its side effects.
       is_tpu_op: whether the op belongs to the TPU runtime and has no CPU kernel. A TPU op that is
         left after the lowering is an error.
-      rewrite: replaces the op inside and outside of computations; None keeps the op.
+      rewrite: replaces the op of one node, inside and outside of TPU computations; None for an op
+        that stays.
       renamed_outputs: name of an output argument → its name after `rewrite`. Function bodies refer
         to outputs by these names ("node:outputs:0").
       lower_replicated: replaces the op inside a computation, for all replicas at once; None for an
         op that needs no replacement, because each replica can run a copy.
-      invariance: whether all replicas get the same outputs. None means that the outputs are the
-        same if the inputs are the same and the op is not random.
-      is_clustered: whether XLA may compile the op together with its neighbours.
+      invariance: tells whether all replicas get the same outputs. None means that they do if their
+        inputs are the same and the op is not random.
+      is_clustered: whether XLA may compile the op in the same function as other ops.
     """
 
     op: str
@@ -130,7 +132,10 @@ class OpSpec:
 
     @property
     def is_random(self) -> bool:
-        """Whether the op counts as random if TensorFlow declares it stateful."""
+        """Whether the op counts as random wherever TensorFlow declares it stateful.
+
+        An op that TensorFlow declares stateless is never random.
+        """
         return self.kind not in _EFFECTS_ARE_KNOWN
 
     @property
@@ -139,7 +144,8 @@ class OpSpec:
         return self.kind in (OpKind.CONSTANT, OpKind.IDENTITY, OpKind.NO_OP)
 
 
-# A stateful op of one of these kinds has effects, but its outputs are not random.
+# The kinds of ops that are not random although TensorFlow may declare them stateful: they are
+# stateful because of their side effects.
 _EFFECTS_ARE_KNOWN = frozenset(
     (
         OpKind.VARIABLE_READ,

@@ -1,7 +1,7 @@
-"""The table of all ops that the lowering treats specially: one record for each op or family.
+"""The table of all ops that the lowering treats specially: an `OpSpec` for each op or op family.
 
-To support another op, add its record and the function that replaces the op. A collective, for
-example, is
+To support another op, add its record and the function that replaces the op. The record of a
+collective, for example, is
 
     OpSpec(
         "CrossReplicaSum",
@@ -11,7 +11,8 @@ example, is
         invariance=collectives.is_full_all_reduce,
     )
 
-The passes, the verifier and the advice on errors derive everything else from the record.
+The passes of the lowering, the verifier of exported models and the advice in error messages derive
+everything else from the records.
 """
 
 from fnmatch import fnmatchcase
@@ -53,8 +54,8 @@ _VARIABLES = (
     OpSpec("ResourceSparseApply*", OpKind.VARIABLE_UPDATE),
     OpSpec("ResourceScatter*", OpKind.VARIABLE_UPDATE),
     OpSpec("ResourceStridedSliceAssign*", OpKind.VARIABLE_UPDATE),
-    # These ops update the state of a random number generator, which is a variable. Every replica
-    # advances the state in the same way.
+    # The ops below update the state of a tf.random.Generator, which is a variable. They count as
+    # updates and not as random ops, because every replica advances the state in the same way.
     OpSpec("RngReadAndSkip*", OpKind.VARIABLE_UPDATE),
     OpSpec("RngSkip*", OpKind.VARIABLE_UPDATE),
     OpSpec("StatefulUniform*", OpKind.VARIABLE_UPDATE),
@@ -165,7 +166,7 @@ _TPU_FRAME = (
         is_tpu_op=True,
         rewrite=rewrite_as_no_op,
     ),
-    # The empty string is an empty CompilationResultProto, which reports a successful compilation.
+    # Return the empty string, a serialised CompilationResultProto that reports success.
     OpSpec(
         "TPUCompilationResult",
         OpKind.TPU_FRAME,
@@ -188,9 +189,10 @@ _TPU_FRAME = (
     OpSpec("XlaSharding", OpKind.TPU_FRAME, rewrite=rewrite_as_identity),
 )
 
-# The ops of the TPU system have nothing to do, because an emulated TPU system is always up.
+# The ops that start, stop and check the TPU system. Their replacements do nothing, because an
+# emulated TPU system is always up.
 _TPU_SYSTEM = (
-    # The op returns an empty topology, because the topology of an emulated TPU is known without it.
+    # Let the op return an empty topology: its callers know the topology of an emulated TPU.
     OpSpec(
         "ConfigureDistributedTPU",
         OpKind.TPU_SYSTEM,
@@ -241,7 +243,7 @@ SPECS: dict[str, OpSpec] = {
 
 
 def op_spec(op: str) -> OpSpec:
-    """Return the record of an op type. An op that the table does not list is a COMPUTATION."""
+    """Return the record of an op type; an op that is not in the table has kind COMPUTATION."""
     spec = SPECS.get(op)
     return _spec_by_pattern(op) if spec is None else spec
 

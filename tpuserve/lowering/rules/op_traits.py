@@ -24,12 +24,12 @@ def is_loop(node: "NodeDef") -> bool:
 
 
 def is_branch(node: "NodeDef") -> bool:
-    """Return whether a node calls one of several functions, selected by its first input."""
+    """Return whether a node is an If or Case: its first input selects the function to call."""
     return op_spec(node.op).kind is OpKind.BRANCH
 
 
 def branch_functions(node: "NodeDef") -> list[Any]:
-    """Return the branches of an If or Case as NameAttrList messages that can be changed."""
+    """Return the branches of an If or Case as NameAttrLists; changing them changes the node."""
     if "branches" in node.attr:
         return list(node.attr["branches"].list.func)
     return [node.attr["then_branch"].func, node.attr["else_branch"].func]
@@ -41,7 +41,10 @@ def is_on_host(node: "NodeDef") -> bool:
 
 
 def communicates(node: "NodeDef", library: "Library") -> bool:
-    """Return whether a node, or a function it calls, exchanges data with replicas or the host."""
+    """Return whether a node exchanges data with other replicas or with the host.
+
+    A node that calls a function with such a node counts, too.
+    """
     return any(
         op_spec(inner.op).communicates or is_on_host(inner)
         for inner in op_defs.walk_calls(node, library)
@@ -57,21 +60,21 @@ def writes_variable(node: "NodeDef", library: "Library") -> bool:
 
 
 def is_random(node: "NodeDef", library: "Library") -> bool:
-    """Return whether a node, or a function it calls, gives other results in each run."""
+    """Return whether the outputs of a node, or in a function it calls, may differ in each run."""
     return any(
         op_spec(inner.op).is_random
         and op_defs.is_stateful(inner, library)
-        # The call of a function that updates a variable is stateful because of the update. It is
-        # random only if a node of the function is, and `walk_calls` yields these nodes, too.
+        # Leave out a call of a function that updates a variable: it is stateful because of the
+        # update, and random only if a node of the function is. `walk_calls` yields these nodes.
         and not writes_variable(inner, library)
         for inner in op_defs.walk_calls(node, library)
     )
 
 
 def must_run(node: "NodeDef", library: "Library") -> bool:
-    """Return whether a node has an effect even if no node uses its outputs."""
+    """Return whether a node must run for its side effect even if no node uses its outputs."""
     if writes_variable(node, library):
         return True
-    # A collective has no effect but its result, so an unused collective need not run.
+    # A collective need not run if its result is unused: it communicates, but has no side effect.
     is_collective = op_spec(node.op).kind is OpKind.COLLECTIVE
     return communicates(node, library) and not is_collective

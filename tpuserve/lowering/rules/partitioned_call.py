@@ -1,4 +1,4 @@
-"""Rules for the call of a TPU computation and for the choice of the core that runs it."""
+"""Rules for TPUPartitionedCall, which calls a TPU computation, and TPUOrdinalSelector."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def rewrite_partitioned_call(node: "NodeDef", scope: RewriteScope) -> None:
     """Rewrite a TPUPartitionedCall as a StatefulPartitionedCall."""
-    # Drop the last data input, the ordinal of the core: the call runs on the CPU.
+    # Drop the last data input, the ordinal of the TPU core: the call runs on the CPU.
     inputs = data_inputs(node)[:-1] + control_inputs(node)
     del node.input[:]
     node.input.extend(inputs)
@@ -25,7 +25,7 @@ def rewrite_partitioned_call(node: "NodeDef", scope: RewriteScope) -> None:
 
 
 def rewrite_ordinal_selector(node: "NodeDef", scope: RewriteScope) -> None:
-    """Rewrite a TPUOrdinalSelector as the constant [0]."""
+    """Rewrite a TPUOrdinalSelector, which chooses a core, as the constant [0]."""
     replace_op(node, "Const", [])
     node.attr["dtype"].type = dtypes.INT32
     ordinals = node.attr["value"].tensor

@@ -1,4 +1,7 @@
-"""Rules for the ops that tpu.rewrite and tpu.replicate put around and into a computation."""
+"""Rules for TPUReplicatedInput, TPUReplicatedOutput and XlaReplicaId.
+
+tpu.rewrite and tpu.replicate put the first two around a computation; XlaReplicaId is inside.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -32,5 +35,5 @@ def _check_one_replica(node: "NodeDef", num_replicas: int) -> None:
 
 
 def lower_replica_id(op: ReplicatedOp) -> list[list[Value]]:
-    """Lower an XlaReplicaId to one int32 constant for each replica."""
+    """Lower an XlaReplicaId to one int32 constant for each replica, the replica's index."""
     return [[op.make_node("Const", [], value=replica) for replica in range(op.num_replicas)]]
