@@ -64,8 +64,8 @@ def cli(context: click.Context, debug: bool) -> None:
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
     if context.invoked_subcommand != RUN_COMMAND:
-        # Silence TensorFlow's log, which is about missing GPUs and CPU features. Real errors
-        # are exceptions.
+        # Silence TensorFlow's log, which is about missing GPUs and CPU features. TensorFlow
+        # raises exceptions for errors that matter.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
