@@ -143,7 +143,8 @@ def _convert_model(
     """Convert a model after checking its options; clone a model built without eager execution."""
     graph_model = None
     if tf2_engine.is_graph_model(model):
-        # Imported here, so that a program without models of TensorFlow 1 does not import tf_keras.
+        # Import graph_mode here, so that a program without models of TensorFlow 1 does not import
+        # tf_keras.
         from trainer.keras.tf_keras import graph_mode
 
         graph_model, model = model, graph_mode.clone_for_eager(model, custom_objects)

@@ -57,7 +57,8 @@ def to_keras(estimator: Estimator, checkpoint_path: str | None = None) -> Any:
     logger.info("%s: restored %d variables from %s", converted.label, len(variables), path)
     if converted.graph_model is None:
         return converted.model
-    # Imported here, so that a program without models of TensorFlow 1 does not import tf_keras.
+    # Import graph_mode here, so that a program without models of TensorFlow 1 does not import
+    # tf_keras.
     from trainer.keras.tf_keras import graph_mode
 
     graph_mode.copy_back(converted.model, converted.graph_model)

@@ -42,7 +42,7 @@ class ProgramReport:
         return not self.problems and all(finding.kind.runs for finding in self.findings)
 
     def findings_of_kind(self, kind: NameStatus) -> list[Finding]:
-        """Return the findings whose `kind` is the given one."""
+        """Return the findings of one status."""
         return [finding for finding in self.findings if finding.kind is kind]
 
 

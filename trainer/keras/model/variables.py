@@ -18,7 +18,7 @@ class CheckpointVariable:
 
     Attributes:
       name: the name in checkpoints.
-      keras_variable: the eager tf.Variable of Keras.
+      keras_variable: the model's or the optimizer's own variable, an eager tf.Variable.
       is_trained: whether the variable is trainable.
       is_slot: whether the variable belongs to the optimizer and not to the model.
     """
@@ -30,7 +30,7 @@ class CheckpointVariable:
 
     @property
     def value(self) -> Any:
-        """Return the present value of Keras's variable, as an array."""
+        """Return the present value of `keras_variable`, as an array."""
         with eager_mode():
             return self.keras_variable.numpy()
 
@@ -97,8 +97,8 @@ def initial_values(
     with eager_mode():
         has_trained = int(adapter.iterations(model).numpy()) > 0
     if not has_trained:
-        # Start each average with the value of its weight: before the optimizer's first step, the
-        # value of the average itself has no meaning.
+        # Start each moving average with the value of its weight, because the average has no
+        # meaningful value before the optimizer's first step.
         for name, average in moving_averages(adapter, model, variables).items():
             values[average.name] = values[name].astype(values[average.name].dtype)
     return values
@@ -109,7 +109,7 @@ def create_graph_variable(variable: CheckpointVariable, initial: Any) -> Any:
 
     Args:
       variable: defines the name, the shape and the dtype.
-      initial: the value for a training without a checkpoint, an array; None for zeros.
+      initial: the initial value if there is no checkpoint, an array; None for zeros.
 
     Returns:
       A resource variable.
@@ -153,7 +153,7 @@ class _LayerNumbers:
     """Renumbers, from 0, the layers that Keras has named by class and counter: "dense_7"."""
 
     def __init__(self, layers: Iterable[tuple[str, str]]) -> None:
-        """Give each layer with a default name of Keras a new number.
+        """Give each layer that has a name of Keras, and not of the user, a new number.
 
         Args:
           layers: the name of each layer, and the name that Keras gives to the first layer of its
@@ -175,7 +175,7 @@ class _LayerNumbers:
 
 
 def _named_objects(adapter: KerasAdapter, model: Any) -> list[Any]:
-    """Return the layers of a model and its optimizer, which Keras numbers like a layer."""
+    """Return the layers and the optimizer of a model; Keras numbers the optimizer like a layer."""
     with eager_mode():
         return [*adapter.layers(model), *([model.optimizer] if model.optimizer else [])]
 

@@ -70,7 +70,7 @@ def split_sample_weights(features: Any, input_names: Any) -> tuple[Any, Any]:
         "features" or "sample_weights", the features are not split.
 
     Returns:
-      The features and the weights; all features and None if they do not have this form.
+      (features, weights); (all features, None) if the features do not have this form.
     """
     if not isinstance(features, Mapping):
         return features, None
@@ -89,10 +89,10 @@ def select_model_inputs(features: Any, input_names: Any, label: str) -> Any:
       features: a tensor, or a nest of tensors, from the input_fn or a request.
       input_names: the names of the model's inputs: one name, or a list or dict of names; None if
         the model does not define its inputs.
-      label: the model's Keras and its name, for the error.
+      label: the model's Keras and its name for the error, such as "tf_keras model digits".
 
     Returns:
-      The argument for the call of the model, structured like input_names.
+      The selected features, structured like input_names: the argument to call the model with.
 
     Raises:
       InvalidSetting: the features lack an input.
@@ -125,7 +125,7 @@ def select_model_inputs(features: Any, input_names: Any, label: str) -> Any:
 
 
 def _only_feature(features: Mapping[str, Any], name: str, label: str) -> Any:
-    """Return the only feature, under whatever name, for the model's only input `name`."""
+    """Return the only feature, whatever its name, as the value of the model's only input."""
     if len(features) != 1:
         raise InvalidSetting(
             f"{label} has the input {name}, and the features are {', '.join(features) or 'empty'}. "

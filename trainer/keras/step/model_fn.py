@@ -34,8 +34,8 @@ def build_model_fn(
     def keras_model_fn(features: Any, labels: Any, mode: str, params: Any) -> TPUEstimatorSpec:
         if mode == ModeKeys.TRAIN:
             converted.check_same_optimizer()
-        # Decode on a TPU only, where the features were encoded. There TPUEstimator adds "context"
-        # to the params.
+        # Decode only in a run on a TPU, because only there the features were encoded. In such a run
+        # TPUEstimator adds "context" to the params.
         if "context" in params:
             features, labels = codec.decode(features, labels, mode)
         features, weights = split_sample_weights(features, converted.input_names)
@@ -93,7 +93,7 @@ def _evaluate(
 def _metrics(
     converted: ConvertedModel, labels: Any, y_pred: Any, weights: Any, masks: Sequence[Any]
 ) -> dict[str, Any]:
-    """Build the metrics of a batch in the default graph.
+    """Build the ops in the default graph that update the metrics with a batch and read them.
 
     Args:
       converted: the model.
@@ -149,13 +149,13 @@ def _predict(
 
 
 def _create_graph_variables(converted: ConvertedModel, mode: str) -> "_LocalVariables":
-    """Create the variables of the default graph that replace Keras's variables.
+    """Create the variables of the default graph that replace the Keras model's variables.
 
     Evaluations and predictions read the moving average of each weight, if the optimizer keeps
     averages, and have no variables for the optimizer.
 
     Returns:
-      id of the handle of a Keras variable → variable of the default graph.
+      id of the handle of a Keras variable → the variable of the default graph that replaces it.
     """
     is_training = mode == ModeKeys.TRAIN
     initial_values = converted.initial_values()
@@ -183,7 +183,7 @@ class _LocalVariables(dict[int, Any]):
     """
 
     def __init__(self, converted: ConvertedModel, scope: str) -> None:
-        """Start without variables.
+        """Store the arguments; no variable is created yet.
 
         Args:
           converted: the model whose metrics the variables belong to.
@@ -197,7 +197,7 @@ class _LocalVariables(dict[int, Any]):
         return super().__contains__(handle) or handle in self._keras_variables()
 
     def __missing__(self, handle: int) -> Any:
-        """Create the variable for a handle, with the present value of Keras's variable."""
+        """Create the local variable for a handle, with the present value of the Keras variable."""
         keras_variable = self._keras_variables()[handle]
         with eager_mode():
             initial = keras_variable.numpy()

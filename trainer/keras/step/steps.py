@@ -129,7 +129,7 @@ class ModelSteps:
         return results
 
     def _average_state(self, replicas: int) -> None:
-        """Average over the replicas what a step assigns to the non-trainable float variables.
+        """Average over the replicas the values assigned to the non-trainable float variables.
 
         Such variables are moving averages, as of batch normalization. The average is computed
         before the assignment, because TensorFlow does not define which replica's copy of a
@@ -154,14 +154,14 @@ class ModelSteps:
         Args:
           step: takes one argument for each item of `parts`; returns a nest of tensors and Nones.
           parts: name of an argument → its value, a nest of tensors of the default graph and Nones.
-          name: the name of the step, a part of the names of its ops.
+          name: the name of the step, which becomes a part of the names of its ops.
 
         Returns:
           The nest that the step returns, with tensors of the default graph.
 
         Raises:
-          InvalidSetting: the model cannot process the batch; or it uses a variable or a lookup
-            table that has no replacement.
+          InvalidSetting: the model cannot process the batch; or the model uses a lookup table, or a
+            variable that no variable of the default graph replaces.
         """
         flat = tf.nest.flatten(parts, expand_composites=True)
         tensors = [tensor for tensor in flat if tensor is not None]
@@ -225,10 +225,10 @@ def _num_replicas() -> int:
 
 
 def _average_gradient(gradient: Any, replicas: int) -> Any:
-    """Return the mean of a gradient over the replicas, as a dense tensor if XLA compiles it.
+    """Return a gradient's mean over the replicas; without XLA, return the gradient unchanged.
 
-    On one replica the gradient is made dense as well, because XLA compiles few of the ops that
-    apply sparse gradients.
+    The mean is a dense tensor, also on one replica: XLA compiles few of the ops that apply sparse
+    gradients.
     """
     if gradient is None or not tracing.is_for_xla():
         return gradient

@@ -76,7 +76,7 @@ class _TfKerasAdapter:
             return tf_optimizer.named_variables(optimizer, model.trainable_variables)
         listed = optimizer.variables() if _is_legacy(optimizer) else list(optimizer.variables)
         # Add the variables of hyperparameters and counters, which are attributes of the optimizer
-        # but missing from its list.
+        # but missing from its list `variables`.
         others = [*vars(optimizer).values(), *getattr(optimizer, "_hyper", {}).values()]
         unique = {
             id(value): value for value in [*listed, *others] if isinstance(value, tf.Variable)
@@ -127,8 +127,8 @@ class _TfKerasAdapter:
 
     @contextlib.contextmanager
     def per_replica_seeds(self, model: Any) -> Iterator[None]:
-        # Let the layers use stateful random ops, which draw different numbers on each replica. The
-        # state of a tf.random.Generator is a variable with the same value on all replicas, so all
+        # Let the layers use stateful random ops, which draw different numbers on each replica. With
+        # a tf.random.Generator, whose state is a variable with the same value on all replicas, all
         # replicas would draw the same numbers.
         generators = [
             layer._random_generator
@@ -242,5 +242,5 @@ def _is_legacy(optimizer: Any) -> bool:
 
 
 def _get_path(variable: Any) -> str:
-    """Return the name of a variable without its suffix: "dense/kernel:0" is "dense/kernel"."""
+    """Return a variable's name without the suffix: "dense/kernel" for "dense/kernel:0"."""
     return str(variable.name).partition(":")[0]

@@ -21,10 +21,10 @@ from trainer.keras.tf_keras.adapter import ADAPTER
 
 
 def clone_for_eager(model: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """Clone a graph model for eager execution, with the values of its session.
+    """Clone a model built without eager execution, as an eager model with the session's values.
 
     Args:
-      model: a compiled model; it is not changed.
+      model: the compiled original; it is not changed.
       custom_objects: name → class or function that the configurations of the layers need.
 
     Returns:
@@ -79,7 +79,8 @@ def copy_back(clone: Any, model: Any) -> None:
             for key, variable in graph_mode_optimizer.state_variables(clone).items()
         }
     with _graph_of(model):
-        # Build the training function only because this creates the optimizer's variables.
+        # Build the training function, which is not called: building it creates the optimizer's
+        # variables.
         get_private_attribute(model, "_make_train_function")()
         slots = graph_mode_optimizer.state_variables(model)
         assignments = [(slots[key], value) for key, value in state.items()]
@@ -157,15 +158,15 @@ def _inferred_input(model: Any) -> Any:
 
 
 def _zeros_like(tensor: Any) -> Any:
-    """Return zeros of a placeholder's shape, with 1 for each unknown dimension."""
+    """Return zeros in the shape of a placeholder; unknown dimensions become 1."""
     return tf.zeros([size or 1 for size in tensor.shape.as_list()], tensor.dtype)
 
 
 def _copy_trainable_flags(model: Any, clone: Any, label: str) -> None:
-    """Freeze the layers of a clone that were frozen when the model was compiled.
+    """Freeze those layers of a clone that were frozen when the original was compiled.
 
     Raises:
-      InvalidSetting: a layer of the model has an added loss that its clone lacks.
+      InvalidSetting: a layer of the model has a loss of add_loss that the cloned layer lacks.
     """
     compiled_flags = getattr(model, "_compiled_trainable_state", {})
     for layer, cloned in zip(_get_layers(model), _get_layers(clone), strict=True):

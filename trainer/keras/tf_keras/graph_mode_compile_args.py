@@ -9,7 +9,7 @@ from trainer.keras.keras_internals import get_private_attribute
 
 
 def build_compile_args(model: Any) -> dict[str, Any]:
-    """Build the arguments for compile() of a model's clone, without the optimizer.
+    """Build the arguments, without the optimizer, for compile() of the eager clone of a model.
 
     If the model's outputs are known, the losses and metrics are those that Keras has assigned to
     each output, with the names that Keras chose: under TensorFlow 1, "acc" for the metric accuracy.
@@ -33,7 +33,7 @@ def build_compile_args(model: Any) -> dict[str, Any]:
         "metrics": _assign_to_outputs(model, _copy_metrics(metrics)),
         "weighted_metrics": _assign_to_outputs(model, _copy_metrics(weighted_metrics)),
         # This flag tells compile() that the metrics' names already contain the outputs' names, so
-        # that it does not add them again.
+        # that compile() does not add the outputs' names again.
         "from_serialized": True,
     }
 

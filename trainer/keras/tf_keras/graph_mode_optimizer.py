@@ -91,5 +91,5 @@ def state_variables(model: Any) -> dict[tuple[str, int], Any]:
 
 
 def _is_function(value: Any) -> bool:
-    """Return whether a hyperparameter is a function that each step calls."""
+    """Return whether a hyperparameter is a function, which each step calls for the value."""
     return callable(value) and not isinstance(value, tf.Variable)

@@ -73,7 +73,7 @@ def recreate(wrapper: Any, get_value: Callable[[Any], Any]) -> Any:
 
 
 def create_slots(wrapper: Any, variables: Sequence[Any]) -> None:
-    """Create the optimizer's state for trainable variables, as the first step would do."""
+    """Create the optimizer's slot variables for trainable variables, as its first step would."""
     if wrapper.__dict__.get("_is_built_for_steps"):
         return
     trained = [variable for variable in variables if variable.dtype.is_floating]
@@ -96,7 +96,8 @@ def apply_step(wrapper: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
 def named_variables(wrapper: Any, trained: Sequence[Any]) -> list[tuple[str, Any]]:
     """Return the path and the tf.Variable of each of the optimizer's variables.
 
-    The paths are not TensorFlow's names, which contain a counter of the process.
+    The paths are not TensorFlow's names, because these contain a counter, which differs between
+    processes.
 
     Args:
       wrapper: the optimizer of a model.

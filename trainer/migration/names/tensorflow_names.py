@@ -23,7 +23,7 @@ _DELETED = "importlib"
 
 _KERAS_ESTIMATOR = "keras.estimator.model_to_estimator"
 
-# Name of TensorFlow 1 that tf.compat.v1 lacks → what to use instead.
+# Name in TensorFlow 1's `tf` that tf.compat.v1 lacks → advice on what to use instead.
 _GONE = {
     "examples": (
         "This was part of the samples and not of the API: read the data with tf.data; MNIST is "
