@@ -140,7 +140,7 @@ def _decide_tf1(program: Program, tf1: bool | None, tf1_option: str) -> bool:
 
 
 def _check_program_has_no_tensorflow(program: Program) -> None:
-    """Check that no module of the program has imported TensorFlow.
+    """Check that no module of the program has imported TensorFlow, which would be TensorFlow 2.
 
     Raises:
       InvalidSetting: a module of the program has imported TensorFlow; the message names its file.

@@ -23,8 +23,8 @@ def copy_hyperparameters(params: Any, *, takes_items: bool) -> Any:
     if not takes_items and not isinstance(params, Mapping):
         return copy.deepcopy(params)
     if _is_hparams(params) or isinstance(params, MutableMapping):
-        # Keep the type of params, because model_fn and input_fn may rely on it: params may be a
-        # defaultdict, or a dict whose items are attributes too.
+        # Copy without a conversion to dict, because model_fn and input_fn may rely on the type of
+        # params: params may be a defaultdict, or a dict whose items are attributes too.
         return copy.deepcopy(params)
     if not isinstance(params, Mapping):
         raise InvalidType(f"params is {params!r}. Give a dict of hyperparameters, or None.")

@@ -142,7 +142,7 @@ class TPUConfig(NamedTupleMixin):
             )
 
     def _normalize_input_configuration(self) -> None:
-        """Validate the input configurations, and convert them to InputPipelineConfig."""
+        """Convert the input settings of training and evaluation to InputPipelineConfig members."""
         training = self.per_host_input_for_training
         if isinstance(training, bool):
             training = (

@@ -250,7 +250,7 @@ class _EvalMetric:
     def has_passed(
         self, threshold: float, is_beyond: Callable[[float, float], bool], side: str
     ) -> bool:
-        """Return whether any recorded value lies beyond a threshold; log the first such value.
+        """Return whether any value of the metric lies beyond a threshold; log the first such value.
 
         Args:
           threshold: the value to compare with.

@@ -120,7 +120,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
             self._evaluate(session)
 
     def _evaluate(self, session: Any) -> None:
-        """Evaluate the values that the variables have in a training session."""
+        """Evaluate the model with the values that its variables have in a training session."""
         values = session.run(self._variables)
         self._last_evaluated = int(session.run(self._global_step))
         # Return to training if SIGTERM ends the evaluation. Training then saves a checkpoint and

@@ -167,7 +167,7 @@ def _make_input_fn(
 def _check_arguments(
     batch_size: int, num_epochs: int | None, shuffle: Any, queue_capacity: int, num_threads: int
 ) -> None:
-    """Check the arguments that both input functions share.
+    """Check the arguments that numpy_input_fn and pandas_input_fn share.
 
     Raises:
       InvalidSetting: shuffle is missing, or a number is less than 1.
@@ -185,7 +185,7 @@ def _check_arguments(
 
 
 def _to_arrays(name: str, value: Any) -> Any:
-    """Convert an argument to a validated array, or to a dict of validated arrays."""
+    """Convert x or y to a validated array, or to a dict of validated arrays."""
     if not isinstance(value, Mapping):
         return _to_array(name, value)
     if not value:
@@ -237,7 +237,7 @@ def _to_array(name: str, value: Any) -> Any:
 
 
 def _check_lengths(features: Any, labels: Any) -> None:
-    """Check that all arrays have the same number of rows, and at least one row.
+    """Check that all arrays of the features and labels have the same number of rows, at least 1.
 
     Raises:
       InvalidSetting: the numbers of rows differ, or are 0.

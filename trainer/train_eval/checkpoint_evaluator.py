@@ -59,7 +59,11 @@ class CheckpointEvaluator:
         return None if self.metrics is None else int(self.metrics[GLOBAL_STEP])
 
     def is_due(self) -> bool:
-        """Return whether throttle_secs (at first start_delay_secs) have passed: see `EvalSpec`."""
+        """Return whether the next evaluation may begin.
+
+        It may begin throttle_secs after the last evaluation began; the first evaluation may begin
+        start_delay_secs after this object was made.
+        """
         return self._clock() >= self._due_from
 
     def evaluate(self, *, is_final: bool = False) -> bool:

@@ -148,9 +148,9 @@ def evaluate_continuously(
     """
     unfinished = list(evaluators)
     while unfinished:
-        # Read the completion marker before the evaluators look for the newest checkpoint. If the
-        # marker exists, the last checkpoint exists too, because the chief saves it before the
-        # marker.
+        # Read the completion marker before the evaluators look for the newest checkpoint: if the
+        # marker exists, that checkpoint is the last one, because the chief writes the marker after
+        # it.
         last_step = completion_marker.read_completed_step(model_dir, max_steps)
         for evaluator in list(unfinished):
             if evaluator.is_due() and _is_finished(evaluator, last_step, max_steps):

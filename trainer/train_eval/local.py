@@ -12,8 +12,8 @@ from trainer.train_eval.specs import TrainSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# A MonitoredSession does not raise these errors: it treats them as the end of the input, or
-# recreates the session.
+# Errors that a MonitoredSession does not raise if a hook raises them: it takes them for the end of
+# the input, or recreates the session.
 _ERRORS_HANDLED_BY_SESSIONS = (
     StopIteration,
     tf.errors.OutOfRangeError,
@@ -145,7 +145,7 @@ class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
 
 
 class _EvaluationDueListener(tf.compat.v1.train.CheckpointSaverListener):
-    """Records whether an evaluation of a saved checkpoint is due.
+    """Records whether an evaluation was due when training saved a checkpoint.
 
     The checkpoint from which training starts and the final checkpoint do not count.
 

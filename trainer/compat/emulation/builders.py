@@ -110,12 +110,12 @@ def _build_shutdown(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
 
 
 def _return_host_device(tpu_system: TpuSystem, build: Callable[[], Any]) -> str:
-    """Return this machine's CPU as the device of every TPU core and of every host."""
+    """Return the name of this machine's CPU device, in place of that of a TPU core or of a host."""
     return _HOST_DEVICE
 
 
 def _return_metadata(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
-    """Return the metadata of the emulated TPU in place of the answer of a TPU master."""
+    """Return the metadata of the emulated TPU, instead of asking a TPU master for metadata."""
     return topology.make_system_metadata(tpu_system)
 
 

@@ -10,7 +10,7 @@ _ROOT = _V1[""]
 
 
 def _root_targets(names: str) -> dict[str, str]:
-    """Return name → import target ("module:attribute") for some names of tf.estimator.
+    """Return name → import target ("module:attribute") for the given names of tf.estimator.
 
     Args:
       names: the names, separated by white space.

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-# The module that computes the moments of batch normalization. Programs override its methods in
-# order to average the moments over the replicas.
+# The module of tf_keras that computes the moments of batch normalization. Programs override methods
+# of its classes in order to average the moments over the replicas.
 BATCH_NORMALIZATION_MODULE = "tf_keras.src.layers.normalization.batch_normalization"
 _METHODS = ("_moments", "_calculate_mean_and_var")
 

@@ -122,7 +122,7 @@ def _find_init_file(directory: Path | None) -> Path | None:
 
 @functools.cache
 def _list_module_names(module: str, version: Version) -> frozenset[str]:
-    """Return the public names of a module; an empty set if there is no such module."""
+    """Return the names of a public module's symbols; an empty set if there is no such module."""
     file = _find_module_file(module, version)
     if file is None:
         return frozenset()
