@@ -32,7 +32,7 @@ class TpuSlice:
     job: str | None = None
 
     def host_device(self, host: int) -> str:
-        """Return the CPU device of a host, which is local if this process is the only worker."""
+        """Return the name of a host's CPU device: local if this process is the only worker."""
         if self.job is None:
             return LOCAL_DEVICE
         return f"/job:{self.job}/task:{host}/device:CPU:0"
@@ -70,7 +70,7 @@ class EmulatedTpuSlice(TpuSlice):
     """
 
     def host_device(self, host: int) -> str:
-        """Return the CPU device of this process, which emulates every host."""
+        """Return the name of the CPU device of this process, which emulates every host."""
         return LOCAL_DEVICE
 
     def core_ordinal(self, core: int, cores_per_host: int) -> int:
@@ -121,7 +121,7 @@ class BatchTopology:
 
     @property
     def is_one_core(self) -> bool:
-        """Whether the run uses a single core of the system, because num_shards is 1."""
+        """Whether the run uses a single core of the TPU system, because num_shards is 1."""
         return self.tpu_config.num_shards == 1 and not self.is_model_parallel
 
     @property
@@ -215,7 +215,7 @@ class BatchTopology:
         )
 
     def host_device(self, host: int) -> str:
-        """Return the CPU device of a host."""
+        """Return the name of a host's CPU device."""
         return self.system.host_device(host)
 
     def host_of(self, replica: int) -> int:
@@ -228,7 +228,7 @@ class BatchTopology:
         return self.system.core_ordinal(core, self.cores_per_host)
 
     def check(self) -> None:
-        """Check that the settings fit the system.
+        """Check that the user's settings suit the TPU system.
 
         Raises:
           InvalidSetting: the system has no cores; num_shards or num_cores_per_replica do not

@@ -31,7 +31,7 @@ class TPUContext:
         """Return the context of model_fn.
 
         Args:
-          topology: the topology of the mode.
+          topology: the distribution of the mode's batches over hosts, replicas and cores.
           device_assignment: a tf.tpu.experimental.DeviceAssignment under model parallelism.
         """
         return cls(topology, pipeline=None, device_assignment=device_assignment)
@@ -43,7 +43,7 @@ class TPUContext:
 
     @property
     def num_hosts(self) -> int:
-        """Number of hosts of the system that take part in the run."""
+        """Number of hosts of the TPU system that take part in the run."""
         return self._topology.hosts
 
     @property

@@ -33,7 +33,7 @@ class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
         self._is_running = self._is_done = False
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Count steps from the global step of the new session."""
+        """Set the step count to the global step of the new session."""
         self._step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:

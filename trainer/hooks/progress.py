@@ -218,7 +218,7 @@ class NullReporter:
 
 
 class DelayedReporter:
-    """Forwards to another reporter after a quiet period, so that short runs report nothing.
+    """Passes reports to another reporter after a quiet period, so that short runs report nothing.
 
     Attributes:
       reporter: the other reporter.
@@ -246,12 +246,12 @@ class DelayedReporter:
         self._start_arguments: tuple[int, int | None] = (0, None)
 
     def start(self, step: int, last_step: int | None) -> None:
-        """Begin the quiet period."""
+        """Begin the quiet period, during which the other reporter is not called."""
         self._start_arguments = step, last_step
         self._start_time = self._clock() + self._quiet_secs
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Forward the step if the quiet period is over."""
+        """Pass the step to the other reporter if the quiet period is over."""
         if self._start_time is not None:
             if self._clock() < self._start_time:
                 return
@@ -371,7 +371,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         return tf.compat.v1.train.SessionRunArgs([self._loop.step, self._loop.loss])
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Report the loop, and write the speed if a summary is due."""
+        """Report the step and the loss, and write the speed if a summary is due."""
         step, loss = int(run_values.results[0]), run_values.results[1]
         self.loss = loss
         now = self._clock()

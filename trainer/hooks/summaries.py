@@ -48,7 +48,7 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
         self._every_n_steps = every_n_steps
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Count steps from the global step of the new session."""
+        """Set the step count to the global step of the new session."""
         self._step = self._next_step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:

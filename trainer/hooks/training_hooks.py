@@ -63,13 +63,13 @@ class StepRangeHook(tf.compat.v1.train.SessionRunHook):
         self._global_step = tf.compat.v1.train.get_global_step()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Read the global step of the new session."""
+        """Set `step` to the global step of the new session; compute `last_step` if unknown."""
         self.step = self.read(session)
         if self.last_step is None and self._steps is not None:
             self.last_step = self.step + self._steps
 
     def read(self, session: Any) -> int:
-        """Return the current global step."""
+        """Return the current global step of a session."""
         return int(session.run(self._global_step))
 
 
@@ -112,7 +112,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         self._iterations = 1
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Count steps from the global step of the new session."""
+        """Set the step count to the global step of the new session."""
         self._step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:

@@ -65,12 +65,12 @@ def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> Eval
 
 
 def value_update_pairs(metrics: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return each metric by name as a pair (value, update op); convert Keras metrics to pairs."""
+    """Convert metrics, of which some may be Keras metrics, to name → (value, update op)."""
     return {name: _value_and_update(metric) for name, metric in metrics.items()}
 
 
 def _rows(features: Any) -> Any:
-    """Return the number of rows of a batch, float32 []; None if there are no features."""
+    """Return the number of rows of the first feature, float32 []; None without features."""
     tensors = [feature for feature in tf.nest.flatten(features) if tf.is_tensor(feature)]
     if not tensors:
         return None

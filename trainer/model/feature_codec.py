@@ -28,7 +28,7 @@ class FeatureCodec:
         self._dtypes: dict[str, tuple[Any, Any]] = {}
 
     def encode(self, returned: Any, batch_size: int, mode: str) -> Any:
-        """Return the input in batches of one size, with dtypes that a TPU supports.
+        """Convert an input to batches of `batch_size` rows, with dtypes that a TPU supports.
 
         Args:
           returned: a Dataset, or tensors, of features or (features, labels).
@@ -91,14 +91,14 @@ def _narrow(tensor: Any) -> Any:
 
 
 def _count_rows(spec: Any) -> int | None:
-    # Index a list. With TensorFlow 1's shape behaviour, shape[0] would be a Dimension, which is not
-    # hashable and so cannot be in a set.
+    # Convert the shape to a list of numbers. With TensorFlow 1's shape behaviour, shape[0] would be
+    # a Dimension, which is not hashable and so cannot be in a set.
     return spec.shape.as_list()[0] if spec.shape.rank else None
 
 
 def _cast_back(part: Any, dtypes: Any) -> Any:
     if isinstance(part, dict) and isinstance(dtypes, dict):
-        # Leave out features that are not from input_fn: in prediction the infeed adds 'is_padding'.
+        # Do not cast features that input_fn did not return: the infeed adds 'is_padding'.
         return {
             name: _cast_back(value, dtypes[name]) if name in dtypes else value
             for name, value in part.items()

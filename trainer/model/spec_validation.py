@@ -148,7 +148,7 @@ def validate_hooks(title: str, value: Sequence[Any] | None) -> tuple[Any, ...]:
     """Return hooks as a tuple.
 
     Args:
-      title: the name of the hooks, for errors.
+      title: the name of the argument with the hooks, for errors.
       value: the hooks, or None.
 
     Raises:
@@ -210,7 +210,7 @@ def _check_default_graph(title: str, value: Any) -> None:
 
 
 def _get_graph(value: Any) -> Any:
-    # Catch the error that the attribute `graph` of an eager tensor raises.
+    # Return None for an eager tensor, whose attribute `graph` raises an error.
     try:
         return getattr(value, "graph", None)
     except AttributeError:

@@ -53,7 +53,8 @@ def predict(
 
 _END = object()
 
-# Generators that the caller may have abandoned before their end, and that must be closed at exit.
+# Generators that the caller may have abandoned before their end. They are closed when the
+# interpreter exits.
 _open_generators: "weakref.WeakSet[Generator[Any, None, None]]" = weakref.WeakSet()
 
 

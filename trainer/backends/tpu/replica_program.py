@@ -16,7 +16,7 @@ class ReplicaProgram(TPUModelProgram):
     """The user's program; adds batch size and TPUContext to the params of input_fn and model_fn.
 
     Attributes:
-      topology: the distribution of the batches.
+      topology: the distribution of the batches over hosts, replicas and cores.
       device_assignment: the cores of each replica; None for one core each.
       pipeline: the input pipeline for which input_fn is called; None until the function that
         `pipeline_input` returns is called.
@@ -78,7 +78,7 @@ def make_replica_program(
 
     Args:
       program: the user's program.
-      topology: the distribution of the batches.
+      topology: the distribution of the batches over hosts, replicas and cores.
       device_assignment: the cores of each replica; None for one core each.
     """
     fields = {

@@ -161,7 +161,7 @@ class ReplicatedStep:
         """Build one step inside the computation; return its op.
 
         Args:
-          done: int32 []: the number of steps that the loop has made.
+          done: int32 []: the number of steps that the loop has finished.
         """
         batch = self.infeed.dequeue()
         for part in self._parts:
