@@ -57,7 +57,7 @@ class CallObserver:
           call: the model, version and time limit of the call.
           status: the name of the gRPC status code with which the call ended, such as "OK".
           started_ns: the time at which the call began, from `time.perf_counter_ns`.
-          context: grpcio's context of the call.
+          context: grpcio's context of the call, which knows the address of the client.
           bytes_in: the size of the request message.
           bytes_out: the size of the response message.
         """
@@ -84,7 +84,7 @@ class CallObserver:
 
 
 def _peer_address(peer: str) -> str:
-    """Return the IP address in a peer such as "ipv4:127.0.0.1:4000" or "ipv6:%5B::1%5D:4000"."""
+    """Return the client's IP address in grpcio's "ipv4:127.0.0.1:4000" or "ipv6:%5B::1%5D:4000"."""
     family, _, address = peer.partition(":")
     if family not in ("ipv4", "ipv6"):
         return peer

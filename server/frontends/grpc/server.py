@@ -24,7 +24,8 @@ from server.metrics import Metrics
 from server.process import ports
 from server.request_log.access_log import AccessLog
 
-# The number of threads for administrative calls, which are rare and may take long.
+# The number of threads for calls that are rare and may take long: reloads, profiles, and status
+# changes to watching clients.
 _ADMIN_THREADS = 8
 # How long `stop` delays the answers to calls that the draining server rejects, so that the clients
 # learn of the stop before they send their next call.
@@ -67,7 +68,8 @@ class GrpcServer:
           admission: limits the predictions in flight; None for no such limit.
           metrics: the registry in which requests are counted; None for no metrics.
           service_types: the classes of the services to offer. The settings can disable some.
-          allow_direct_polling: as in `create_call_executor`; benchmarks and tests pass False.
+          allow_direct_polling: whether threads may poll gRPC's events themselves; see
+            `create_call_executor`. Benchmarks and tests pass False.
         """
         self.address = ports.format_address(host, port)
         self._grace_seconds = grace_seconds
@@ -75,8 +77,8 @@ class GrpcServer:
         self._tls = tls
         self._admission = admission
         self._addresses = [self.address] if port else []
-        # `Settings` requires the path of a model. The path has no effect, because the data plane
-        # has the models already.
+        # Pass any path, because `Settings` requires the path of a model. The path has no effect:
+        # the data plane has the models already.
         settings = Settings(Path("/models")) if settings is None else settings
         if settings.grpc_socket_path:
             self._addresses.append(f"unix:{settings.grpc_socket_path}")
@@ -97,8 +99,8 @@ class GrpcServer:
             options=server_config.channel_arguments(
                 settings.max_request_bytes, settings.grpc_channel_arguments
             ),
-            # An admission controller limits the calls itself, and counts each call from its
-            # arrival. Without one, gRPC limits the number of calls.
+            # Let gRPC limit the number of calls only if there is no admission controller, which
+            # limits the calls itself.
             maximum_concurrent_rpcs=(settings.max_requests_in_flight or None)
             if admission is None
             else None,

@@ -12,8 +12,8 @@ _CHANNEL_ARGUMENTS: dict[str, int | str] = {
     # Allow messages up to the largest size that protobuf allows, as TensorFlow Serving does.
     "grpc.max_receive_message_length": _MAX_MESSAGE_BYTES,
     "grpc.max_send_message_length": _MAX_MESSAGE_BYTES,
-    # Disable SO_REUSEPORT, with which two servers on one port would share the clients without an
-    # error.
+    # Disable SO_REUSEPORT. Otherwise a second server on the same port would start without an error,
+    # and take a share of the clients.
     "grpc.so_reuseport": 0,
     # Send keepalive pings, which detect clients that have disappeared, so that gRPC cancels their
     # calls.
@@ -31,7 +31,7 @@ def channel_arguments(
 
     Args:
       max_request_bytes: the largest request message; None for the largest that protobuf allows.
-      user_arguments: further arguments, which override the server's own.
+      user_arguments: channel arguments from the command line, which override the server's own.
     """
     arguments = dict(_CHANNEL_ARGUMENTS)
     if max_request_bytes is not None:

@@ -1,4 +1,4 @@
-"""Builds the REST frontend from its parts."""
+"""Builds the ASGI application of the REST frontend from its parts."""
 
 from collections.abc import Sequence
 
@@ -27,14 +27,14 @@ def build_rest_app(
     monitoring_path: str | None = None,
     extra_routers: Sequence[Router] = (),
 ) -> RootApp | AccessLogMiddleware:
-    """Build the ASGI application that serves a data plane.
+    """Build the ASGI application that serves the models of a data plane over REST.
 
     Args:
       dataplane: Finds and runs the models.
       settings: The settings of the server. None means the defaults of the flags.
       metrics: Counts the requests that never reach the data plane. Served at `monitoring_path`.
       keys: The accepted API keys. None disables authentication.
-      admission: Bounds the requests in flight, and tells whether the server is ready.
+      admission: Limits the number of requests in flight, and tells whether the server is ready.
       monitoring_path: The path of the metrics, for example "/monitoring/prometheus/metrics". None
         means that metrics are not served.
       extra_routers: The routers of further APIs to serve beside TensorFlow Serving's.

@@ -168,7 +168,8 @@ class RootApp:
     def _get_unready_reason(self) -> bytes:
         """Return why the readiness check must fail, as a text; empty if the server is ready.
 
-        One available model suffices: a model that cannot be loaded must not block the others.
+        A server with one available model is ready: a model that cannot be loaded must not keep
+        requests from the others.
         """
         if self._admission is not None and self._admission.is_draining:
             return b"the server is shutting down"

@@ -47,7 +47,8 @@ class UnaryMethod:
     Attributes:
       function: implements the method; takes the serialised request and the state of the call, and
         returns the serialised response.
-      pool: the thread pool that runs the method; None for the executor of the server.
+      pool: the thread pool that runs the method; None for the threads of the server's
+        `CallExecutor`.
       is_quick: whether the method neither waits nor computes for long, so that a call is answered
         even while all threads of the executor are busy.
     """
@@ -80,8 +81,8 @@ def build_unary_handler(
     """Build grpcio's handler of a unary method.
 
     The handler declares the method to grpcio as one with a stream of requests, which has the same
-    wire format. Only for such a method does grpcio create the context before the message has
-    arrived. The executor needs the context to cancel a call whose message stalls.
+    wire format. Only for such a method does grpcio create the ServicerContext before the request
+    message has arrived. The executor needs the context to cancel a call whose message stalls.
 
     Args:
       name: the full name of the method, such as "/tensorflow.serving.PredictionService/Predict".
@@ -113,8 +114,8 @@ def build_unary_handler(
                 context, RequestTooLarge("out of memory. Send a smaller request.")
             )
         except grpc.RpcError:
-            # Raise the exception again: grpcio has raised it because the client has gone, and
-            # expects it from the handler.
+            # Pass on the exception, which grpcio has raised because the client has gone, and which
+            # grpcio expects the handler to raise.
             status = Code.CANCELLED.name
             raise
         except Exception:

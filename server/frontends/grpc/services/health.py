@@ -27,8 +27,8 @@ _Response = health_pb2.HealthCheckResponse
 class HealthService(GrpcService):
     """Reports SERVING for all enabled services until `drain` is called.
 
-    The known names are the empty name, for the whole server, and the `health_names` of the enabled
-    services.
+    A client can ask for the health of the whole server with an empty service name, or for that of
+    an enabled service with one of its `health_names`. All other names are unknown.
     """
 
     names = (health.SERVICE_NAME,)
@@ -65,8 +65,8 @@ class HealthService(GrpcService):
             self._watch(_Watcher(request.service in self._known_names, send), context)
 
         executor.register(watch, pool=self._context.admin_pool)
-        # With `experimental_non_blocking`, grpcio occupies no thread for an open stream of Watch. A
-        # stream uses a thread only while the status changes.
+        # Set grpcio's `experimental_non_blocking`, so that an open stream of Watch occupies no
+        # thread, except while a status is sent.
         watch.experimental_non_blocking = True  # type: ignore[attr-defined]
         name = self.names[0]
         check = UnaryMethod(self._check, is_quick=True)

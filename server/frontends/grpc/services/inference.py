@@ -70,7 +70,7 @@ def _examples_function(
 
     Args:
       run: the method of the data plane that runs the signature, such as `DataPlane.classify`.
-      response_type: creates an empty response message.
+      response_type: the class of the response message.
       write_result: writes a result of `run` to the response's field `result`.
     """
 

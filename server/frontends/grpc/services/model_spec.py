@@ -13,7 +13,7 @@ from tpuserve.errors import InvalidInput
 
 
 def decode_request_model_spec(request: Any) -> ModelSpec:
-    """Convert the field `model_spec` of a request message.
+    """Convert the field `model_spec` of a request message; refuse one without a model name.
 
     Raises:
       InvalidInput: the request has no `model_spec`, or the `model_spec` has no name.
@@ -26,7 +26,7 @@ def decode_request_model_spec(request: Any) -> ModelSpec:
 
 
 def decode_model_spec(proto: Any) -> ModelSpec:
-    """Convert a ModelSpec message, even if the message has no name."""
+    """Convert a ModelSpec message; accept a message without a model name."""
     version_choice = proto.WhichOneof("version_choice")
     if version_choice is None:
         return ModelSpec(proto.name, None, proto.signature_name)

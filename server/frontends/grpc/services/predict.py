@@ -16,7 +16,7 @@ from server.servables.servable import Array
 from server.tensors import protobuf_wire, serializer, tensor_proto
 from tpuserve.saved_model.signature import Signature
 
-# The tags of the fields `outputs` and `model_spec` of a PredictResponse.
+# The serialised tags of the fields `outputs` and `model_spec` of a PredictResponse.
 _OUTPUTS_TAG, _MODEL_SPEC_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_tag(2)
 
 

@@ -16,8 +16,8 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from server.frontends.grpc.services.service import GrpcService, ServiceContext
 
 _METHOD = "ServerReflectionInfo"
-# The number of threads for reflection. Each open stream takes one of the threads, and no other
-# calls share them.
+# The number of threads for reflection. Each open stream takes one of the threads, which run no
+# other calls.
 _THREADS = 8
 
 

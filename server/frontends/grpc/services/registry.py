@@ -1,4 +1,4 @@
-"""The gRPC services that the server offers."""
+"""The list of all gRPC services that the server can offer."""
 
 from server.frontends.grpc.services.health import HealthService
 from server.frontends.grpc.services.profiler import ProfilerService

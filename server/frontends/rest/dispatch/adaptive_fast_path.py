@@ -8,8 +8,8 @@ from server.frontends.rest.transport.headers import Headers, Peer
 from server.frontends.rest.transport.responses import Response, SyncHandler
 
 # After this number of requests in a row that would have blocked, the route counts as slow, and its
-# requests run in threads. The number is high: while the thread pool finishes earlier requests, many
-# requests in a row would block even if the route is quick.
+# requests run in threads. The number is high, because even requests to a quick route would block
+# while the thread pool finishes earlier requests.
 _MAX_BLOCKED_IN_A_ROW = 64
 
 _NON_BLOCKING = NonBlocking()

@@ -65,8 +65,8 @@ class Dispatcher:
             fast_path = self._build_fast_path(url)
             if fast_path is None:
                 return None
-            # Limit the number of entries: clients may send many percent-encoded spellings of a
-            # path, which must not fill the memory.
+            # Limit the number of cached handlers: clients may send many percent-encoded spellings
+            # of a path, which must not fill the memory.
             if len(self._fast_paths) >= _MAX_ROUTES:
                 self._fast_paths.clear()
             self._fast_paths[url] = fast_path
@@ -146,8 +146,8 @@ class Dispatcher:
                 timeout_ms = max(1, timeout_ms - (time.monotonic() - received_at) * 1000)
             return handle(body, timeout_ms=timeout_ms)
         finally:
-            # Count the request as in flight until the model has run, even if its client has
-            # disconnected.
+            # Release the admission slot and the memory only now, when the model has run, even if
+            # the client has disconnected earlier.
             self._release(reservation)
 
     def _release(self, reservation: MemoryReservation) -> None:

@@ -16,11 +16,12 @@ Result = TypeVar("Result")
 # than a small model runs, and would reduce the requests/s of such a model to a quarter.
 _QUICK_SECONDS = 0.001
 # A new route runs in threads for this number of requests. The fastest of them decides whether the
-# route is quick, because a request in a thread may also wait for other threads.
+# route is quick, because the latency of the others may include waiting for other threads.
 _FIRST_RUNS = 8
-# A route that was too slow for the event loop runs in threads for a number of requests. This number
-# doubles each time, up to _MAX_RUNS, so that a busy machine does not switch back and forth. After
-# _RUNS_UNTIL_RESET quick runs, the number starts at _FIRST_RUNS again.
+# A route that has become too slow for the event loop runs in threads for a number of requests. This
+# number doubles each time, up to _MAX_RUNS, so that a route on a busy machine does not switch back
+# and forth. After _RUNS_UNTIL_RESET quick requests in the event loop, the number starts at
+# _FIRST_RUNS again.
 _MAX_RUNS = 4096
 _RUNS_UNTIL_RESET = 4096
 # A quick route becomes slow after four slow requests, or after one very slow request. Ten quick
@@ -36,7 +37,7 @@ _MAX_INLINE_BYTES = 4096
 
 
 def runqueue_wait_seconds() -> float:
-    """Return the seconds that the calling thread has waited for a CPU in its life; 0 if unknown.
+    """Return how many seconds the calling thread has waited for a CPU so far; 0 if unknown.
 
     Source: https://docs.kernel.org/scheduler/sched-stats.html. Available on Linux alone.
     """

@@ -55,7 +55,7 @@ class FastPathProtocol(TimeoutProtocol):
         super().data_received(data)
 
     def on_message_begin(self) -> None:
-        """Reset the attributes of the request. The parser calls this at each request's start."""
+        """Prepare for a new request. The parser calls this at the start of each request."""
         if self._is_replaying_head:
             return
         self._start_request()
@@ -64,7 +64,7 @@ class FastPathProtocol(TimeoutProtocol):
         self.expect_100_continue = False
 
     def on_headers_complete(self) -> None:
-        """Choose the fast path or uvicorn. The parser calls this after a request's head."""
+        """Buffer the request for the fast path, or pass it to uvicorn, when its head is parsed."""
         if self._is_replaying_head:
             return
         self._is_in_head = False

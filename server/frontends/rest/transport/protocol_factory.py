@@ -17,8 +17,9 @@ def build_protocol_class(
 ) -> Any:
     """Return the protocol class to pass as the option `http` of uvicorn's Config.
 
-    uvicorn creates an instance for each connection. If the installed uvicorn differs from the
-    tested releases, the value is uvicorn's own protocol, and a line of the log reports this.
+    uvicorn creates an instance for each connection. If `uvicorn_compat` does not support the
+    installed uvicorn, the result is uvicorn's own class, without timeouts and fast path, and the
+    function logs a warning.
 
     Args:
       timeouts: The limits for slow clients.
@@ -32,8 +33,8 @@ def build_protocol_class(
             uvicorn.__version__,
         )
         return "auto"
-    # Imported here, because these modules subclass the parts of uvicorn that `uvicorn_compat` has
-    # just checked.
+    # Import these modules only now: they subclass private classes of uvicorn, whose presence
+    # `uvicorn_compat` has just checked.
     if find_fast_path is None:
         from server.frontends.rest.transport.timeout_protocol import TimeoutProtocol
 

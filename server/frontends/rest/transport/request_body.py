@@ -19,8 +19,8 @@ _CHUNK_BYTES = 1 << 20
 class RequestBodyReader:
     """Reads request bodies, and limits the size of each body and of all bodies together.
 
-    Each bound counts the bytes of a body as received and as decompressed. The bytes count from
-    their arrival until the request is answered.
+    Both limits apply to the bytes as received and to the decompressed bytes. The bytes count
+    towards the total from their arrival until the request is answered.
     """
 
     def __init__(self, max_bytes: int, max_total_bytes: int | None = None) -> None:
