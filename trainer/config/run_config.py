@@ -172,7 +172,7 @@ class RunConfig:
         return tf.train.ClusterSpec({job: dict(tasks) for job, tasks in self.task.jobs.items()})
 
     def tpu_job(self, mode: str) -> str | None:
-        """Return the job name of the TPU workers that run a mode; None if this process runs it.
+        """Return the job name of the TPU workers of a mode; None if this process is the TPU worker.
 
         Args:
           mode: one of `ModeKeys`; 'eval' uses evaluation_master, the other modes master.

@@ -1,4 +1,4 @@
-"""add_metrics: adds metrics to the evaluation of an estimator."""
+"""add_metrics: adds metrics to those that an estimator's evaluation computes."""
 
 import dataclasses
 import functools

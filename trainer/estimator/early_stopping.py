@@ -383,12 +383,13 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
 
         Args:
           session: the session of the training run.
-          fetched_step: the global step that the last run has fetched.
+          fetched_step: the global step that the last `session.run` has fetched.
         """
         if not self._counts_steps:
             return self._clock()
-        # The fetched step may be the step before the run incremented it. Read the step from the
-        # session, which costs an additional run, only if a call may be due.
+        # If a call may be due, read the global step anew: the fetched step may be older, because
+        # TensorFlow may fetch the step before the same run increments it. Otherwise avoid the
+        # additional run.
         latest = fetched_step + self._steps_per_run
         if self._next_call is not None and latest < self._next_call:
             return latest

@@ -1,4 +1,4 @@
-"""Garbage collection of old exports."""
+"""Removal of old exports: checks the number of exports to keep, and removes the others."""
 
 import logging
 

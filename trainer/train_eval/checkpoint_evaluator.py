@@ -1,4 +1,4 @@
-"""CheckpointEvaluator: evaluates and exports each checkpoint at most once."""
+"""CheckpointEvaluator: evaluates a training run's checkpoints, each once, and calls exporters."""
 
 import logging
 import time

@@ -70,8 +70,8 @@ class ImportHook(MetaPathFinder):
             aliased_module = module_aliases.MODULE_ALIASES.get(
                 f"tpu.python.tpu.{fullname[len(_TPU) :]}"
             )
-            # Supply the module only if today's TensorFlow lacks it. Otherwise Python's own finders
-            # find it.
+            # Supply our module only if the installed TensorFlow lacks this one. Otherwise let
+            # Python's own finders find TensorFlow's module.
             if aliased_module is not None and PathFinder.find_spec(fullname, path, target) is None:
                 return _make_alias_spec(fullname, aliased_module)
         if fullname.startswith(tuple(f"{root}." for root in estimator_aliases.ROOTS)):
@@ -85,7 +85,7 @@ class ImportHook(MetaPathFinder):
         target: ModuleType | None,
         callback: Callable[[ModuleType], None],
     ) -> ModuleSpec | None:
-        """Return the spec that Python's other finders find; its loader also calls `callback`.
+        """Return the spec that Python's other finders find; its loader finally calls `callback`.
 
         Args:
           name: the full name of the module.
@@ -198,7 +198,7 @@ class ProgramImportFunction:
     """A replacement of builtins.__import__ by which a program's modules get TensorFlow 1."""
 
     def __init__(self, program: Program, get_proxy: Callable[[], TensorFlow1Proxy | None]) -> None:
-        """Replace builtins.__import__.
+        """Replace builtins.__import__ by this object.
 
         Args:
           program: the program; only imports in its modules are changed, and not those in libraries.
@@ -254,7 +254,7 @@ class ProgramImportFunction:
 
 
 def _import_contrib_submodules(package: str, names: Sequence[str]) -> None:
-    """Import the submodules of tf.contrib that a statement `from PACKAGE import NAMES` names.
+    """Import the submodules of tf.contrib in a statement `from PACKAGE import NAMES`.
 
     Python alone would not import them if our module for the package is a single file: Python then
     looks for attributes of the module only.

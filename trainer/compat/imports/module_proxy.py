@@ -13,7 +13,7 @@ class TensorFlow1Proxy(ModuleType):
     """
 
     def __init__(self, tensorflow: ModuleType, contrib: ModuleType) -> None:
-        """Create the proxy.
+        """Create the stand-in for TensorFlow.
 
         Args:
           tensorflow: the imported TensorFlow, with tf.estimator added.

@@ -43,7 +43,8 @@ def loss_smaller(
 class BestExporter(SavedModelExporter):
     """Exports the first evaluated model, and then each model that is better than the best so far.
 
-    The results of earlier runs count: they are read from the event files of the evaluation.
+    Models of earlier training runs count: their metrics are read from the event files of
+    evaluate().
     """
 
     def __init__(
