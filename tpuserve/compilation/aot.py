@@ -60,8 +60,8 @@ def compile(
       topologies: TPU topologies to compile for, in libtpu's notation, such as "v5e:1x1"; by
         default one topology of each generation.
       signature_names: Signatures to compile; None for all.
-      batch_sizes: Batch sizes in rows; None for the allowed_batch_sizes of the model's batch
-        functions, or 1, 8 and 64 if there are none.
+      batch_sizes: Batch sizes in rows; None for the allowed_batch_sizes of the model's
+        BatchFunction ops, or 1, 8 and 64 if there are none.
       unknown_dimension: Size to assume for each dimension that the signature leaves unknown,
         except the batch dimension.
       load: Expected request mix, as rows of a request → its relative frequency. None means that
@@ -70,8 +70,9 @@ def compile(
       most_batch_sizes: The largest number of batch sizes that the advice recommends.
       processes: Number of compiler processes; None for the number of processor cores.
       cache: Cache of compilation results; None for no cache.
-      compiler: An entered `Compiler` to use for several SavedModels, with its own processes and
-        cache; None to use one for this call.
+      compiler: A `Compiler` whose context is entered, for a caller that compiles several
+        SavedModels; its processes and cache are used instead of `processes` and `cache`. None to
+        create one for this call.
       progress: Called with the number of finished jobs, the number of all jobs, and a description
         of the current step.
 

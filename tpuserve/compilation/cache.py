@@ -14,7 +14,10 @@ ENVIRONMENT_NAME = "TPUSERVE_CACHE_DIR"
 
 
 class CompileCache:
-    """A directory with one JSON file for each result. Several processes may use it at once."""
+    """A directory with a JSON file for each compilation result.
+
+    Several processes may use the directory at once.
+    """
 
     def __init__(self, directory: Path | None) -> None:
         """Create a cache in a directory; None for a cache that stores nothing."""

@@ -66,7 +66,7 @@ class Compiler:
         self._pool.shutdown(wait=True, kill_workers=True)
 
     def describe_targets(self, topologies: Sequence[str]) -> list[CompileTarget]:
-        """Return the compile target of each topology name.
+        """Return what libtpu knows of each named topology, as a `CompileTarget`.
 
         Raises:
           ExtraNotInstalled: The installed version of jax is not supported.

@@ -55,7 +55,7 @@ def has_static_cost(graph: Any, fetches: Iterable[str]) -> bool:
 
 
 def _have_static_cost(names: set[str], functions: dict[str, Any]) -> bool:
-    """Return whether functions, and the functions that they call, have a static cost."""
+    """Return whether all these functions, and the functions that they call, have a static cost."""
     pending, entered = list(names), set(names)
     while pending:
         function = functions.get(pending.pop())

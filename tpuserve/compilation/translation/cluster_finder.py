@@ -175,7 +175,11 @@ class _GraphScope:
         self._boundary = {_producer(tensor) for tensor in self._known}
 
     def ordered_calls(self, roots: Sequence[str]) -> Iterator[NodeDef]:
-        """Yield the function calls that `roots` depend on, each after the calls it depends on."""
+        """Yield the nodes that call functions, each after those that it depends on.
+
+        Args:
+          roots: Names of nodes; only what these nodes depend on is yielded.
+        """
         for name in _topological_order(self._nodes, roots, self._boundary):
             if self._nodes[name].op in (*_CALLS, *_BRANCHES, *_LOOPS, _BATCH):
                 yield self._nodes[name]

@@ -67,8 +67,8 @@ def plan_compilations(
     Args:
       directory: Directory with a saved_model.pb.
       signature_names: Signatures to compile; None for all.
-      batch_sizes: Batch sizes in rows; None for the allowed_batch_sizes of the model's batch
-        functions, or `DEFAULT_BATCH_SIZES` if there are none.
+      batch_sizes: Batch sizes in rows; None for the allowed_batch_sizes of the model's
+        BatchFunction ops, or `DEFAULT_BATCH_SIZES` if there are none.
       unknown_dimension: Size to assume for unknown dimensions other than the batch dimension.
 
     Raises:

@@ -61,7 +61,7 @@ def _core_indices(topology: bytes) -> dict[tuple[int, ...], int]:
 
 
 def target_core(host_op: "NodeDef") -> int:
-    """Return the core whose infeed or outfeed a host op serves.
+    """Return the ordinal of the core whose infeed or outfeed a host's op serves.
 
     Args:
       host_op: an infeed enqueue or outfeed dequeue. Its attribute `device_ordinal` names the core,

@@ -163,5 +163,6 @@ def _replace_hints(definition: "NodeDef") -> None:
     for name in ("_output_shapes", "_num_original_outputs", "_read_only_resource_inputs"):
         definition.attr.pop(name, None)
     # Let TensorFlow replace the loop or branch by Switch and Merge in the main graph, because
-    # Grappler then optimises the body. TensorFlow omits this attribute in graphs for a TPU.
+    # Grappler then optimises the body. The attribute that allows this is missing before: TensorFlow
+    # does not set it in graphs for a TPU.
     definition.attr[SWITCH_MERGE].b = True

@@ -140,7 +140,7 @@ class OpSpec:
 
     @property
     def is_trivial(self) -> bool:
-        """Whether the op computes nothing, so that compiling the op alone is not worthwhile."""
+        """Whether the op computes nothing: XLA need not compile a cluster of only such ops."""
         return self.kind in (OpKind.CONSTANT, OpKind.IDENTITY, OpKind.NO_OP)
 
 

@@ -60,7 +60,7 @@ def writes_variable(node: "NodeDef", library: "Library") -> bool:
 
 
 def is_random(node: "NodeDef", library: "Library") -> bool:
-    """Return whether the outputs of a node, or in a function it calls, may differ in each run."""
+    """Return whether a node, or one in a function it calls, may give other outputs in each run."""
     return any(
         op_spec(inner.op).is_random
         and op_defs.is_stateful(inner, library)
