@@ -33,8 +33,8 @@ def largest_difference(predictions: Mapping[str, Predictions]) -> float:
       The largest absolute difference between two probabilities of the same digit and class.
 
     Raises:
-      DemoFailed: two servers predict different classes, or probabilities differ by more than the
-        tolerance.
+      DemoFailed: two servers predict different classes, or probabilities differ by more than
+        PROBABILITY_TOLERANCE.
     """
     baseline_name, *candidate_names = predictions
     baseline = predictions[baseline_name]

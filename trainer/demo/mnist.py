@@ -2,7 +2,7 @@
 
     python mnist.py --data_dir=DATA --model_dir=MODEL --export_dir=EXPORT
 
-DATA holds train.tfrecord and test.tfrecord, tf.Examples with `image_raw` (784 bytes) and `label`.
+DATA holds train.tfrecord and test.tfrecord: tf.Examples with `image_raw` (784 bytes) and `label`.
 """
 
 import argparse

@@ -9,8 +9,8 @@ _MARGIN = 4
 # Pixels with a value greater than this one count as ink. Values range from 0 (paper) to 255 (ink).
 _INK_THRESHOLD = 96
 
-# The bit of each dot of a braille character, which has 4 rows and 2 columns of dots.
-# Source: The Unicode Standard, block Braille Patterns (U+2800).
+# For each dot of a braille character, which has 4 rows and 2 columns of dots: the bit of the
+# character's code that sets the dot. Source: The Unicode Standard, block Braille Patterns (U+2800).
 _BRAILLE_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 _BRAILLE_BLANK = 0x2800
 

@@ -143,7 +143,7 @@ class _Demo:
         """Print the name and the result of a step, and measure its duration.
 
         Yields:
-          A function that takes the result of the step as text.
+          The function to call with the result of the step, a text that is then printed.
         """
         self._console.print(Text(name, style="bold"))
         start = time.monotonic()
@@ -174,7 +174,7 @@ class _Demo:
         self._console.print(Text(line), soft_wrap=True)
 
     def _print_summary(self) -> None:
-        """Print a table of the steps, their results and their durations."""
+        """Print a table of the demo's steps, their results and their durations."""
         table = Table("step", "result", "seconds", box=box.SIMPLE_HEAD)
         table.columns[2].justify = "right"
         for name, result, seconds in self._summary:

@@ -142,10 +142,10 @@ def running_server(model_name: str, base_path: Path, tag_set: TagSet) -> Iterato
 
 
 def _await_start(process: "subprocess.Popen[bytes]", server: Server) -> None:
-    """Wait until the model is available.
+    """Wait until the started server reports that its model is available.
 
     Raises:
-      Unavailable: the process ends, or the time limit passes.
+      Unavailable: the process ends, or the model is not available within the time limit.
     """
     url = f"http://{HOST}:{server.rest_port}/v1/models/{server.model_name}"
     httpx, deadline = import_httpx(), time.monotonic() + START_TIMEOUT_SECONDS

@@ -90,8 +90,8 @@ def model_to_tpu_estimator(
 
     Raises:
       InvalidSetting: neither or both of keras_model and keras_model_path are set; or the model has
-        an option of `trainer.keras.model.unsupported_options`; or a map names no metric or output
-        of the model.
+        an option of `trainer.keras.model.unsupported_options`; or metric_names_map or
+        export_outputs names a metric or output that the model does not have.
       InvalidType: keras_model is not a Keras model.
       CheckpointMismatch: the checkpoint in model_dir belongs to a different model.
       UnsupportedKeras: the installed Keras version lacks a private name that trainer uses.
@@ -179,7 +179,7 @@ def _prepare_first_checkpoint(converted: ConvertedModel, model_dir: str, *, is_c
 
 
 def _log_conversion(converted: ConvertedModel, start: str) -> None:
-    """Log what was converted, and what a training starts from."""
+    """Log which model was converted, and the values that a training starts from."""
     with eager_mode():
         description = converted.adapter.describe(converted.model)
     count = "not built yet"

@@ -43,8 +43,8 @@ _NAMES: dict[str, tuple[str, str]] = {
     "set_keras_mask": ("keras.src.backend", "set_keras_mask"),
 }
 # How trainer calls the functions and classes of `_NAMES`: name → the number of positional
-# arguments, and the names of the keyword arguments. `check_private_names` compares them with the
-# parameters.
+# arguments, and the names of the keyword arguments. `check_private_names` checks that the installed
+# Keras accepts these arguments.
 _CALLS: dict[str, tuple[int, tuple[str, ...]]] = {
     "CompileLoss": (2, ("reduction", "output_names")),
     "LossesContainer": (2, ("output_names", "total_loss_mean")),
@@ -165,8 +165,8 @@ def get_loaded_engine_classes() -> dict[type, type]:
     uses while eager execution is off.
 
     Returns:
-      One entry for layers and one for models; an empty dict if tf_keras is not
-      imported.
+      One entry for layers and one for models; an empty dict if the program has not imported
+      tf_keras.
 
     Raises:
       UnsupportedKeras: a module of tf_keras lacks its base class.

@@ -14,8 +14,8 @@ from trainer.keras.keras_internals import get_private_attribute
 from trainer.keras.model import options, replica_seeds
 from trainer.tensorflow_internals import tpu_function
 
-# Whether the loss of an activity regularizer is a mean over the rows of a batch. Before Keras 3.14
-# it is a sum.
+# Whether the installed Keras computes the loss of an activity regularizer as a mean over the rows
+# of a batch. Before Keras 3.14 the loss is a sum.
 _HAS_MEAN_ACTIVITY_LOSS = tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 14)
 
 
@@ -234,7 +234,7 @@ def _user_losses(model: Any) -> Any:
 
 
 def _complete_optimizer(optimizer: Any, variables: Sequence[Any], path: str) -> Any:
-    """Return an optimizer that has slots for all trainable variables of a loaded model.
+    """Return an optimizer with slot variables for all trainable variables of a loaded model.
 
     Keras builds the optimizer of an .h5 file only for the variables of the model itself, without
     the variables of its layers. In that case this function builds a new optimizer with the file's

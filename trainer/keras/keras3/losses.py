@@ -23,7 +23,7 @@ class _SumOverBatchLoss(keras.losses.Loss):
     """
 
     def __init__(self, loss: Any, replicas: int) -> None:
-        """Wrap a loss.
+        """Store the loss to scale.
 
         Args:
           loss: a keras.losses.Loss with reduction="sum".

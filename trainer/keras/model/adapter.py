@@ -31,7 +31,7 @@ class KerasAdapter(Protocol):
     has_graph_mode: bool
 
     def load(self, path: str, custom_objects: Mapping[str, Any] | None) -> Any:
-        """Load a model from a file or a SavedModel."""
+        """Load a Keras model from a .keras or .h5 file, or from the directory of a SavedModel."""
 
     def input_names(self, model: Any) -> Any:
         """Return the names of a model's inputs.
@@ -51,7 +51,7 @@ class KerasAdapter(Protocol):
         """Return the model and all layers inside it, at any depth."""
 
     def build_optimizer(self, model: Any) -> None:
-        """Create the optimizer's variables, unless they exist."""
+        """Create the variables of a model's optimizer, unless they exist."""
 
     def model_variables(self, model: Any) -> list[tuple[str, Any, bool]]:
         """Return (path, tf.Variable, whether it is trainable) of each variable of a model."""
@@ -60,13 +60,13 @@ class KerasAdapter(Protocol):
         """Return the path and the tf.Variable of each variable of a model's optimizer."""
 
     def trainable_variables(self, model: Any) -> list[Any]:
-        """Return the trainable tf.Variables of a model, in the order of the gradients."""
+        """Return a model's trainable tf.Variables, in the order that apply_gradients expects."""
 
     def moving_averages(self, model: Any) -> list[Any]:
         """Return the moving average of each trainable variable; empty without option use_ema."""
 
     def iterations(self, model: Any) -> Any:
-        """Return the variable that counts the optimizer's steps."""
+        """Return the tf.Variable that counts the steps of a model's optimizer."""
 
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
         """Call the model on a batch and return its outputs."""
@@ -105,16 +105,16 @@ class KerasAdapter(Protocol):
         """Return the tf.Variables that belong to Keras and to no model, such as its global seed."""
 
     def update_metrics(self, model: Any, y: Any, y_pred: Any, weights: Any) -> None:
-        """Update the metrics with the labels, outputs and sample weights of a batch."""
+        """Update a model's metrics with the labels, outputs and sample weights of a batch."""
 
     def metric_results(self, model: Any) -> dict[str, Any]:
         """Return metric name → value, with the names of model.evaluate, without the total loss."""
 
     def loss_names(self, model: Any) -> set[str]:
-        """Return the names of the metrics that are losses of single outputs."""
+        """Return the names of those metrics of a model that are the losses of single outputs."""
 
     def reset_metrics(self, model: Any) -> None:
-        """Reset the state of all metrics."""
+        """Reset the state of all metrics of a model."""
 
     def get_mask(self, tensor: Any) -> Any:
         """Return the mask that Keras has attached to an output tensor; None without a mask."""

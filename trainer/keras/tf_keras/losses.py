@@ -30,7 +30,7 @@ class _SumOverBatchLoss(tf_keras.losses.Loss):
     """
 
     def __init__(self, loss: Any, replicas: int) -> None:
-        """Wrap a loss.
+        """Store the loss to scale.
 
         Args:
           loss: a tf_keras.losses.Loss with reduction="sum".
