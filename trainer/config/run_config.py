@@ -243,8 +243,9 @@ class RunConfig:
         for name in ("evaluation_master", "master"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
-                # Refuse a value that is not a string. It was probably meant as tf_random_seed or
-                # save_summary_steps, which follow model_dir in tf.estimator.RunConfig.
+                # Refuse a value that is not a string. It was probably passed by position and meant
+                # as tf_random_seed or save_summary_steps, which follow model_dir in
+                # tf.estimator.RunConfig.
                 raise InvalidType(
                     f"RunConfig {name} is {value!r}. Give an address, or None; what comes after "
                     f"a model_dir that is given first has to be given by name."

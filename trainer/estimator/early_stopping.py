@@ -405,8 +405,8 @@ class FollowChiefHook(tf.compat.v1.train.SessionRunHook):
     def begin(self) -> None:
         """Build the op that reads the stop signal, a variable that the chief sets to true."""
         signal = _stop_signal()
-        # Read False as long as the signal is not initialized: this worker may start before the
-        # chief initializes the signal.
+        # Read False as long as the stop signal is not initialized: this worker may start before the
+        # chief initializes the variable.
         self._has_stopped = tf.cond(signal.is_initialized(), signal.read_value, lambda: False)
 
     def before_run(self, run_context: Any) -> Any:

@@ -36,7 +36,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
         name: str | None = None,
         every_n_iter: int = 100,
     ) -> None:
-        """Store the settings; nothing is evaluated yet.
+        """Store the settings; the first evaluation takes place before the first training step.
 
         Args:
           estimator: the estimator that is trained.

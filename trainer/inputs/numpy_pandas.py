@@ -96,7 +96,8 @@ def pandas_input_fn(
         strings has missing values.
     """
     _check_arguments(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
-    # Recognize a DataFrame by its attributes, so that pandas need not be imported.
+    # Recognize a DataFrame by its attributes and not by isinstance, so that pandas need not be
+    # imported.
     if not _is_table(x):
         raise InvalidType(f"x must be a pandas DataFrame; found {type(x).__name__}.")
     features = _columns_to_arrays("x", x)

@@ -13,9 +13,9 @@ from trainer.compat.contrib_names.replacements import REPLACEMENTS
 def getattr_for(module: str, names: Sequence[str]) -> Callable[[str], Any]:
     """Return a function for use as the `__getattr__` of a module of tf.contrib.
 
-    The function imports inner modules on access, so a program can use
-    "tf.contrib.tpu.python.tpu.tpu_estimator" without importing that module. For any other name
-    the function raises the error of `missing_name_error`.
+    The returned function imports an inner module when it is first used, so a program can use
+    "tf.contrib.tpu.python.tpu.tpu_estimator" without importing that module. For any other name the
+    returned function raises the error of `missing_name_error`.
 
     Args:
       module: the module's name in programs, such as "tf.contrib.data".

@@ -33,7 +33,7 @@ def serialize_topology(tpu_system: TpuSystem) -> bytes:
 
 
 def make_system_metadata(tpu_system: TpuSystem) -> TPUSystemMetadata:
-    """Return the metadata of an emulated system in the form that a TPU master returns."""
+    """Return an emulated system's TPUSystemMetadata, as TensorFlow gets it from a TPU master."""
     return TPUSystemMetadata(
         num_cores=tpu_system.tpu_cores,
         num_hosts=tpu_system.hosts,

@@ -59,7 +59,7 @@ def _find_imports(tree: ast.Module) -> Iterator[tuple[NameReference, str]]:
 
 
 def _find_module_import(line: int, alias: ast.alias) -> Iterator[tuple[NameReference, str]]:
-    """Yield what `_find_imports` yields, for `import MODULE` or `import MODULE as NAME`."""
+    """Yield (reference to a module, bound variable) for `import MODULE [as NAME]`."""
     reference = NameReference(line, alias.name, alias.name, is_import=True)
     if alias.asname:
         yield reference, alias.asname

@@ -15,8 +15,8 @@ from tpuserve.errors import InvalidSetting
 from trainer.compat.source import name_collisions
 from trainer.compat.source.paths import is_library_file
 
-# The values of __name__ in a main module. The second is used in processes that the module
-# multiprocessing starts.
+# The values that __name__ may have in a main module. The second value is used in processes that
+# Python's module multiprocessing starts.
 _MAIN_NAMES = ("__main__", "__mp_main__")
 
 
