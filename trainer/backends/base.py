@@ -22,7 +22,7 @@ class TrainGraph:
     """The graph of a training run.
 
     Attributes:
-      loop: the op that makes the training steps, and the tensors that can be read after it has run.
+      loop: the op that makes the training steps, and the tensors to read after the op has run.
       spec: the hooks, the scaffold and the tensors of model_fn's spec. On a TPU, the tensors are
         copies outside the TPU computation, because a session cannot fetch tensors inside.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
@@ -38,7 +38,8 @@ class EvalGraph:
     """The graph of an evaluation run.
 
     Attributes:
-      metrics: the metrics; run their update until a hook or the end of the input stops the session.
+      metrics: the metrics, whose `update` op the caller runs until a hook or the end of the input
+        stops the session.
       spec: the hooks, the scaffold and the tensors of model_fn's spec. On a TPU, the tensors are
         copies outside the TPU computation, because a session cannot fetch tensors inside.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
@@ -57,7 +58,8 @@ class PredictGraph:
     """The graph of a prediction run.
 
     Attributes:
-      read_batches: takes a session and yields each batch of predictions until the input ends.
+      read_batches: function that takes a session and yields each batch of predictions until the
+        input ends.
       spec: the hooks, the scaffold and the tensors of model_fn's spec. On a TPU, the tensors are
         copies outside the TPU computation, because a session cannot fetch tensors inside.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
@@ -91,8 +93,8 @@ class ExecutionBackend(Protocol):
         """Build the graph that trains a model, in the default graph.
 
         Args:
-          program: the model and its settings.
-          input_fn: returns the input.
+          program: the user's model_fn and its settings.
+          input_fn: the user's function that returns a Dataset, or tensors.
           global_step: the variable that counts steps.
           checkpoint: the checkpoint that the variables will be restored from; None for initial
             values.
@@ -109,8 +111,8 @@ class ExecutionBackend(Protocol):
         """Build the graph that evaluates a model, in the default graph.
 
         Args:
-          program: the model and its settings.
-          input_fn: returns the input.
+          program: the user's model_fn and its settings.
+          input_fn: the user's function that returns a Dataset, or tensors.
           checkpoint: see `build_train_graph`.
           steps: number of batches to evaluate; None for all batches of the input.
         """
@@ -125,8 +127,8 @@ class ExecutionBackend(Protocol):
         """Build the graph that predicts with a model, in the default graph.
 
         Args:
-          program: the model and its settings.
-          input_fn: returns the input.
+          program: the user's model_fn and its settings.
+          input_fn: the user's function that returns a Dataset, or tensors.
           checkpoint: see `build_train_graph`.
           select: takes model_fn's predictions and returns those that the caller asked for.
         """

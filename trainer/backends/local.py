@@ -48,8 +48,8 @@ def _build_model(
     """Build the ops of input_fn and of model_fn for one mode.
 
     Args:
-      program: the model and its settings.
-      input_fn: returns the input.
+      program: the user's model_fn and its settings.
+      input_fn: the user's function that returns a Dataset, or tensors.
       mode: one of `ModeKeys`.
       checkpoint: the checkpoint that the variables will be restored from; None for initial values,
         or the values of the program's warm start.
@@ -160,7 +160,7 @@ def create_local_backend(program: ModelProgram, mode: str) -> LocalBackend:
     """Create the backend for one mode of a program on a CPU or GPU, and log the device.
 
     Args:
-      program: the model and its settings.
+      program: the user's model_fn and its settings.
       mode: one of `ModeKeys`.
 
     Raises:

@@ -46,12 +46,13 @@ def create_backend(name: str, program: Any, mode: str, **options: Any) -> Execut
 
     Args:
       name: a registered name.
-      program: the model and its settings.
+      program: the user's model_fn and its settings.
       mode: one of `ModeKeys`.
       options: keyword arguments for the factory of the backend.
 
     Raises:
-      InvalidSetting: no backend has this name, or the program's settings do not fit the backend.
+      InvalidSetting: no backend has this name, or the backend does not support the program's
+        settings.
       TpuNotFound: the backend needs a TPU system and there is none.
     """
     if name not in _factories:

@@ -28,7 +28,7 @@ def _ignore(iterations: int) -> None:
 
 @dataclass(frozen=True)
 class TrainLoop:
-    """The op that makes several training steps.
+    """The op that makes several training steps in one `session.run`, and the op's results.
 
     Attributes:
       iterations: int32 placeholder []: the number of steps of the next run; 1 by default.
@@ -51,7 +51,7 @@ class TrainLoop:
 def build_train_loop(
     train_op: Any, loss: Any, global_step: Any, iterations_per_loop: int
 ) -> TrainLoop:
-    """Build the loop around a step of the default graph.
+    """Build the op that repeats a training step, which is already in the default graph.
 
     A step that reads a placeholder, or that keeps state outside resource variables, cannot be
     copied. Such a step runs once in each `session.run`, and a warning is logged.

@@ -26,7 +26,7 @@ class BatchSpec:
     """Describes the tensors of a batch of input_fn, and the number of rows of a full batch.
 
     Attributes:
-      leaves: the tensors; the number of rows may be unknown.
+      leaves: the paths and specs of the tensors; the number of rows may be unknown.
       axes: for each tensor the axis of its rows; None for a scalar, which all rows share.
       rows: number of rows in a full batch.
       shards: number of equal parts that a batch is split into for the replicas.
@@ -121,13 +121,13 @@ class PadFinalBatch(FinalBatchPadding):
 
 
 class SpreadFinalBatch(FinalBatchPadding):
-    """Spread a partial batch over several batches with at most one real row in each shard.
+    """Spread a partial batch over several batches, with at most one of its rows in each shard.
 
     A replica computes one loss, the mean over the rows of its shard, and rows of padding would
     change that mean. So a partial batch of b rows becomes ceil(b / shards) batches: each shard
-    repeats one real row in all its rows, and the mask counts the row once. The mean is then the
-    loss of that row. The surplus shards of the last batch repeat the last row, with a mask of
-    zeros.
+    repeats one row of the partial batch in all its rows, and the mask counts the row once. The mean
+    is then the loss of that row. The surplus shards of the last batch repeat the last row, with a
+    mask of zeros.
     """
 
     def _pad_partial_batches(self, dataset: Any, spec: BatchSpec) -> Any:

@@ -149,7 +149,7 @@ class ModelProgram:
 
 @dataclass(frozen=True)
 class TPUModelProgram(ModelProgram):
-    """A program that adds use_tpu and the batch size to the params of its functions.
+    """The user's program; adds use_tpu and the batch size to the params of input_fn and model_fn.
 
     Attributes:
       batch_sizes: mode → global batch size in rows; None if the user passed none.

@@ -33,7 +33,7 @@ def evaluate(
     written as summaries to model_dir/eval, or model_dir/eval_NAME.
 
     Args:
-      program: the model and its settings.
+      program: the user's model_fn and its settings.
       input_fn: returns batches of (features, labels).
       backend: the execution backend.
       steps: number of batches; None for all batches of the input.

@@ -30,7 +30,7 @@ def predict(
     """Return a generator of predictions in the order of the input.
 
     Args:
-      program: the model and its settings.
+      program: the user's model_fn and its settings.
       input_fn: returns batches of features; model_fn receives labels, if there are any.
       backend: the execution backend.
       predict_keys: the names of the predictions to yield, if predictions are a dict; None for all.

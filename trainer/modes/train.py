@@ -40,7 +40,7 @@ def train(
     summaries and profiles to the chief.
 
     Args:
-      program: the model and its settings.
+      program: the user's model_fn and its settings.
       input_fn: returns batches of (features, labels).
       backend: the execution backend.
       hooks: the caller's SessionRunHooks. They are called before the model's hooks, and after the

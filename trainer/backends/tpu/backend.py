@@ -146,14 +146,14 @@ def create_tpu_backend(
     """Create the backend for one mode of a program on a TPU, and log the TPU system.
 
     Args:
-      program: the model and its settings.
+      program: the user's model_fn and its settings.
       mode: one of `ModeKeys`.
       batch_axis: see TPUEstimator.
       step_parts: further step parts (see `StepPart`), in addition to those of the mode.
 
     Raises:
       TpuNotFound: there is no TPU system.
-      InvalidSetting: the program's settings do not fit the system.
+      InvalidSetting: the program's settings do not suit the TPU system.
     """
     runtime = resolve_runtime(program.config, mode)
     topology = BatchTopology(

@@ -31,11 +31,11 @@ def build_eval_graph(
     `SpreadFinalBatch`), so that no row of padding enters the loss.
 
     Args:
-      program: the model and its settings.
-      input_fn: returns the input.
+      program: the user's model_fn and its settings.
+      input_fn: the user's function that returns a Dataset, or tensors.
       checkpoint: the checkpoint that the variables will be restored from; None for initial values.
       steps: number of batches to evaluate; None for all batches of the input.
-      context: the TPU system.
+      context: the TPU system and the settings of the run.
     """
     metrics_part = EvalMetricsPart()
     step = ReplicatedStep(

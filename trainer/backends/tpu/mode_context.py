@@ -38,8 +38,8 @@ class TpuModeContext:
         """Build the ops that feed the batches of a mode, such as training, to the cores.
 
         Args:
-          program: the model and its settings.
-          input_fn: returns the input.
+          program: the user's model_fn and its settings.
+          input_fn: the user's function that returns a Dataset, or tensors.
           options: more arguments of `trainer.infeed.build_infeed`.
 
         Returns:

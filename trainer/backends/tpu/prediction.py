@@ -33,11 +33,11 @@ def build_predict_graph(
     """Build the graph that predicts with a model on all replicas, in the default graph.
 
     Args:
-      program: the model and its settings.
-      input_fn: returns the input.
+      program: the user's model_fn and its settings.
+      input_fn: the user's function that returns a Dataset, or tensors.
       checkpoint: the checkpoint that the variables will be restored from; None for initial values.
       select: takes model_fn's predictions and returns those that the caller asked for.
-      context: the TPU system.
+      context: the TPU system and the settings of the run.
 
     Raises:
       InvalidSetting: batch_axis is set, or the predictions are not a dict, have no static shape,

@@ -71,8 +71,8 @@ class ReplicatedStep:
         """Store the settings, and build the infeed of the step.
 
         Args:
-          program: the model and its settings.
-          input_fn: returns the input.
+          program: the user's model_fn and its settings.
+          input_fn: the user's function that returns a Dataset, or tensors.
           context: the TPU system; its `step_parts` are added to `parts`.
           parts: the step parts of the mode; see `StepPart`.
           padding: see `trainer.infeed.build_infeed`.

@@ -41,12 +41,12 @@ def build_train_graph(
     """Build the graph that trains a model on all replicas, in the default graph.
 
     Args:
-      program: the model and its settings.
-      input_fn: returns the input.
+      program: the user's model_fn and its settings.
+      input_fn: the user's function that returns a Dataset, or tensors.
       global_step: the variable that counts steps.
       checkpoint: the checkpoint that the variables will be restored from; None for initial values.
       plan: decides how many training steps each `session.run` makes.
-      context: the TPU system.
+      context: the TPU system and the settings of the run.
     """
     config = program.config.tpu_config
     train_part = _TrainStepPart(context.topology)

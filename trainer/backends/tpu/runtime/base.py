@@ -15,7 +15,7 @@ logger = logging.getLogger("tensorflow.trainer")
 
 @dataclass(frozen=True)
 class PreparedTargets:
-    """The targets (ops and tensors to run) of a TPU graph, in the form that the runtime can run.
+    """The targets (ops and tensors to run) of a TPU graph, in a form that a session can run.
 
     Attributes:
       targets: the prepared ops and tensors, in the order of the original targets.

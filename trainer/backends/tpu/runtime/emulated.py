@@ -64,8 +64,8 @@ class EmulatedRuntime(TpuRuntime):
     def session_config(self, proto: Any) -> Any:
         """Return a ConfigProto that lets TensorFlow assign devices only to the ops that run.
 
-        The graph still has the original TPU ops, in whose place lowered copies run. The originals
-        have no CPU kernel, so to assign devices to them would fail.
+        The graph still has the original TPU ops, although only copies with CPU ops run. The
+        original ops have no CPU kernel, so the assignment of devices to these ops would fail.
         """
         session_config = tf.compat.v1.ConfigProto()
         session_config.CopyFrom(proto)

@@ -14,7 +14,7 @@ def resolve_runtime(config: RunConfig, mode: str) -> TpuRuntime:
     """Return the emulated TPU system if emulation was requested, else the TPU system of the master.
 
     Args:
-      config: names the masters.
+      config: names the session targets (masters) of training and evaluation.
       mode: one of `ModeKeys`.
 
     Raises:

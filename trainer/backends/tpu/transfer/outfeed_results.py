@@ -84,7 +84,7 @@ class PaddedOutfeedReceiver:
 
     Attributes:
       fetches: the tensors of one outfeed: those of the first replica, of the second, and so on.
-      num_full_batches: number of batches received in which every row was real.
+      num_full_batches: number of batches received that had no row of padding.
       is_at_end: whether a batch that is all padding has been received, which marks the end of the
         input.
     """
@@ -169,10 +169,10 @@ class StepResults:
         return all(arrays[MASK].all() for arrays in self.replicas)
 
     def without_padding(self) -> Any:
-        """Return one nest with the real rows of all replicas, concatenated.
+        """Return one nest of arrays: the rows of all replicas that are not padding, concatenated.
 
-        An array that does not have one row for each example is included whole, from each replica
-        with at least one real row.
+        If an array does not have one row for each row of the batch, the whole array is included
+        from each replica with at least one row that is not padding.
         """
         masks = [arrays[MASK].astype(bool) for arrays in self.replicas]
 
