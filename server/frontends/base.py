@@ -48,7 +48,7 @@ class Frontend(Protocol):
         """Stop accepting connections. Requests that have arrived are still answered."""
 
     def join(self) -> None:
-        """Wait until the last request is answered. Call `stop` first."""
+        """Wait until all requests are answered. The caller must have called `stop`."""
 
 
 @dataclass(frozen=True)

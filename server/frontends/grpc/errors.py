@@ -34,6 +34,7 @@ def truncate_message(text: str) -> str:
 def to_utf8(text: str) -> str:
     """Replace lone surrogates by "?", because a string in a proto must be valid UTF-8.
 
-    Python uses lone surrogates for the bytes of file names that are not UTF-8.
+    An error text may quote a file name. Python reads bytes of file names that are not UTF-8 as lone
+    surrogates.
     """
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -35,7 +35,7 @@ class CallExecutor(ABC):
         """Create an executor.
 
         Args:
-          max_concurrent_calls: the number of calls that run at the same time.
+          max_concurrent_calls: the largest number of calls that run at the same time.
           message_timeout_seconds: the time in which the first message of a call must arrive.
           clock: a function that returns the time in seconds; only differences matter.
         """
@@ -61,8 +61,8 @@ class CallExecutor(ABC):
             messages and a ServicerContext. The function takes the first message with
             `receive_first`.
           pool: a thread pool that runs the method instead, for methods that take long.
-          is_quick: whether the method neither waits nor computes for long. Such a method runs
-            even while all threads of the executor are busy.
+          is_quick: whether the method neither waits nor computes for long. The executor runs such a
+            method at once, even if `max_concurrent_calls` calls run already.
         """
 
     @abstractmethod
@@ -101,4 +101,4 @@ class CallExecutor(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """The current number of threads."""
+        """The current number of threads of the executor."""

@@ -17,7 +17,7 @@ class CallFuture:
     __slots__ = ("_args", "_callbacks", "_function", "_is_done")
 
     def __init__(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
-        """Create a future. The function runs when `run` is called."""
+        """Create a future. `run` calls `function` with `args`."""
         self._function = function
         self._args = args
         self._callbacks: list[Callable[[CallFuture], object]] = []

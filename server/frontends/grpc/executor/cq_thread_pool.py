@@ -27,8 +27,8 @@ from server.frontends.grpc.executor.single_poller import SinglePollerMode
 from server.frontends.grpc.executor.stalled_calls import MESSAGE_TIMEOUT_SECONDS, CancellableCall
 from server.frontends.grpc.executor.stream_writer import NonBlockingStreamWriter
 
-# A poll ends after this time even without an event, so that the thread can check whether the server
-# object was deleted without `stop`.
+# The longest time for which a thread waits for an event. After it, the thread checks whether the
+# grpc.Server was deleted without a call of its method `stop`.
 _POLL_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
@@ -273,12 +273,12 @@ class CompletionQueueThreadPool(CallExecutor):
             if state.stage is _server._ServerStage.STARTED and event.tag not in state.due:
                 _server._request_call(state)
         if event.success:
-            # Cancel the new call, because no handler will answer it.
+            # Cancel the call that the event began, because no handler will answer it.
             event.call.cancel()
 
 
 class _ReceivedMessage:
-    """Iterates over the one message that a call has received, or over nothing if none came."""
+    """An iterator over the one message that a call has received; empty if no message came."""
 
     __slots__ = ("_state",)
 

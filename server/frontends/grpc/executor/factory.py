@@ -17,7 +17,7 @@ def create_call_executor(
     """Create the fastest executor that the installed grpcio supports.
 
     Args:
-      max_concurrent_calls: the number of calls that run at the same time.
+      max_concurrent_calls: the largest number of calls that run at the same time.
       allow_direct_polling: whether the executor may use grpcio's private API. Benchmarks and
         tests pass False to get the pool that uses only the public API.
 

@@ -1,4 +1,4 @@
-"""Runs uvicorn in a thread of its own."""
+"""Runs uvicorn, the HTTP server, in a thread of its own."""
 
 import logging
 import math
@@ -83,8 +83,8 @@ class RestServer:
         self._server = _UvicornServer(config)
         self._listener = listener
         self._on_failure = on_failure
-        # Run uvicorn outside of the main thread, where it installs no signal handlers, so that the
-        # handlers of `server.app` stay.
+        # Run uvicorn in another thread than the main thread. In the main thread it would replace
+        # the signal handlers that `server.app` installs.
         self._thread = threading.Thread(target=self._serve, name="rest")
 
     def start(self) -> None:
@@ -100,7 +100,7 @@ class RestServer:
         self._server.is_stop_requested = True
 
     def join(self) -> None:
-        """Wait until the last request is answered. Call after `stop`."""
+        """Wait until all requests are answered, and close the application. Call after `stop`."""
         self._thread.join()
         close = getattr(self._app, "close", None)
         if close is not None:

@@ -40,7 +40,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
     headers: list[Header]
 
     def connection_made(self, transport: Any) -> None:
-        """Start the timers of a new connection."""
+        """Begin to check the timeouts of a new connection."""
         super().connection_made(transport)
         self.flow = BackpressureFlowControl(transport, self._may_read_next_request)
         self._last_received = self._request_started = time.monotonic()
@@ -58,7 +58,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._timer = self.loop.call_later(self._check_interval, self._check_timeouts)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers."""
+        """Stop checking the timeouts of the connection."""
         self._timer.cancel()
         super().connection_lost(exc)
 
@@ -101,8 +101,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
     def on_message_complete(self) -> None:
         """Pause reading until the request is answered. The parser calls this at a request's end."""
         if self.parser.should_upgrade():
-            # Ignore this call, because the request is not complete: after a request for an upgrade,
-            # the parser mistakes the body for data of the other protocol.
+            # Ignore this call: the request is not complete. The parser takes the body of a request
+            # for an upgrade for data of the other protocol.
             return
         super().on_message_complete()
         if not self._may_read_next_request():
@@ -151,14 +151,15 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             super().data_received(data)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse invalid data. Close the connection after the responses to earlier requests."""
+        """Refuse invalid data, and close the connection once earlier requests are answered."""
         self.flow.end_reading()
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             super().send_400_response(msg)
         elif not cycle.more_body:
-            # A complete request is being answered: close the connection after its response. The
-            # invalid data gets no response of its own.
+            # The invalid data follows a complete request that is being answered. Close the
+            # connection after the response to that request, and send no response to the invalid
+            # data.
             cycle.keep_alive = False
         elif self.pipeline:
             # Let `_refuse` answer the incomplete request, which is the latest request and so at
@@ -192,7 +193,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         return float(shortest) / 4
 
     def _check_timeouts(self) -> None:
-        # Check all timeouts periodically, because a timer for each request would take longer.
+        # Check the timeouts of the connection periodically: one timer for each request would cost
+        # more time.
         now = time.monotonic()
         unsent_bytes = self.transport.get_write_buffer_size()
         is_client_stuck = bool(unsent_bytes) and unsent_bytes == self._unsent_bytes

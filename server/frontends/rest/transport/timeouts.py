@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ConnectionTimeouts:
-    """The timeouts and the size limit for the requests of one connection.
+    """The timeouts, and the size limit of the head, for the requests of one connection.
 
     Attributes:
       headers_seconds: The longest time for the head of a request, from its first byte or from
@@ -13,7 +13,7 @@ class ConnectionTimeouts:
       idle_seconds: The longest time in which no byte of a body arrives, or in which the client
         takes no byte of a response.
       body_seconds: The longest time for a whole body.
-      max_header_bytes: The largest head of a request.
+      max_header_bytes: The largest size of the head of a request.
     """
 
     headers_seconds: float = 20

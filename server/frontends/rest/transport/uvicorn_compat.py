@@ -1,7 +1,8 @@
-"""The private parts of uvicorn that this package uses, and a check that they are as expected.
+"""The private parts of uvicorn that this package uses, and a check that uvicorn has them.
 
 `TimeoutProtocol` and `FastPathProtocol` subclass uvicorn's HTTP protocol, and
-`BackpressureFlowControl` subclasses its flow control. Other releases of uvicorn may differ.
+`BackpressureFlowControl` subclasses its flow control. Releases of uvicorn that this package was not
+tested with may differ.
 """
 
 import inspect
@@ -107,7 +108,7 @@ def _has_attributes(owner: Any, names: Iterable[str]) -> bool:
 
 
 def _receives_requests_as_expected() -> bool:
-    """Return whether the installed uvicorn receives requests in the way that our subclass needs.
+    """Return whether the installed uvicorn handles requests in the way that our subclass needs.
 
     Checks the order of the parser's callbacks, the attributes of a request, and the queue of
     pipelined requests.

@@ -23,13 +23,13 @@ class Operation(Protocol):
     def __call__(
         self, dataplane: DataPlane, model_spec: ModelSpec, request: Json, timeout_ms: float | None
     ) -> EncodedResult:
-        """Run a model.
+        """Run a model on a request, and return the encoded response body and the model's version.
 
         Args:
           dataplane: Finds and runs the model.
           model_spec: The model, version and signature that the request names.
           request: The parsed request body, from `parse_request`.
-          timeout_ms: The milliseconds that the model may take. None means no limit.
+          timeout_ms: The milliseconds in which the model must answer. None means no limit.
 
         Raises:
           TpuserveError: The request is invalid, or the model failed.

@@ -23,7 +23,7 @@ def encode_status(versions: Iterable[VersionStatus]) -> bytes:
 def encode_list(models: Mapping[str, ModelStatus]) -> bytes:
     """Encode all models, sorted by name: {"models": [...]}. TensorFlow Serving has no such list.
 
-    An entry has the statuses of the model's versions, and the status of the model: OK, or the
+    The entry of a model has the statuses of its versions, and a status of its own: OK, or the
     reason why the model has no version.
     """
     entries = [

@@ -1,7 +1,7 @@
 """Parses URL paths as TensorFlow Serving does: matches the path as sent, then decodes %XX in names.
 
 As in TensorFlow Serving, the query string is matched as part of the path. Source:
-tensorflow_serving/model_servers/ http_rest_api_handler.cc, http_rest_api_util.cc.
+http_rest_api_handler.cc and http_rest_api_util.cc in tensorflow_serving/model_servers.
 """
 
 import re

@@ -17,7 +17,7 @@ class V1Router:
     prefix = "/v1/"
 
     def __init__(self, dataplane: DataPlane) -> None:
-        """Create a router that answers from a data plane."""
+        """Create a router that answers requests with the models of a data plane."""
         self._dataplane = dataplane
 
     def parse_route(self, method: str, path: str) -> Route:
