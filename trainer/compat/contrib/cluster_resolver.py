@@ -65,8 +65,8 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
             name = "local"
         if name == "local":
             logger.info("TPUClusterResolver(tpu=%r): no TPU is named; using this machine", tpu)
-            # Set no coordinator, the server through which a session reaches the TPU's workers: this
-            # machine needs none, and TensorFlow could not find an address for the coordinator.
+            # Set no coordinator, the server that TensorFlow starts in this process for remote
+            # workers: there are none, and without them TensorFlow finds no address for the server.
             more = {**more, "coordinator_name": None}
         try:
             super().__init__(name, zone, project, **more)

@@ -69,7 +69,8 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
         """Advance the forward algorithm by one step.
 
         alphas, float [b, t], is the log of the sum of exp(score) over all sequences of tags that
-        end in each tag. elements has the next step's scores, and whether a sequence has the step.
+        end in each tag. elements has the scores of the next step, and whether the step is inside
+        each sequence; a sequence that has ended keeps its alphas.
         """
         scores, is_inside = elements
         new_alphas = tf.reduce_logsumexp(alphas[:, :, None] + transition_params, 1) + scores

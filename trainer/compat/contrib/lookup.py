@@ -179,14 +179,14 @@ def index_to_string_table_from_tensor(
 def string_to_index(
     tensor: Any, mapping: Any, default_value: int = -1, name: str | None = None
 ) -> Any:
-    """Look up strings in the list `mapping`; return indices, int64 of the shape of `tensor`."""
+    """Return the index in `mapping`, a list, of each string in `tensor`, as int64."""
     return index_table_from_tensor(mapping, 0, default_value, name=name).lookup(tensor)
 
 
 def index_to_string(
     tensor: Any, mapping: Any, default_value: str = "UNK", name: str | None = None
 ) -> Any:
-    """Look up indices in the list `mapping`; return strings, of the shape of `tensor`."""
+    """Return the string in `mapping`, a list, at each index in `tensor`."""
     table = index_to_string_table_from_tensor(mapping, default_value, name)
     return table.lookup(tf.cast(tensor, tf.int64))
 

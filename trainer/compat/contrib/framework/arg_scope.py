@@ -123,7 +123,7 @@ def _defaulted_arguments(func: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def has_arg_scope(func: Callable[..., Any]) -> bool:
-    """Return whether `arg_scope` can set a function's defaults: `add_arg_scope` decorates it."""
+    """Return whether `add_arg_scope` decorates a function, as `arg_scope` requires."""
     return arg_scope_func_key(func) in _arguments
 
 

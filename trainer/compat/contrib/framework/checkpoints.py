@@ -137,14 +137,14 @@ def assign_from_checkpoint_fn(
 
 
 def _variables_by_name(var_list: Any) -> dict[str, Any]:
-    """Return name in the checkpoint → variable for a list of variables, or for such a dict."""
+    """Return a dict of name in the checkpoint → variable; var_list is a list or such a dict."""
     if isinstance(var_list, Mapping):
         return dict(var_list)
     return {variable.op.name: variable for variable in var_list}
 
 
 def _select_present(reader: Any, variables: dict[str, Any], ignore_missing: bool) -> dict[str, Any]:
-    """Drop the variables that a checkpoint lacks; unless ignore_missing, refuse them."""
+    """Return the variables that a checkpoint has; refuse others unless ignore_missing is set."""
     missing = [name for name in variables if not reader.has_tensor(name)]
     if missing and not ignore_missing:
         raise CheckpointMismatch(

@@ -51,8 +51,8 @@ def convolution(
       num_outputs: number of filters.
       kernel_size: size of the filters in pixels; a number for all spatial dimensions, or a
         list of one number per dimension.
-      stride: stride of the filters in pixels, of the same form.
-      rate: dilation of the filters in pixels, of the same form.
+      stride: stride of the filters in pixels, a number or a list as kernel_size.
+      rate: dilation of the filters in pixels, a number or a list as kernel_size.
       padding: "SAME" or "VALID".
       data_format: "NWC", "NHWC" or "NDHWC"; "NCW", "NCHW" or "NCDHW" for channels first. None
         means channels last.

@@ -107,7 +107,7 @@ def optimize_loss(
         if "loss" in summaries:
             v1.summary.scalar("loss", loss)
         _summarize_gradients(gradients, summaries)
-        # Let the optimizer wait for the loss, which is to be that of the variables before the step.
+        # Let the optimizer wait for the loss, which has to be computed before the variables change.
         with tf.control_dependencies([loss]):
             step = optimizer.apply_gradients(
                 gradients, global_step=global_step if increment_global_step else None, name="train"

@@ -14,15 +14,15 @@ v1 = tf.compat.v1
 def repeat(
     inputs: Any, repetitions: int, layer: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Apply a layer several times, each time with its own variables.
+    """Apply a layer several times, each time to the previous output and with its own variables.
 
     Args:
       inputs: inputs of the first layer.
       repetitions: number of layers.
       layer: function of inputs and scope.
       args: further positional arguments of the layer.
-      kwargs: further arguments of the layer. The argument scope, or else the layer's name, names
-        all layers; the n-th layer's scope is SCOPE_n, counted from 1.
+      kwargs: further arguments of the layer. `scope`, by default the name of the layer function,
+        gives the layers their variable scopes: SCOPE_1, SCOPE_2 and so on.
 
     Returns:
       The output of the last layer.
@@ -36,15 +36,15 @@ def repeat(
 
 
 def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **kwargs: Any) -> Any:
-    """Apply a layer once for each element of a list of arguments.
+    """Apply a layer once for each element of stack_args, each time to the previous layer's output.
 
     Args:
       inputs: inputs of the first layer.
       layer: function of inputs, the arguments from stack_args, and scope.
       stack_args: one element for each layer: the layer's second argument, or a list of all its
         arguments from the second on.
-      kwargs: arguments for all layers. The argument scope, or else the layer's name, names all
-        layers; the n-th layer's scope is SCOPE_n, counted from 1.
+      kwargs: arguments for all layers. `scope`, by default the name of the layer function, gives
+        the layers their variable scopes: SCOPE_1, SCOPE_2 and so on.
 
     Returns:
       The output of the last layer.
@@ -59,7 +59,7 @@ def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **k
 
 
 def _layer_name(layer: Any) -> str:
-    """Return the name of a layer function, or of the function that a functools.partial wraps."""
+    """Return the name of a layer function; for a functools.partial, of the function it wraps."""
     function = getattr(layer, "func", layer)
     return str(getattr(function, "__name__", "layer"))
 

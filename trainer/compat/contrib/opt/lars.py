@@ -75,7 +75,7 @@ class LARSOptimizer(ElementwiseOptimizer):
         return tf.group(v1.assign(slot, accumulated), v1.assign_sub(variable, change))
 
     def compute_lr(self, grad: Any, var: Any) -> tuple[Any, Any]:
-        """Scale the learning rate for a variable and add the weight decay to the gradient.
+        """Multiply the learning rate by a variable's trust; add the weight decay to the gradient.
 
         Args:
           grad: the gradient, float tensor of the shape of var.

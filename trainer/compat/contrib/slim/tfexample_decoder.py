@@ -256,7 +256,7 @@ class Image(ItemHandler):
 
 
 class BackupHandler(ItemHandler):
-    """Builds an item by a handler, or by a backup handler if the item is empty."""
+    """Builds an item by a handler, or by a backup handler if the item has no elements."""
 
     def __init__(self, handler: ItemHandler, backup: ItemHandler) -> None:
         """Set the handler and the backup.
@@ -271,7 +271,7 @@ class BackupHandler(ItemHandler):
         super().__init__([*handler.keys, *backup.keys])
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """Return the handler's item, or the backup's if the former has no elements."""
+        """Return the item of the handler, or of the backup if the handler's item is empty."""
         item = self._handler.tensors_to_item(keys_to_tensors)
         return tf.cond(
             tf.equal(tf.reduce_prod(tf.shape(item)), 0),

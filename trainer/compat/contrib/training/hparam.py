@@ -89,7 +89,7 @@ def _parse_value(name: str, text: str, value_type: type) -> Any:
 
 
 def _infer_value(text: str) -> Any:
-    """Convert the text of a hyperparameter that was None to an int or a float if possible."""
+    """Convert the text to an int or float if possible, for a hyperparameter first set to None."""
     for value_type in (int, float):
         try:
             return value_type(text)

@@ -134,7 +134,7 @@ def create_train_op(
     if summarize_gradients:
         with tf.name_scope("summarize_grads"):
             add_gradients_summaries(gradients)
-    # Let the optimizer wait for the loss, which is to be that of the variables before the step.
+    # Let the optimizer wait for the loss, which has to be computed before the variables change.
     with tf.control_dependencies([loss]):
         step = optimizer.apply_gradients(gradients, global_step=global_step)
     with tf.name_scope("train_op"):
