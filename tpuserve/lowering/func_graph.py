@@ -41,7 +41,7 @@ def build_and_lower(build: Callable[[], Any], *, compiled: bool = True) -> Any:
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU.
-      UnsupportedOnTpu: the computation updates a variable that is not a resource.
+      UnsupportedOnTpu: the computation updates a variable that is not a resource variable.
     """
     graph = tf.compat.v1.get_default_graph()
     traced = FuncGraph(_outermost_graph(graph).unique_name("tpu_computation"))
@@ -87,8 +87,8 @@ def _call_build(build: Callable[[], Any]) -> Any:
     try:
         return build()
     except TypeError as error:
-        # An op that updates a variable of TensorFlow 1 needs a reference to the variable. It raises
-        # a TypeError, because a FuncGraph captures only the variable's value.
+        # Explain the TypeError of an op that updates a TensorFlow 1 variable: the op needs a
+        # reference to the variable, but a FuncGraph captures only the variable's value.
         if "_ref" not in str(error):
             raise
         raise UnsupportedOnTpu(

@@ -1,1 +1,1 @@
-"""The graph representation that the rules and passes transform."""
+"""The representation of graphs that the rules and passes of the lowering transform."""

@@ -59,7 +59,8 @@ class GraphIR:
     Attributes:
       nodes: name → node, in topological order.
       arguments: argument name → DataType enum value.
-      external_values: values of nodes outside of the graph that its nodes take → DataType.
+      external_values: value that nodes of the graph take from a node outside of the graph → its
+        DataType enum value.
       results: the values that the graph returns, in order.
       control_outputs: names of nodes that must run although no node refers to them.
     """

@@ -57,7 +57,7 @@ def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
             effects[node.name] = frozenset().union(
                 *(effects.get(name, ()) for name in graph_ir.predecessors(node))
             )
-        # Keep a control input from a node outside of the graph as it is.
+        # Keep control inputs from nodes that are not in this graph, the nodes around a computation.
         controls = dict.fromkeys(
             effect
             for name in node.controls

@@ -26,7 +26,8 @@ class VariableOrdering:
         types = graph_ir.value_types(graph, library)
         self._handles = {value for value, dtype in types.items() if op_defs.is_handle(dtype)}
         self._library = library
-        # For each recorded cluster: its variables, whether it updates them, and its new nodes.
+        # For each cluster that `record` was told of: the resource handles that it takes, whether it
+        # updates a variable, and the names of the nodes that do its work.
         self._emitted: list[tuple[set[Value], bool, list[str]]] = []
 
     def nodes_before(self, cluster: Cluster, closure: ClusterClosure) -> list[str]:
