@@ -51,7 +51,7 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
         wait_after_file_check_secs: float = 30,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Store the settings.
+        """Create the hook.
 
         Args:
           model_dir: the directory of the checkpoints.

@@ -17,7 +17,7 @@ class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
     def __init__(
         self, loop: TrainLoop, directory: str, start: StepRangeHook, steps: tuple[int, int]
     ) -> None:
-        """Store the settings; the profiler starts with the first loop of the range.
+        """Create the hook; the profiler starts with the first loop of the range.
 
         Args:
           loop: the training loop to profile.

@@ -115,7 +115,7 @@ class LogReporter:
     """Writes log lines with loss, steps/s and time left at intervals of steps, and at the end."""
 
     def __init__(self, every_n_steps: int, batch_size: int | None = None) -> None:
-        """Store the settings.
+        """Create the reporter.
 
         Args:
           every_n_steps: the number of steps between two lines.
@@ -164,7 +164,7 @@ class TimedLogReporter:
         every_secs: float = _SECS_BETWEEN_LINES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Store the settings.
+        """Create the reporter.
 
         Args:
           name: the name of the run, which starts each line.
@@ -230,7 +230,7 @@ class DelayedReporter:
         quiet_secs: float = _QUIET_SECS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Store the settings.
+        """Create the reporter.
 
         Args:
           reporter: the other reporter.
@@ -337,7 +337,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         clock: Callable[[], float] = time.monotonic,
         batch_size: int | None = None,
     ) -> None:
-        """Store the settings.
+        """Create the hook.
 
         Args:
           loop: the training loop.
@@ -394,7 +394,7 @@ class BatchProgressHook(tf.compat.v1.train.SessionRunHook):
         count: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Store the settings.
+        """Create the hook.
 
         Args:
           reporter: receives the progress.

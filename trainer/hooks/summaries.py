@@ -31,7 +31,7 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
         start: StepRangeHook,
         every_n_steps: int,
     ) -> None:
-        """Store the settings; the first summaries are written after the first loop.
+        """Create the hook; the first summaries are written after the first loop.
 
         Args:
           loop: the training loop.

@@ -86,7 +86,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         workers: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Store the settings.
+        """Create the hook.
 
         Args:
           loop: the training loop.

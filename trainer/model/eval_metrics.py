@@ -42,7 +42,7 @@ def build_spec_metrics(spec: EstimatorSpec, features: Any) -> EvalMetrics:
 
 
 def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> EvalMetrics:
-    """Build metrics from ops, and the weighted mean of a loss.
+    """Build the metrics of an evaluation, and the weighted mean of its losses.
 
     Args:
       metrics: the value for each name is a pair (value, update op), or a tf_keras Metric on which

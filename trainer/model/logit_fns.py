@@ -51,7 +51,7 @@ def dnn_logit_fn_builder(
     input_layer_partitioner: Any,
     batch_norm: bool,
 ) -> Callable[[Any, str], Any]:
-    """Return a logit_fn of a feed-forward network: (features, mode) → [batch, units].
+    """Return a feed-forward network as a logit_fn(features, mode) → logits [batch, units].
 
     Args:
       units: size of the logits.
@@ -90,7 +90,7 @@ def dnn_logit_fn_builder(
 def linear_logit_fn_builder(
     units: int, feature_columns: Sequence[Any], sparse_combiner: str = "sum"
 ) -> Callable[[Any], Any]:
-    """Return a logit_fn of a linear model: features → [batch, units].
+    """Return a linear model as a logit_fn(features) → logits [batch, units].
 
     Args:
       units: size of the logits.

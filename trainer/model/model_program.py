@@ -18,7 +18,7 @@ _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
 @dataclass(frozen=True)
 class ModelProgram:
-    """A model_fn with its settings, which every mode runs.
+    """The user's model_fn with its settings, for training, evaluation and prediction.
 
     Attributes:
       model_fn: takes features, and any of labels, mode, params and config by name.
@@ -77,7 +77,7 @@ class ModelProgram:
 
         Args:
           mode: one of `ModeKeys`.
-          is_export: whether the graph is built for an export.
+          is_export: whether the graph is built for a SavedModel.
           for_tpu: whether the graph is built for a TPU.
         """
         return hyperparameters.with_hyperparameters(self.params, {})
@@ -102,7 +102,7 @@ class ModelProgram:
           features: the features of one batch.
           labels: the labels of one batch; None without labels.
           mode: one of `ModeKeys`.
-          is_export: whether the graph is built for an export.
+          is_export: whether the graph is built for a SavedModel.
           for_tpu: whether the graph is a TPU metagraph of version V2, in which model_fn itself
             places parts of the model on the TPU.
           config: the RunConfig to pass; None for the program's own.

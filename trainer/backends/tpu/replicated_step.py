@@ -68,7 +68,7 @@ class ReplicatedStep:
         steps: int | None = None,
         outfeed_every_n_steps: int = 1,
     ) -> None:
-        """Store the settings, and build the infeed of the step.
+        """Create the object, and build the infeed of the step.
 
         Args:
           program: the user's model_fn and its settings.
@@ -127,7 +127,7 @@ class ReplicatedStep:
           sleep_secs: the delay before the first batch is fed, in seconds.
 
         Returns:
-          The connected step.
+          The tensors and hooks with which the host runs the loop.
         """
         runtime, topology = self._context.runtime, self._context.topology
         is_padded = self.outfeed.is_used and MASK in self.outfeed.template

@@ -145,7 +145,7 @@ def _check_sums_over_replicas(topology: BatchTopology) -> None:
     inside the step, after model_fn.
 
     Raises:
-      InvalidSetting: the step changes variables and sums nothing over the replicas.
+      InvalidSetting: the step changes trainable variables and sums nothing over the replicas.
     """
     if topology.replicas == 1 or topology.input_mode == InputPipelineConfig.BROADCAST:
         return

@@ -23,8 +23,8 @@ class StepPart:
     While the session runs, `receive` is called for each outfeed in the order of the steps.
 
     Attributes:
-      name: key of the part's tensors in the outfeed; error messages show the name. It differs from
-        the names of all other parts of the step.
+      name: key of the part's tensors in the outfeed; error messages show the name. Each part of a
+        step has a different name.
     """
 
     name: str
@@ -75,8 +75,8 @@ class StepPart:
             along the first dimension, without rows of padding.
 
         Returns:
-          A nest of ops and tensors that the host runs for each outfeed; or None, to receive the
-          values of the tensors themselves.
+          A nest of ops and tensors that the host runs for each outfeed; or None, if `receive` needs
+          only the values of `tensors`.
         """
         return None
 

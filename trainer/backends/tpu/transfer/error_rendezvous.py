@@ -36,8 +36,8 @@ def classify_error(error: BaseException) -> ErrorKind:
 class ErrorRendezvous:
     """Collects the errors of several threads, and raises the root cause at the end.
 
-    As a context manager the rendezvous also collects the error of its block, and raises the root
-    cause in place of that error.
+    As a context manager the rendezvous also collects the error of the `with` block, and raises the
+    root cause in place of that error.
     """
 
     def __init__(self) -> None:

@@ -53,12 +53,13 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
 
         Args:
           infeed: has the placeholder for the number of batches that a run of `enqueue` feeds.
-          enqueue: the op that feeds batches, as the TPU runtime has prepared it.
+          enqueue: the op that feeds batches, as converted by `TpuRuntime.prepare_targets`.
           rendezvous: collects the errors of the threads. Its exit callbacks end the threads.
           results: the tensors that the session fetches to receive one outfeed; None without an
             outfeed.
           on_result: called in the outfeed thread with the session and the fetched values.
-          results_per_loop: takes the number of steps of a loop and returns the number of outfeeds.
+          results_per_loop: takes the number of steps of a loop and returns the number of outfeeds
+            to receive.
           waits_for_results: whether `session.run` of the loop returns only after the last outfeed
             of the loop has been received.
           end_infeed: op that ends the wait of cores for an infeed; None if the runtime has no
