@@ -13,8 +13,8 @@ from server.frontends.grpc.executor.call_executor import CallExecutor, SendMessa
 from server.frontends.grpc.executor.call_future import CallFuture
 from server.frontends.grpc.executor.stalled_calls import MESSAGE_TIMEOUT_SECONDS
 
-# A thread that has waited for a message for this time is replaced by another thread, which runs
-# other calls.
+# After a thread has waited for this time for the first message of its call, the pool adds another
+# thread, which runs other calls meanwhile.
 _SLOW_MESSAGE_SECONDS = 0.1
 # The number of threads for methods registered with `is_quick`. Few threads suffice, because such a
 # method takes long only if its request message is late.
@@ -22,11 +22,11 @@ _QUICK_THREADS = 4
 
 
 class DefaultThreadPool(CallExecutor):
-    """Runs a bounded number of calls at a time, each in a thread that also waits for the message.
+    """Runs a bounded number of calls at a time, each in a thread that also awaits its message.
 
     With a plain ThreadPoolExecutor, a few clients could block all threads by beginning calls and
-    sending no message. This class replaces each thread that waits long for a message by another
-    thread, and cancels the call after the message timeout.
+    sending no message. This class adds a thread for each thread that waits long for a message, and
+    cancels a call whose message has not arrived within `message_timeout_seconds`.
     """
 
     def __init__(
@@ -70,16 +70,16 @@ class DefaultThreadPool(CallExecutor):
         return future
 
     def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
-        """Return grpcio's own function, which waits for a client that does not read."""
+        """Return `send`, grpcio's own function, which blocks while the client does not read."""
         return send
 
     def handle_stalled_calls(self) -> None:
-        """Replace threads that wait long for a message, and cancel the calls that wait too long."""
+        """Add threads in place of those that wait for a message; cancel calls that time out."""
         self._add_replacements()
         self._reaper.cancel_stalled()
 
     def shutdown(self) -> None:
-        """End each thread after its current call."""
+        """End the threads of the executor, after the calls that are already queued."""
         self._reaper.close()
         self._quick_pool.shutdown(wait=False)
         for _ in range(self._size):
@@ -87,7 +87,7 @@ class DefaultThreadPool(CallExecutor):
 
     @property
     def size(self) -> int:
-        """The number of threads, including those that replace threads that wait for a message."""
+        """The number of threads, including those added while others wait for a first message."""
         return self._size
 
     def _add_replacements(self) -> None:

@@ -17,7 +17,7 @@ try:
 except ImportError:
     _server = cygrpc = None
 
-# The functions and classes of grpc._server that this package uses, and the names of their
+# The functions and classes of grpc._server that this package uses, each with the names of its
 # parameters.
 _FUNCTIONS: dict[str, tuple[str, ...]] = {
     "_begin_shutdown_once": ("state",),
@@ -84,8 +84,8 @@ def supports_direct_polling() -> bool:
             and _has_names(grpc.server(SimpleNamespace())._state, _SERVER_STATE_NAMES)
         )
     except Exception:
-        # Treat any exception as a sign that grpcio's internals differ from those that this package
-        # uses.
+        # Return False for any exception: it means that grpcio's internals differ from those that
+        # this package uses.
         return False
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 # Single-poller mode begins after this number of quick calls in a row.
 _QUICK_CALLS = 64
 _QUICK_SECONDS = 0.0003
-# In single-poller mode, one slow call subtracts this number from the count of quick calls, and the
-# mode ends when the count is used up. So the mode survives a few calls that are slow only because
-# of other work on the machine.
+# In single-poller mode, one slow call subtracts this number from the count of quick calls in a row,
+# and the mode ends when the count reaches zero. So the mode goes on after a few calls that are slow
+# only because of other work on the machine.
 _SLOW_WEIGHT = 8
 # The interval at which a waiting thread checks the only poller. When the poller has handled one
 # event for longer than this time, the other threads poll again.
@@ -117,7 +117,7 @@ class SinglePollerMode:
                 self._poller = threading.get_ident()
 
     def _watch(self) -> None:
-        """Block until single-poller mode ends, and end it if the only poller is slow or idle."""
+        """Block while single-poller mode lasts, and end it if the poller is slow or idle."""
         events, idle_ticks = self._events, 0
         while not self._is_inactive.wait(_TICK_SECONDS):
             since = self._busy_since

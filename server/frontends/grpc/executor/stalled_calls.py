@@ -75,7 +75,7 @@ class StalledCallReaper:
         """Start a thread that calls a function every second until `close`.
 
         Args:
-          check: the function; None for `cancel_stalled`.
+          check: the function to call; None to call `cancel_stalled`.
         """
 
         def run() -> None:

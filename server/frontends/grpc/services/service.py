@@ -31,7 +31,7 @@ class ServiceContext:
       dataplane: finds and runs the models.
       settings: the settings of the server.
       executor: the thread pool that runs calls.
-      admin_pool: the threads of calls that are rare and may take long.
+      admin_pool: the thread pool for calls that are rare and may take long, such as reloads.
       rejection_pool: a pool of one thread, which rejects calls.
       observer: records finished calls.
       admission: limits the calls in flight; None for no limit.
@@ -80,22 +80,22 @@ class GrpcService(ABC):
 
     @abstractmethod
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
-        """Return the handlers to add to the gRPC server."""
+        """Return the handlers of the service's methods, to be added to the gRPC server."""
 
     def drain(self) -> None:  # noqa: B027
         """End open streams, because the server is about to stop."""
 
     def close(self) -> None:  # noqa: B027
-        """Release resources. Call after the gRPC server has stopped."""
+        """Release the service's threads and connections. Call after the gRPC server has stopped."""
 
 
 class UnaryService(GrpcService, grpc.GenericRpcHandler):
-    """A service whose methods are all unary.
+    """A service whose methods all have one request message and one response message.
 
     Attributes:
-      is_admission_controlled: whether the admission controller counts and limits the calls. A call
-        counts from its arrival, so that the limit covers calls that wait for a thread or for the
-        rest of their message.
+      is_admission_controlled: whether the admission controller limits the calls in flight. A call
+        is in flight from its arrival, so that calls that wait for a thread or for the rest of their
+        message count too.
     """
 
     is_admission_controlled: ClassVar[bool] = False

@@ -19,7 +19,7 @@ class PredictionService(UnaryService):
     names = ("tensorflow.serving.PredictionService",)
     # Use the service name without its package in health checks, as TensorFlow Serving does.
     health_names = ("PredictionService",)
-    # Of this service, TensorFlow Serving counts only the calls of Predict, Classify and Regress.
+    # Count only the calls of Predict, Classify and Regress, as TensorFlow Serving does.
     counted_apis = ("Predict", "Classify", "Regress")
     descriptor_module = "tensorflow_serving.apis.prediction_service_pb2"
     is_admission_controlled = True
@@ -45,8 +45,7 @@ class ModelService(UnaryService):
     """Reports the status of models and reloads the configuration.
 
     The admission controller does not limit these calls, so that an operator can always see the
-    status. A reload runs in `ServiceContext.admin_pool`, because it takes as long as loading
-    models.
+    status. A reload runs in `ServiceContext.admin_pool`, because loading models takes long.
     """
 
     names = ("tensorflow.serving.ModelService",)

@@ -11,7 +11,7 @@ from tpuserve.errors import Cancelled, RequestTooLarge, TooManyRequests
 
 MAX_DECOMPRESSED_BYTES = 100_000_000
 """The largest decompressed body. TensorFlow Serving treats a larger body as empty."""
-# The value of wbits that selects the gzip format; see zlib.decompressobj.
+# The value of the argument `wbits` of zlib.decompressobj that selects the gzip format.
 _GZIP_WINDOW = 31
 _CHUNK_BYTES = 1 << 20
 
@@ -155,8 +155,9 @@ def gunzip(
     Args:
       body: The compressed body.
       max_bytes: The largest size of the decompressed body. Decompression stops beyond this size.
-      reserve: Called with the size of each chunk before the chunk is kept. Called once more with
-        the total size, since joining the chunks copies them. An exception ends the decompression.
+      reserve: A function that reserves memory. It is called with the size of each decompressed
+        chunk, and once more with the total size, since joining the chunks copies them. An exception
+        from it ends the decompression.
 
     Returns:
       The decompressed body. Empty if the body is not gzip, is incomplete, or exceeds `max_bytes`.

@@ -34,8 +34,8 @@ class Response(NamedTuple):
       headers: Headers to send besides Content-Type and Content-Length.
       code: The name of the canonical status code, for example "NOT_FOUND".
       model: The model that the request addressed. Empty for no model.
-      version: The version that answered or was requested. None for no version.
-      signature: The signature that ran or was requested. Empty for no signature.
+      version: The version that answered or, if none did, that was requested. None for no version.
+      signature: The signature that ran or, if none did, that was requested. Empty for no signature.
     """
 
     status: int
