@@ -112,7 +112,7 @@ class TPUContext:
 
     @property
     def tpu_host_placement_function(self) -> Callable[..., str]:
-        """A function that takes replica_id or host_id and returns the CPU device of the host."""
+        """A function that takes replica_id or host_id and names the CPU device of the host."""
         return self._host_placement
 
     def _host_placement(self, *, replica_id: int | None = None, host_id: int | None = None) -> str:

@@ -117,7 +117,7 @@ class TensorFlowRuntime(TpuRuntime):
             _initialized_systems[self.master].topology = self._configure(config)
 
     def _initialize(self, config: RunConfig) -> bytes:
-        """Initialise the system if no run has done so yet; return the serialized TopologyProto."""
+        """Initialise the TPU system unless a current run has done so; return its TopologyProto."""
         with _initialization_lock:
             if self.master not in _initialized_systems:
                 _initialized_systems[self.master] = _InitializedSystem(self._configure(config))

@@ -126,7 +126,7 @@ def _find_tensor(reference: Any, graph: Any) -> Any:
 
 
 def _build_summary(operation: Any, tag: Any, value: Any) -> Any:
-    """Build a copy of a summary op, with another tag and tensor."""
+    """Build a copy of a summary op that shows another tensor under the given tag."""
     builders = {
         "ScalarSummary": lambda: tf.raw_ops.ScalarSummary(tags=tag, values=value),
         "HistogramSummary": lambda: tf.raw_ops.HistogramSummary(tag=tag, values=value),

@@ -80,7 +80,7 @@ class PaddedOutfeedReceiver:
     """Receiver for batches with padding: feeds the rows that are not padding to the host's ops.
 
     The host knows which rows are padding only after it has received the mask. So one `session.run`
-    receives the outfeed, and a second one feeds the real rows to placeholders of the host's ops.
+    receives the outfeed, and a second one feeds the other rows to placeholders of the host's ops.
 
     Attributes:
       fetches: the tensors of one outfeed: those of the first replica, of the second, and so on.
