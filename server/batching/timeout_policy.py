@@ -21,7 +21,10 @@ class _OpenBatch:
 
 
 class TimeoutPolicy:
-    """Keeps batches in the order of their first tasks; the last batch is open for more tasks."""
+    """Forms batches; a batch is ready when it is full or batch_timeout_micros have passed.
+
+    Batches run in the order in which they were opened. New tasks join the last batch.
+    """
 
     def __init__(self, parameters: BatchingParameters) -> None:
         """Create an empty queue with the sizes, timeout and bounds of the parameters."""

@@ -1,6 +1,6 @@
 """Prometheus's text exposition format, as TensorFlow Serving writes it.
 
-Client libraries are not used because they add "_total" to the names of counters and HELP lines.
+Client libraries are not used, because they write HELP lines and append "_total" to counter names.
 Source: tensorflow_serving/util/prometheus_exporter.cc;
 https://prometheus.io/docs/instrumenting/exposition_formats.
 """

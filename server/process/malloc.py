@@ -23,7 +23,8 @@ _MMAP_THRESHOLD_BYTES = 32 << 20
 _TRIM_THRESHOLD_BYTES = 256 << 20
 # The value of both thresholds while models load or unload. It is small, so that a model's tensors
 # get pages of their own, which return to the operating system when they are freed. Smaller blocks
-# come from a heap, and a heap keeps free memory below the trim threshold, even after malloc_trim.
+# come from a heap, and a heap retains up to the trim threshold of free memory, even after
+# malloc_trim.
 _MODEL_THRESHOLD_BYTES = 1 << 20
 
 _lock = threading.Lock()

@@ -86,7 +86,7 @@ def build_v1_tpu_spec(
       mode: one of `ModeKeys`.
 
     Raises:
-      ExportError: model_fn places a part of the model on the TPU itself, uses strings on the TPU,
+      ExportError: model_fn already places a part of the model on the TPU, uses strings on the TPU,
         or returns an export output that cannot come from a TPU.
     """
     specs: list[Any] = []
@@ -120,7 +120,7 @@ def build_v1_tpu_spec(
 def build_v2_tpu_spec(
     program: ModelProgram, features: Any, labels: Any, mode: str
 ) -> EstimatorSpec:
-    """Build the EstimatorSpec of a model_fn that places parts of the model on the TPU itself.
+    """Build the EstimatorSpec of a version V2 export, whose model_fn places ops on the TPU.
 
     The model_fn is called with params["use_tpu"] True.
 

@@ -260,7 +260,7 @@ class DelayedReporter:
         self.reporter.update(step, steps_per_second, loss)
 
     def close(self) -> None:
-        """Close the other reporter."""
+        """Close the reporter that receives the delayed reports."""
         self.reporter.close()
 
 

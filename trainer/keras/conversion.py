@@ -140,7 +140,7 @@ def _convert_model(
     *,
     use_tpu: bool,
 ) -> ConvertedModel:
-    """Convert a model after checking its options; clone a model built without eager execution."""
+    """Check a model's compile options and wrap the model for the conversion to a TPUEstimator."""
     graph_model = None
     if tf2_engine.is_graph_model(model):
         # Import graph_mode here, so that a program without models of TensorFlow 1 does not import

@@ -62,7 +62,7 @@ def train_and_evaluate(
         for spec, delay in zip(specs, delays, strict=True)
     ]
     if role == tf_config.PS:
-        # Do not handle SIGTERM: a parameter server has no state to save.
+        # Do not handle SIGTERM: a parameter server writes no checkpoint; the chief does.
         distributed.run_parameter_server(estimator.config)
         return None
     with graceful_shutdown.sigterm_watcher():

@@ -184,8 +184,8 @@ class _StopForEvaluationHook(tf.compat.v1.train.SessionRunHook):
         self._listener = listener
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        # Record here whether another hook ends training: this hook runs last. The other hooks ran
-        # after the checkpoint was saved, so even a hook that waits for this checkpoint has decided.
+        # Record whether another hook has requested the end of training. This hook runs last, so
+        # all other hooks have made their request by now, even those that act on new checkpoints.
         self.was_stop_requested = self.was_stop_requested or run_context.stop_requested
         if self._listener.is_evaluation_due:
             run_context.request_stop()

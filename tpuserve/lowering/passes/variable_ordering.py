@@ -26,14 +26,14 @@ class VariableOrdering:
         types = graph_ir.value_types(graph, library)
         self._handles = {value for value, dtype in types.items() if op_defs.is_handle(dtype)}
         self._library = library
-        # For each cluster that `record` was told of: the resource handles that it takes, whether it
-        # updates a variable, and the names of the nodes that do its work.
+        # One entry per call of `record`: the resource handles that the cluster takes, whether the
+        # cluster updates a variable, and the names of the nodes that were emitted for it.
         self._emitted: list[tuple[set[Value], bool, list[str]]] = []
 
     def nodes_before(self, cluster: Cluster, closure: ClusterClosure) -> list[str]:
         """Return the names of the nodes that must run before a cluster that uses their variables.
 
-        They are nodes that `record` was told of.
+        Only nodes of earlier calls of `record` are returned.
         """
         variables, has_update = self._accesses(cluster, closure)
         return [

@@ -60,7 +60,7 @@ def make_session_plan(
     choice: MetaGraphSelection,
     signatures: Mapping[str, Signature],
 ) -> SessionPlan:
-    """Lower a metagraph if `choice.lowered` is true, prune it, and split it into segments.
+    """Lower a metagraph if `choice.lowered` is true, prune it, and split it for the import.
 
     Args:
       meta_graph: the MetaGraphDef message of TensorFlow; it is changed in place.

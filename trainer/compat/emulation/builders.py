@@ -29,7 +29,10 @@ _HOST_DEVICE = "/device:CPU:0"
 
 
 def patch_builders() -> None:
-    """Patch the functions in `PATCHES`; has no effect on functions that are patched already."""
+    """Replace TensorFlow's builders of TPU graphs, so that their graphs run on an emulated TPU.
+
+    `PATCHES` lists the functions. Functions that are patched already stay as they are.
+    """
     for module, name, replacement in PATCHES:
         _patch(module, name, replacement)
 

@@ -1,4 +1,4 @@
-"""The classification of a name: works, supplied by tpuserve, gone, unknown or missing."""
+"""The classification of a TensorFlow symbol or a module that an old program uses."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -58,7 +58,7 @@ def classify_in_module(module: str, path: str, shown: str) -> Classification:
 
 
 def classify_supplied(module: str, name: str) -> Classification:
-    """Classify a name in a tpuserve module as supplied; `says` is its definition's full name."""
+    """Classify a name of a tpuserve module as supplied, and name the module that defines it."""
     origin, original = static_index.find_definition(module, name)
     if origin.startswith("tensorflow"):
         return Classification(NameStatus.SUPPLIED, f"{origin}.{original}")

@@ -16,7 +16,7 @@ MASK = "mask"
 
 
 class Receiver(Protocol):
-    """The methods of a step part that an outfeed receiver calls; see `StepPart`."""
+    """A consumer of outfeed tensors: the part of `StepPart` that outfeed receivers call."""
 
     name: str
 
