@@ -42,7 +42,7 @@ test-latest: .venv-latest/stamp  ## Run the tests with the newest versions of al
 mutants: .venv/dev.stamp  ## Change six modules in small ways, and report what no test notices.
 	$(BIN)/python -m tools.mutants $(ARGS)
 
-check: lint types test  ## All that CI runs.
+check: lint types test  ## Run lint, types and all tests.
 
 lint: .venv/dev.stamp  ## Look for mistakes, unformatted code and imports that run upwards.
 	$(BIN)/ruff check

@@ -121,7 +121,7 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
         return [self]
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Return the handler of a call; a rejecting one if the admission controller refuses it.
+        """Return the handler of a call, or a rejecting handler if admission refuses the call.
 
         Returns:
           None for a method of another service.
