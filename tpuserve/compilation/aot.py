@@ -10,17 +10,13 @@ from pathlib import Path
 from tpuserve.compilation import chips
 from tpuserve.compilation.cache import CompileCache
 from tpuserve.compilation.compiler import Compiler
+from tpuserve.compilation.planning import CompilePlan, CompileRequest, plan_compilations
 from tpuserve.compilation.reporting import advice
 from tpuserve.compilation.reporting.report import Compilation, CompileAdvice, CompileReport
 from tpuserve.compilation.stats import CompileResult, CompileStats, CompileTarget
-from tpuserve.compilation.translation.planning import (
-    CompilePlan,
-    CompileRequest,
-    plan_compilations,
-)
-from tpuserve.compilation.translation.stablehlo import StableHloTranslator
 from tpuserve.errors import InvalidSetting, UnsupportedOnTpu
 from tpuserve.export import debug_info
+from tpuserve.stablehlo.translator import StableHloTranslator
 
 UNKNOWN_DIMENSION = 128
 MOST_BATCH_SIZES = 4

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tpuserve.compilation import jax_internals, worker
+from tpuserve.compilation import worker
 from tpuserve.compilation.cache import CompileCache
 from tpuserve.compilation.stats import CompileResult, CompileTarget
 from tpuserve.errors import ExtraNotInstalled, InvalidInput
+from tpuserve.stablehlo import jax_internals
 
 _REQUIRED_PACKAGES = ("jax", "jaxlib", "libtpu", "loky", "matplotlib", "platformdirs")
 _WARNINGS_VARIABLE = "PYTHONWARNINGS"

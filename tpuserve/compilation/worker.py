@@ -15,8 +15,9 @@ import time
 from functools import cache
 from typing import Any
 
-from tpuserve.compilation import chips, jax_internals
+from tpuserve.compilation import chips
 from tpuserve.compilation.stats import CompileResult, CompileStats, CompileTarget
+from tpuserve.stablehlo import jax_internals
 
 # Environment variables that libtpu and jax read when they are imported. With these values they do
 # not look for a TPU or its metadata, do not take the lock of a process that uses a TPU, and write

@@ -6,10 +6,10 @@ import tensorflow as tf
 from tensorflow.python.saved_model import loader_impl
 
 from tests.tpuserve.compilation import exports
-from tpuserve.compilation.translation.abstract_tensor import AbstractTensor, VariableSpec
-from tpuserve.compilation.translation.cluster_finder import ClusterFinder, XlaCluster
 from tpuserve.errors import InvalidInput
 from tpuserve.lowering import lower
+from tpuserve.stablehlo.abstract_tensor import AbstractTensor, VariableSpec
+from tpuserve.stablehlo.cluster_finder import ClusterFinder, XlaCluster
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1

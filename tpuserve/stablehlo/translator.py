@@ -7,14 +7,13 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
 
-from tpuserve.compilation.translation import uninitialized
-from tpuserve.compilation.translation.abstract_tensor import VariableSpec
-from tpuserve.compilation.translation.cluster_finder import XlaCluster
-from tpuserve.compilation.translation.eager_functions import register_functions
-from tpuserve.compilation.translation.function_graphs import FunctionBody, FunctionLibrary
 from tpuserve.errors import UnsupportedOnTpu
-from tpuserve.runtime import xla_errors
-from tpuserve.runtime.xla_errors import UnsupportedOp
+from tpuserve.stablehlo import uninitialized, xla_errors
+from tpuserve.stablehlo.abstract_tensor import VariableSpec
+from tpuserve.stablehlo.cluster_finder import XlaCluster
+from tpuserve.stablehlo.eager_functions import register_functions
+from tpuserve.stablehlo.function_graphs import FunctionBody, FunctionLibrary
+from tpuserve.stablehlo.xla_errors import UnsupportedOp
 from tpuserve.tensorflow_internals import eager_context
 
 # Part of each fingerprint. Increase it when the translation changes, so that results of the old
@@ -78,6 +77,13 @@ class StableHloTranslator:
             except (ValueError, TypeError, tf.errors.OpError) as error:
                 raise UnsupportedOnTpu(self._error_text(error, cluster)) from error
         return module
+
+    def num_results(self, cluster: XlaCluster) -> int:
+        """Return the number of results of a cluster's function.
+
+        The module of a cluster that assigns to variables has further results, their new values.
+        """
+        return len(self._functions.body(cluster.function).outputs)
 
     def fingerprint(self, cluster: XlaCluster) -> str:
         """Return a hash that identifies the module of a cluster, without translating the cluster.

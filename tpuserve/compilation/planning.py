@@ -9,13 +9,13 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve import tags as tag_sets
-from tpuserve.compilation.translation.abstract_tensor import AbstractTensor
-from tpuserve.compilation.translation.cluster_finder import ClusterFinder, XlaCluster
 from tpuserve.errors import InvalidInput, MetagraphNotFound, SignatureNotFound
 from tpuserve.lowering import lower
 from tpuserve.saved_model import metagraph
 from tpuserve.saved_model.batch_functions import allowed_batch_sizes
 from tpuserve.saved_model.signature import Signature
+from tpuserve.stablehlo.abstract_tensor import AbstractTensor
+from tpuserve.stablehlo.cluster_finder import ClusterFinder, XlaCluster
 from tpuserve.tensorflow_internals import saved_model_loader
 
 DEFAULT_BATCH_SIZES = (1, 8, 64)

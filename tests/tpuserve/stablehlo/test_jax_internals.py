@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tpuserve.compilation import jax_internals
 from tpuserve.compilation.compiler import Compiler
 from tpuserve.errors import ExtraNotInstalled
+from tpuserve.stablehlo import jax_internals
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tpuserve.compilation.translation import uninitialized
+from tpuserve.stablehlo import uninitialized
 
 pytestmark = pytest.mark.slow
 

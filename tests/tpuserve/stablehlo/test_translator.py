@@ -7,11 +7,11 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.python.saved_model import loader_impl
 
 from tests.tpuserve.compilation import exports
-from tpuserve.compilation.translation.abstract_tensor import AbstractTensor
-from tpuserve.compilation.translation.cluster_finder import ClusterFinder, XlaCluster
-from tpuserve.compilation.translation.stablehlo import StableHloTranslator
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.lowering import lower
+from tpuserve.stablehlo.abstract_tensor import AbstractTensor
+from tpuserve.stablehlo.cluster_finder import ClusterFinder, XlaCluster
+from tpuserve.stablehlo.translator import StableHloTranslator
 
 pytestmark = pytest.mark.slow
 

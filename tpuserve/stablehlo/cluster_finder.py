@@ -12,12 +12,12 @@ import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-from tpuserve.compilation.translation import abstract_tensor
-from tpuserve.compilation.translation.abstract_tensor import AbstractTensor
-from tpuserve.compilation.translation.function_graphs import FunctionLibrary
 from tpuserve.errors import InvalidInput
 from tpuserve.lowering.ir.outlining import MUST_COMPILE
 from tpuserve.saved_model.metagraph import called_functions
+from tpuserve.stablehlo import abstract_tensor
+from tpuserve.stablehlo.abstract_tensor import AbstractTensor
+from tpuserve.stablehlo.function_graphs import FunctionLibrary
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")

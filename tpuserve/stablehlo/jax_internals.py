@@ -14,8 +14,12 @@ from typing import Any
 _PARTS: Mapping[str, Sequence[str]] = {
     "jax.experimental.topologies": ("get_topology_desc",),
     "jax.interpreters.mlir": ("make_ir_context",),
-    "jaxlib.mlir.dialects.stablehlo": ("deserialize_portable_artifact",),
-    "jaxlib.mlir.ir": ("WalkResult",),
+    "jaxlib.mlir.dialects.stablehlo": (
+        "deserialize_portable_artifact",
+        "get_current_version",
+        "serialize_portable_artifact",
+    ),
+    "jaxlib.mlir.ir": ("FunctionType", "RankedTensorType", "StringAttr", "TypeAttr", "WalkResult"),
     "jaxlib.xla_client": ("CompileOptions", "DeviceList"),
 }
 
@@ -95,3 +99,27 @@ def compile_module(module: Any, device: Any) -> tuple[Mapping[str, float], Any]:
         module, xla_client.DeviceList((device,)), xla_client.CompileOptions()
     )
     return executable.cost_analysis(), executable.get_compiled_memory_stats()
+
+
+def result_types(module: Any) -> list[tuple[tuple[int, ...], str]]:
+    """Return the shape and the MLIR element type, such as "f32", of each result of `main`."""
+    from jaxlib.mlir import ir
+
+    (main,) = (
+        operation
+        for operation in module.body.operations
+        if ir.StringAttr(operation.attributes["sym_name"]).value == "main"
+    )
+    function_type = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    tensors = [ir.RankedTensorType(result) for result in function_type.results]
+    return [(tuple(tensor.shape), str(tensor.element_type)) for tensor in tensors]
+
+
+def serialize_stablehlo(module: Any) -> bytes:
+    """Serialise an MLIR module in StableHLO's portable form."""
+    from jaxlib.mlir.dialects import stablehlo
+
+    serialized: bytes = stablehlo.serialize_portable_artifact(
+        module, stablehlo.get_current_version()
+    )
+    return serialized

@@ -1,7 +1,7 @@
 """XLA's messages about ops that it cannot compile are parsed."""
 
-from tpuserve.runtime import xla_errors
-from tpuserve.runtime.xla_errors import UnsupportedOp
+from tpuserve.stablehlo import xla_errors
+from tpuserve.stablehlo.xla_errors import UnsupportedOp
 
 _MESSAGE = (
     "Detected unsupported operations when trying to compile graph __inference_f_27[] on "

@@ -10,9 +10,9 @@ from tensorflow.core.framework.function_pb2 import FunctionDef
 from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-from tpuserve.compilation.translation.abstract_tensor import Shape, shape_from_proto
 from tpuserve.lowering.ir.function_renaming import rename_functions
 from tpuserve.saved_model.metagraph import called_functions
+from tpuserve.stablehlo.abstract_tensor import Shape, shape_from_proto
 from tpuserve.tensorflow_internals import function_def_to_graph_def
 
 

@@ -1,1 +1,0 @@
-"""Translation of a TPU metagraph into StableHLO: a module for each cluster and batch size."""

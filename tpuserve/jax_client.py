@@ -1,0 +1,92 @@
+"""The devices of jax's PJRT client.
+
+PJRT is the interface through which jax, and no longer TensorFlow, drives the TPUs of today.
+"""
+
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpuserve.errors import ExtraNotInstalled, InvalidSetting, TpuNotFound
+
+PLATFORM_VARIABLE = "TPUSERVE_PJRT_PLATFORM"
+"""The environment variable that selects the platform of the devices, "tpu" or "cpu"."""
+
+_PLATFORMS = ("tpu", "cpu")
+# The oldest version of jax that was tested, and the first version that was not.
+_LOWEST, _TOO_NEW = (0, 8), (0, 11)
+
+
+def find_platform(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the platform that the environment selects; "tpu" if it selects none.
+
+    Raises:
+      InvalidSetting: the variable has another value than "tpu" or "cpu".
+    """
+    platform = environ.get(PLATFORM_VARIABLE, "").strip() or _PLATFORMS[0]
+    if platform not in _PLATFORMS:
+        raise InvalidSetting(
+            f"{PLATFORM_VARIABLE} is {platform!r}. Set it to {' or '.join(_PLATFORMS)}, or unset "
+            f"it, which means {_PLATFORMS[0]}."
+        )
+    return platform
+
+
+def list_devices(platform: str) -> tuple[Any, ...]:
+    """Return jax's devices of a platform, and switch jax to 64-bit types.
+
+    Variables such as the global step, and the inputs of many models, have 64-bit types, which jax
+    would otherwise convert to 32 bits.
+
+    Args:
+      platform: "tpu" or "cpu".
+
+    Raises:
+      ExtraNotInstalled: jax is not installed, or has a version that was not tested.
+      TpuNotFound: jax finds no device of the platform.
+    """
+    jax = _import_jax()
+    if not jax.config.jax_platforms:
+        # Start only this platform. By default jax starts every platform, and so occupies a TPU
+        # even for a program that runs on the CPU.
+        jax.config.update("jax_platforms", platform)
+    jax.config.update("jax_enable_x64", True)
+    try:
+        return tuple(jax.local_devices(backend=platform))
+    except RuntimeError as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TpuNotFound(
+            f"jax finds no device of the platform {platform!r}: {reason}. Another process may use "
+            f"the devices; or set {PLATFORM_VARIABLE}=cpu to run on the CPU."
+        ) from error
+
+
+def make_array_spec(shape: Sequence[int], dtype: Any, device: Any = None) -> Any:
+    """Return a jax.ShapeDtypeStruct, the description of an array.
+
+    Args:
+      shape: the size of each dimension.
+      dtype: the NumPy type of the elements.
+      device: the jax device of the array; None leaves the device open.
+    """
+    jax: Any = importlib.import_module("jax")
+    sharding = None if device is None else jax.sharding.SingleDeviceSharding(device)
+    return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=sharding)
+
+
+def _import_jax() -> Any:
+    try:
+        jax: Any = importlib.import_module("jax")
+    except ImportError as error:
+        raise ExtraNotInstalled(
+            "running on PJRT devices needs jax, which is not installed. Install tpuserve[pjrt] "
+            "for the CPU, or tpuserve[tpu] for a TPU."
+        ) from error
+    if not _LOWEST <= jax.__version_info__[:2] < _TOO_NEW:
+        low, high = (".".join(map(str, version)) for version in (_LOWEST, _TOO_NEW))
+        raise ExtraNotInstalled(
+            f"running on PJRT devices was tested with jax from {low} to below {high}; found "
+            f"{jax.__version__}. Install one of these versions."
+        )
+    return jax

@@ -1,0 +1,1 @@
+"""Translation of the XLA clusters of a lowered graph to StableHLO modules."""
