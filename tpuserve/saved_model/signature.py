@@ -47,7 +47,7 @@ class Signature:
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     method_name: str = PREDICT_METHOD
-    defaults: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False)
+    defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def complete(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the inputs of a request, with default values for the omitted inputs.
@@ -84,13 +84,13 @@ class Signature:
             raise InvalidInputNames(
                 f"Signature input alias: {name}(feed name: {self.inputs[name].name}) not found "
                 f"in request and no default value provided. Inputs expected to be in the request "
-                f"{_format_names(required)}, or default input alias set: "
-                f"{_format_names(self.defaults)}"
+                f"{_format_names(names)}, or default input alias set: "
+                f"{_join_names(self.defaults)}"
             )
         if names - required:
             raise InvalidInputNames(
                 f"Inputs contains invalid name. Used request inputs: "
-                f"{_format_names(names & required)}, request input: {_format_names(names)}"
+                f"{_join_names(names & required)}, request input: {_join_names(names)}"
             )
 
     def check_outputs(self, aliases: Sequence[str]) -> None:
@@ -121,4 +121,8 @@ def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:
 
 
 def _format_names(names: Collection[str]) -> str:
-    return "{" + ",".join(sorted(names)) + "}"
+    return "{" + _join_names(names) + "}"
+
+
+def _join_names(names: Collection[str]) -> str:
+    return ",".join(sorted(names))

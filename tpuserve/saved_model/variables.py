@@ -9,7 +9,7 @@ from tpuserve.saved_model import dtypes
 _VARIABLE_OPS = frozenset({"VarHandleOp", "VariableV2", "Variable"})
 
 # DataType number → bytes of one element. Strings have no fixed size.
-_ELEMENT_BYTES = {
+ELEMENT_BYTES = {
     **dict.fromkeys((4, 6, 10, 11, 12, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33), 1),
     **dict.fromkeys((5, 14, 15, 16, 17, 19), 2),
     **dict.fromkeys((1, 3, 13, 22), 4),
@@ -66,11 +66,11 @@ def _variable(node: pb.NodeDef) -> DeclaredVariable | None:
 
 
 def _bytes(number: int, shape: tuple[int | None, ...] | None) -> int | None:
-    if shape is None or number not in _ELEMENT_BYTES:
+    if shape is None or number not in ELEMENT_BYTES:
         return None
     if 0 in shape:
         return 0
-    total = _ELEMENT_BYTES[number]
+    total = ELEMENT_BYTES[number]
     for size in shape:
         if size is None:
             return None

@@ -1,5 +1,7 @@
 """Inputs and outputs are checked, and refused in TensorFlow Serving's words."""
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 
 from tpuserve.errors import InvalidInput, InvalidInputNames, SignatureNotFound
@@ -31,6 +33,11 @@ def test_default_replaces_a_missing_input() -> None:
     assert WITH_DEFAULT.complete({"x": 1}) == {"x": 1, "y": 7}
 
 
+def test_only_the_inputs_that_a_request_omits_get_their_defaults() -> None:
+    signature = Signature(PLAIN.inputs, {}, defaults={"x": 6, "y": 7})
+    assert signature.complete({"y": 1}) == {"x": 6, "y": 1}
+
+
 def test_wrong_number_of_inputs_is_refused() -> None:
     assert refusal(PLAIN) == (
         "input size does not match signature: 0!=2 len({}) != len({x,y}). Sent extra: {}. "
@@ -39,19 +46,21 @@ def test_wrong_number_of_inputs_is_refused() -> None:
     assert refusal(WITH_DEFAULT, "x", "y", "z").startswith(
         "input size does not match signature: 3!=2 len({x,y,z}) != len({x,y}). Sent extra: {z}."
     )
+    assert refusal(PLAIN, "x").endswith("Sent extra: {}. Missing but required: {y}.")
+    assert refusal(PLAIN, "x", "a", "b").endswith("Sent extra: {a,b}. Missing but required: {y}.")
 
 
 def test_missing_input_without_a_default_is_refused() -> None:
     assert refusal(PLAIN, "x", "z") == (
         "Signature input alias: y(feed name: y:0) not found in request and no default value "
-        "provided. Inputs expected to be in the request {x,y}, or default input alias set: {}"
+        "provided. Inputs expected to be in the request {x,z}, or default input alias set: "
     )
-    assert "default input alias set: {y}" in refusal(WITH_DEFAULT, "y")
+    assert "default input alias set: y" in refusal(WITH_DEFAULT, "y")
 
 
 def test_unknown_input_is_refused_even_if_a_default_replaces_the_missing_one() -> None:
     assert refusal(WITH_DEFAULT, "x", "z") == (
-        "Inputs contains invalid name. Used request inputs: {x}, request input: {x,z}"
+        "Inputs contains invalid name. Used request inputs: x, request input: x,z"
     )
 
 
@@ -88,6 +97,17 @@ def test_text_of_a_tensor_shows_its_type_and_shape(
     shape: tuple[int | None, ...] | None, text: str
 ) -> None:
     assert str(TensorSpec("x:0", "float32", shape)) == text
+
+
+def test_signatures_that_differ_only_in_their_defaults_are_equal() -> None:
+    assert PLAIN == WITH_DEFAULT
+    assert PLAIN != TWO_OUTPUTS
+
+
+@pytest.mark.parametrize(("value", "attribute"), [(PLAIN, "inputs"), (spec("x"), "shape")])
+def test_signature_and_its_tensors_cannot_be_changed(value: object, attribute: str) -> None:
+    with pytest.raises(FrozenInstanceError):
+        setattr(value, attribute, None)
 
 
 def test_signature_is_found_by_its_name() -> None:

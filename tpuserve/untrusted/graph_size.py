@@ -1,0 +1,332 @@
+"""Computes how large a graph becomes: its constants, what is made of them, inlined functions."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tpuserve.untrusted import content_rules, size_rules
+from tpuserve.untrusted.model_runs import ModelRun
+from tpuserve.untrusted.program import Program, Site, node_name, tensor_name
+from tpuserve.untrusted.tensor_values import (
+    UNKNOWN,
+    UNKNOWN_CONSTANT,
+    TensorValue,
+    element_bytes,
+    join,
+    tensor_proto_bytes,
+    value_from_proto,
+)
+
+# The deepest nesting of function calls, and the largest number of nodes after all functions are
+# inlined. TensorFlow inlines functions before a run: on 3,000 nested functions it takes minutes.
+MAX_DEPTH = 100
+MAX_NODES = 10_000_000
+# The number of evaluated nodes from which on functions are evaluated once, whatever they are called
+# with. It bounds the time for functions that are called with ever other arguments.
+_MAX_EVALUATED = 500_000
+
+# Op → the position of the input that becomes the first argument of the functions that the op calls.
+_FIRST_ARGUMENT = {
+    "BatchFunction": 0,
+    "Case": 1,
+    "If": 1,
+    "PartitionedCall": 0,
+    "StatefulPartitionedCall": 0,
+    "StatelessCase": 1,
+    "StatelessIf": 1,
+    "TPUPartitionedCall": 0,
+}
+_LOOPS = frozenset({"StatelessWhile", "While"})
+# Attributes that may hold the dtype of the output, in the order in which they are looked up.
+_DTYPE_ATTRIBUTES = ("DstT", "dtype", "out_type", "element_dtype", "T", "Tidx")
+_BOOLEAN, _FLOAT = 10, 1
+_COMPARISONS = frozenset(
+    (
+        *("Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "NotEqual"),
+        *("LogicalAnd", "LogicalNot", "LogicalOr"),
+    )
+)
+# Ops without inputs that allocate a tensor of the shape in an attribute.
+_ALLOCATING_SOURCES = frozenset({"FakeParam", "TemporaryVariable"})
+# Ops whose output has the size that the content of a string says, such as that of a picture.
+_DECODERS = (
+    *("DecodeBmp", "DecodeCompressed", "DecodeGif", "DecodeImage", "DecodeJ", "DecodePng"),
+    *("DecodeWebP", "DecodeAndCropJpeg", "ParseTensor"),
+)
+# The op whose output closes a loop in the graphs of TensorFlow 1.
+_BACK_EDGE = "NextIteration"
+
+
+_TOO_DEEP = f"its functions are nested more than {MAX_DEPTH} deep"
+
+
+class UnboundedSize(Exception):
+    """Nothing bounds the size of a graph: functions that call themselves, or decoded constants."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A tensor that a node asks for, with its size in bytes without the size of its inputs."""
+
+    num_bytes: int = 0
+    site: Site | None = None
+
+
+@dataclass
+class GraphSize:
+    """How large a graph or a function becomes in one call.
+
+    Attributes:
+      num_nodes: the number of nodes after all functions are inlined.
+      depth: how deep function calls are nested.
+      constant_bytes: the bytes of all tensors that depend on nothing but the graph.
+      largest: the largest of these tensors.
+      largest_variable: the largest tensor whose size the graph fixes, and whose content it does
+        not.
+    """
+
+    num_nodes: int = 0
+    depth: int = 0
+    constant_bytes: int = 0
+    largest: Allocation = field(default_factory=Allocation)
+    largest_variable: Allocation = field(default_factory=Allocation)
+
+    def add(self, other: "GraphSize") -> None:
+        """Add the size of a called function."""
+        self.num_nodes += other.num_nodes
+        self.depth = max(self.depth, other.depth + 1)
+        self.constant_bytes += other.constant_bytes
+        self.largest = max(self.largest, other.largest, key=_num_bytes)
+        self.largest_variable = max(self.largest_variable, other.largest_variable, key=_num_bytes)
+
+    def add_tensor(self, allocation: Allocation, *, is_constant: bool) -> None:
+        """Add a tensor that a node of this graph asks for."""
+        if is_constant:
+            self.constant_bytes += allocation.num_bytes
+            self.largest = max(self.largest, allocation, key=_num_bytes)
+        else:
+            self.largest_variable = max(self.largest_variable, allocation, key=_num_bytes)
+
+
+class SizeEvaluator:
+    """Follows the shapes and small values of a run through the graph and the functions it calls."""
+
+    def __init__(self, program: Program, run: ModelRun, *, enters_functions: bool = True) -> None:
+        """Create an evaluator of one run, which may leave out the functions that it calls."""
+        self.run = run
+        self._program = program
+        self._enters_functions = enters_functions
+        self._stored: dict[tuple[str, str], int] = {}
+        self._bodies: dict[str, list[Any]] = {}
+        self._calls: dict[tuple[str, Sequence[TensorValue]], tuple[list[TensorValue], GraphSize]]
+        self._calls = {}
+        self._stack: list[str] = []
+        self._num_evaluated = 0
+
+    def evaluate(self) -> GraphSize:
+        """Return the size of the graph, without the bytes that constants have in the file.
+
+        Raises:
+          UnboundedSize: the functions cannot be inlined, or a constant is decoded.
+        """
+        nodes = [site.node for site in self.run.reached.sites if not site.function]
+        fed = self.run.fed | self.run.paths
+        _, size = self._evaluate_nodes("", in_execution_order(nodes), {}, fed)
+        size.constant_bytes -= sum(self._stored.values())
+        return size
+
+    def _evaluate_nodes(
+        self,
+        function: str,
+        nodes: Sequence[Any],
+        arguments: Mapping[str, TensorValue],
+        fed: frozenset[str] = frozenset(),
+    ) -> tuple[dict[str, list[TensorValue]], GraphSize]:
+        """Return the outputs of nodes, node name → outputs, and the size of the nodes."""
+        outputs = {name: [value] for name, value in arguments.items()}
+        size = GraphSize()
+        for node in nodes:
+            references = [name for name in node.input if not name.startswith("^")]
+            inputs = [_output(outputs, reference) for reference in references]
+            if not function:
+                inputs = [
+                    value.as_variable() if tensor_name(reference) in fed else value
+                    for reference, value in zip(references, inputs, strict=True)
+                ]
+            site = Site(function, node)
+            outputs[node.name] = self._evaluate_node(site, inputs, references, size)
+        self._num_evaluated += len(nodes)
+        if size.depth > MAX_DEPTH:
+            raise UnboundedSize(_TOO_DEEP)
+        if size.num_nodes > MAX_NODES:
+            raise UnboundedSize(
+                f"its functions become {size.num_nodes:,} nodes when they are inlined, and at most "
+                f"{MAX_NODES:,} are accepted"
+            )
+        return outputs, size
+
+    def _evaluate_node(
+        self, site: Site, inputs: list[TensorValue], references: list[str], size: GraphSize
+    ) -> list[TensorValue]:
+        """Return the outputs of a node, and add the tensors that the node asks for to a size."""
+        node = site.node
+        size.num_nodes += 1
+        tensors = list(_tensor_protos(node.attr))
+        for tensor in tensors:
+            self._stored[site.function, node.name] = sum(proto.ByteSize() for proto in tensors)
+            size.add_tensor(Allocation(tensor_proto_bytes(tensor), site), is_constant=True)
+        if node.op == "Const":
+            return [value_from_proto(tensor) for tensor in tensors]
+        if self._program.called_functions(node):
+            if not self._enters_functions:
+                return []
+            return self._call_functions(node, inputs, size)
+        if node.op.startswith(_DECODERS) and inputs and all(v.is_constant for v in inputs):
+            raise UnboundedSize(f"{site} decodes a constant, which may have any size then")
+        value = _output_value(node, inputs)
+        known = dict(zip(references, inputs, strict=True)).values()
+        growth = value.least_bytes - sum(other.least_bytes for other in known)
+        if growth > 0:
+            size.add_tensor(Allocation(growth, site), is_constant=value.is_constant)
+        return [value]
+
+    def _call_functions(
+        self, node: Any, inputs: list[TensorValue], size: GraphSize
+    ) -> list[TensorValue]:
+        program = self._program
+        direct = program.directly_called_functions(node)
+        results = []
+        for name in sorted(program.called_functions(node)):
+            arguments = self._arguments(node, inputs, name) if name in direct else []
+            result, called = self._call(name, arguments)
+            size.add(called)
+            results.append(result)
+        if node.op not in _FIRST_ARGUMENT and node.op not in program.functions:
+            return []
+        return [join(values) for values in zip(*results, strict=False)]
+
+    def _arguments(self, node: Any, inputs: list[TensorValue], name: str) -> list[TensorValue]:
+        """Return the arguments that a node calls a function with, as far as they are known."""
+        if node.op in self._program.functions:
+            return inputs
+        if node.op in _FIRST_ARGUMENT:
+            return inputs[_FIRST_ARGUMENT[node.op] :]
+        if node.op in _LOOPS:
+            # The body returns some arguments as they are. They are the same in every turn.
+            body = node.attr["body"].func.name
+            arguments = self._program.arguments(body)
+            returned = self._returned_arguments(body)
+            return [
+                value if argument == result else UNKNOWN
+                for value, argument, result in zip(inputs, arguments, returned, strict=False)
+            ]
+        return []
+
+    def _returned_arguments(self, name: str) -> list[str]:
+        """Return the reference of each output of a function, behind Identity ops."""
+        function = self._program.functions[name]
+        nodes = {node.name: node for node in function.node_def if node.op == "Identity"}
+        references = [function.ret[output.name] for output in function.signature.output_arg]
+        for position, reference in enumerate(references):
+            source = nodes.get(node_name(reference))
+            if source is not None and source.input:
+                references[position] = source.input[0]
+        return references
+
+    def _call(self, name: str, arguments: list[TensorValue]) -> tuple[list[TensorValue], GraphSize]:
+        """Return the outputs and the size of a function."""
+        names = self._program.arguments(name)
+        if self._num_evaluated > _MAX_EVALUATED:
+            arguments = []
+        values = (*arguments, *[UNKNOWN] * len(names))[: len(names)]
+        if (name, values) in self._calls:
+            return self._calls[name, values]
+        if name in self._stack:
+            raise UnboundedSize(f"function {name} calls itself")
+        if len(self._stack) >= MAX_DEPTH:
+            raise UnboundedSize(_TOO_DEEP)
+        function = self._program.functions[name]
+        if name not in self._bodies:
+            self._bodies[name] = in_execution_order(function.node_def)
+        self._stack.append(name)
+        arguments_by_name = dict(zip(names, values, strict=True))
+        outputs, size = self._evaluate_nodes(name, self._bodies[name], arguments_by_name)
+        self._stack.pop()
+        result = [
+            _output(outputs, function.ret[output.name]) for output in function.signature.output_arg
+        ]
+        self._calls[name, values] = result, size
+        return result, size
+
+
+def in_execution_order(nodes: Sequence[Any]) -> list[Any]:
+    """Return nodes so that each comes after its inputs, except in the loops of TensorFlow 1."""
+    by_name = {node.name: node for node in nodes}
+    users: dict[str, list[str]] = {name: [] for name in by_name}
+    num_inputs = dict.fromkeys(by_name, 0)
+    for name, node in by_name.items():
+        for source in {node_name(reference) for reference in node.input} & by_name.keys():
+            if by_name[source].op != _BACK_EDGE:
+                users[source].append(name)
+                num_inputs[name] += 1
+    ready = deque(name for name, count in num_inputs.items() if not count)
+    ordered = []
+    while ready:
+        name = ready.popleft()
+        ordered.append(by_name[name])
+        for user in users[name]:
+            num_inputs[user] -= 1
+            if not num_inputs[user]:
+                ready.append(user)
+    ordered += [by_name[name] for name, count in num_inputs.items() if count]
+    return ordered
+
+
+def _output(outputs: Mapping[str, list[TensorValue]], reference: str) -> TensorValue:
+    """Return the value of "y", "y:1" or, in a function, "y:output:1"."""
+    name, *rest = reference.split(":")
+    index = int(rest[-1]) if rest and rest[-1].isdigit() else 0
+    values = outputs.get(name, [])
+    return values[index] if index < len(values) else UNKNOWN
+
+
+def _output_value(node: Any, inputs: Sequence[TensorValue]) -> TensorValue:
+    """Return what is known of the first output of a node that calls no function."""
+    is_constant = node.op in _ALLOCATING_SOURCES or (
+        bool(inputs) and all(value.is_constant for value in inputs)
+    )
+    shape = size_rules.output_shape(node, inputs)
+    shape, content = content_rules.output_content(node, inputs, shape)
+    if shape is None:
+        return UNKNOWN_CONSTANT if is_constant else UNKNOWN
+    return TensorValue(_element_bytes(node), shape, content, is_constant)
+
+
+def _element_bytes(node: Any) -> int:
+    if node.op in size_rules.OBJECT_BYTES:
+        return size_rules.OBJECT_BYTES[node.op]
+    if node.op in _COMPARISONS:
+        return element_bytes(_BOOLEAN)
+    for name in _DTYPE_ATTRIBUTES:
+        if name in node.attr and node.attr[name].type:
+            return element_bytes(node.attr[name].type)
+    return element_bytes(_FLOAT)
+
+
+def _tensor_protos(attributes: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the TensorProtos in attributes, and in the attributes of functions."""
+    for attribute in attributes.values():
+        kind = attribute.WhichOneof("value")
+        if kind == "tensor":
+            yield attribute.tensor
+        elif kind == "func":
+            yield from _tensor_protos(attribute.func.attr)
+        elif kind == "list":
+            yield from attribute.list.tensor
+            for function in attribute.list.func:
+                yield from _tensor_protos(function.attr)
+
+
+def _num_bytes(allocation: Allocation) -> int:
+    return allocation.num_bytes

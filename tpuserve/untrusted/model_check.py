@@ -1,0 +1,43 @@
+"""Checks a whole SavedModel before it is loaded."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tpuserve.untrusted import op_check, size_check
+from tpuserve.untrusted.model_runs import find_model_runs
+from tpuserve.untrusted.program import Program
+
+
+def check_model(
+    meta_graphs: Iterable[Any],
+    directory: Path,
+    *,
+    forbid_unsafe_ops: bool,
+    max_constant_bytes: int,
+) -> None:
+    """Check that a SavedModel only computes on its own files, and is not larger than it looks.
+
+    Args:
+      meta_graphs: TensorFlow's MetaGraphDef messages.
+      directory: the directory of the SavedModel.
+      forbid_unsafe_ops: whether to check what the ops can do.
+      max_constant_bytes: the largest size of constants in bytes, beyond their size in the file; 0
+        for no limit.
+
+    Raises:
+      UnsafeModel: an op may do more than compute, or opens another file.
+      ModelTooLarge: constants become too large, or functions too many.
+      DamagedSavedModel: an asset or an initialisation op is not valid.
+    """
+    programs = [Program(meta_graph) for meta_graph in meta_graphs]
+    if forbid_unsafe_ops:
+        op_check.check_ops(programs, directory)
+    if not forbid_unsafe_ops and not max_constant_bytes:
+        return
+    for program in programs:
+        runs = find_model_runs(program, directory)
+        if forbid_unsafe_ops:
+            op_check.check_runs(program, runs, directory)
+        if max_constant_bytes:
+            size_check.check_sizes(program, runs, max_constant_bytes, directory)

@@ -1,0 +1,79 @@
+"""Refuses models whose ops may do more than compute."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tpuserve.errors import UnsafeModel
+from tpuserve.untrusted.attributes import unsafe_attribute
+from tpuserve.untrusted.model_runs import ModelRun
+from tpuserve.untrusted.op_families import UNKNOWN, Permission, op_families
+from tpuserve.untrusted.paths import PathTracer
+from tpuserve.untrusted.program import Program
+
+_ADVICE = "or serve it with --forbid_unsafe_ops=false if you trust it."
+
+
+def check_ops(programs: Iterable[Program], directory: Path) -> None:
+    """Check that the graphs and functions of a SavedModel hold only ops that may be held.
+
+    Args:
+      programs: all metagraphs of the SavedModel.
+      directory: the directory of the SavedModel, for the error.
+
+    Raises:
+      UnsafeModel: there are refused or unknown ops; the message counts them by op type.
+    """
+    refused: Counter[str] = Counter()
+    for program in programs:
+        for site in program.all_sites():
+            reason = _refusal(site.node, program)
+            if reason:
+                refused[reason] += 1
+    if refused:
+        ops = ", ".join(f"{count} {op}" for op, count in sorted(refused.items()))
+        raise UnsafeModel(
+            f"{directory} holds ops that are not known to compute only: {ops}. Export the model "
+            f"without them, {_ADVICE}"
+        )
+
+
+def _refusal(node: Any, program: Program) -> str:
+    """Return the op of a node and why no model may hold the node; "" if a model may."""
+    if node.op in program.functions:
+        return ""
+    family = op_families().get(node.op, UNKNOWN)
+    if family.permission is Permission.REFUSED:
+        return f"{node.op} ({family.name})"
+    return unsafe_attribute(node)
+
+
+def check_runs(program: Program, runs: Sequence[ModelRun], directory: Path) -> None:
+    """Check that runs open only assets and variables of the model, and execute no held op.
+
+    Args:
+      program: a metagraph.
+      runs: the runs that load the metagraph and answer requests.
+      directory: the directory of the SavedModel, for the error.
+
+    Raises:
+      UnsafeModel: a run may open a file whose path is no asset, or execute a held op.
+    """
+    families = op_families()
+    tracer = PathTracer(program, runs)
+    for run in runs:
+        for site in run.reached.sites:
+            family = families.get(site.node.op, UNKNOWN)
+            if family.permission is Permission.HELD:
+                raise UnsafeModel(
+                    f"{directory} does more than compute during {run.purpose}: {site} is for "
+                    f"{family.name}. Export the model with signatures that only compute, {_ADVICE}"
+                )
+            if family.permission is Permission.FILE and not tracer.is_own_path(
+                run, site, family.path_input
+            ):
+                raise UnsafeModel(
+                    f"{directory} opens files that are not its own during {run.purpose}: the path "
+                    f"of {site} is no asset. Export the file as an asset, {_ADVICE}"
+                )

@@ -1,0 +1,159 @@
+"""Tells whether the path that an op opens is the path of a file of the model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tpuserve.untrusted.model_runs import ModelRun
+from tpuserve.untrusted.program import Program, Site, node_name, tensor_name
+
+_STRING = 7
+# Ops that return their first input.
+_FORWARDING_OPS = frozenset({"Identity", "Snapshot", "StopGradient"})
+# Op → the position of the input that becomes the first argument of the functions that the op calls.
+_FIRST_ARGUMENT = {
+    "PartitionedCall": 0,
+    "StatefulPartitionedCall": 0,
+    "If": 1,
+    "StatelessIf": 1,
+    "Case": 1,
+    "StatelessCase": 1,
+}
+# Ops that take a variable and do not write it.
+_READING_OPS = frozenset({"ResourceGather", "ResourceGatherNd"})
+# The longest chain of variables that are assigned the values of one another.
+_MAX_CHAIN = 10
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The output of a node, which is not the forwarded output of another node."""
+
+    function: str
+    reference: str
+    node: Any
+
+
+class PathTracer:
+    """Follows paths back to their sources, through functions and variables.
+
+    TensorFlow 2 exports an asset's path as a placeholder that the initialisation op assigns to a
+    variable, and that functions read from the variable.
+    """
+
+    def __init__(self, program: Program, runs: Sequence[ModelRun]) -> None:
+        """Create a tracer for a metagraph and all runs of it."""
+        self._program = program
+        self._string_writes = [
+            (run, site) for run in runs for site in run.reached.sites if _writes_strings(site.node)
+        ]
+        self._path_variables: dict[str, bool] = {}
+        self._chain_length = 0
+
+    def is_own_path(self, run: ModelRun, site: Site, position: int) -> bool:
+        """Return whether an input of a node is the path of a file of the model, in every call."""
+        sources = self._sources(run, site, position)
+        return sources is not None and all(self._is_path(run, source) for source in sources)
+
+    def _is_path(self, run: ModelRun, source: _Source) -> bool:
+        if _is_fed_path(run, source.function, source.reference):
+            return True
+        if source.node.op != "ReadVariableOp":
+            return False
+        names = self._variable_names(run, Site(source.function, source.node))
+        return names is not None and all(map(self._is_path_variable, names))
+
+    def _is_path_variable(self, name: str) -> bool:
+        """Return whether all runs assign nothing but paths of the model to a variable."""
+        if name not in self._path_variables:
+            if self._chain_length > _MAX_CHAIN:
+                return False
+            # Assume the best while the assignments are followed: a variable that is assigned its
+            # own value has the values of its other assignments.
+            self._path_variables[name] = True
+            self._chain_length += 1
+            is_path = all(
+                site.node.op == "AssignVariableOp" and self.is_own_path(run, site, 1)
+                for run, site in self._string_writes
+                if self._may_write(run, site, name)
+            )
+            self._chain_length -= 1
+            if not is_path:
+                # Forget what followed from the assumption.
+                self._path_variables.clear()
+            self._path_variables[name] = is_path
+        return self._path_variables[name]
+
+    def _may_write(self, run: ModelRun, site: Site, name: str) -> bool:
+        names = self._variable_names(run, site)
+        return names is None or name in names
+
+    def _variable_names(self, run: ModelRun, site: Site) -> set[str] | None:
+        """Return the names of the variables that the first input of a node may be; None for any."""
+        sources = self._sources(run, site, 0)
+        if sources is None or not all(_has_fixed_name(source.node) for source in sources):
+            return None
+        return {
+            source.node.attr["shared_name"].s.decode(errors="replace") or source.node.name
+            for source in sources
+        }
+
+    def _sources(self, run: ModelRun, site: Site, position: int) -> list[_Source] | None:
+        """Return the nodes that compute an input of a node in all calls; None if unknown."""
+        pending = [(site, position)]
+        visited: set[tuple[str, str]] = set()
+        sources = []
+        while pending:
+            site, position = pending.pop()
+            if position >= len(site.node.input):
+                return None
+            name, reference = site.function, site.node.input[position]
+            if (name, reference) in visited:
+                continue
+            visited.add((name, reference))
+            if name and reference in self._program.arguments(name):
+                calls = self._calls(run, name, self._program.arguments(name).index(reference))
+                if calls is None:
+                    return None
+                pending += calls
+                continue
+            node = self._program.find_node(name, node_name(reference))
+            if node is None or (not name and tensor_name(reference) in run.fed):
+                return None
+            if node.op in _FORWARDING_OPS and not _is_fed_path(run, name, reference):
+                pending.append((Site(name, node), 0))
+            else:
+                sources.append(_Source(name, reference, node))
+        return sources
+
+    def _calls(self, run: ModelRun, name: str, index: int) -> list[tuple[Site, int]] | None:
+        """Return the inputs that become an argument of a function; None if they are unknown."""
+        function = self._program.functions[name]
+        if any(arg.number_attr or arg.type_list_attr for arg in function.signature.input_arg):
+            return None
+        calls = []
+        for site in run.reached.callers[name]:
+            is_legacy = site.node.op in self._program.functions
+            is_direct = name in self._program.directly_called_functions(site.node)
+            if not is_direct or not (is_legacy or site.node.op in _FIRST_ARGUMENT):
+                return None
+            calls.append((site, index + (0 if is_legacy else _FIRST_ARGUMENT[site.node.op])))
+        return calls
+
+
+def _is_fed_path(run: ModelRun, function: str, reference: str) -> bool:
+    return not function and tensor_name(reference) in run.paths
+
+
+def _writes_strings(node: Any) -> bool:
+    """Return whether a node may write a variable of strings, which its first input is."""
+    return (
+        node.op.startswith(("Assign", "Resource"))
+        and node.op not in _READING_OPS
+        and any(attribute.type == _STRING for attribute in node.attr.values())
+    )
+
+
+def _has_fixed_name(node: Any) -> bool:
+    """Return whether a node is the handle of a variable, whose name no caller chooses."""
+    return node.op == "VarHandleOp" and not node.attr["shared_name"].placeholder

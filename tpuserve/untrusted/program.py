@@ -1,0 +1,167 @@
+"""The parts of a metagraph that one kind of session run executes."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# The attribute of functions that TensorFlow's optimisers may call instead of one another: those
+# with the same value. Source: grappler/optimizers/implementation_selector.cc.
+_IMPLEMENTS = "api_implements"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node in the place where it stands.
+
+    Attributes:
+      function: the name of the function whose body holds the node; empty for the main graph.
+      node: a NodeDef.
+    """
+
+    function: str
+    node: Any
+
+    def __str__(self) -> str:
+        place = f" in function {self.function}" if self.function else ""
+        return f"node {self.node.name} ({self.node.op}){place}"
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The nodes that a run may execute.
+
+    Attributes:
+      sites: the nodes of the main graph, and of each function that is called.
+      callers: function name → the nodes that may call the function.
+    """
+
+    sites: list[Site]
+    callers: Mapping[str, list[Site]]
+
+
+@dataclass
+class Program:
+    """A metagraph with its nodes and functions by name.
+
+    Attributes:
+      meta_graph: a MetaGraphDef.
+      nodes: node name → NodeDef of the main graph.
+      functions: function name → FunctionDef.
+    """
+
+    meta_graph: Any
+    nodes: dict[str, Any] = field(init=False)
+    functions: dict[str, Any] = field(init=False)
+    _alternatives: dict[str, list[str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Index the nodes and functions."""
+        graph = self.meta_graph.graph_def
+        self.nodes = {node.name: node for node in graph.node}
+        self.functions = {function.signature.name: function for function in graph.library.function}
+        by_interface: dict[bytes, list[str]] = defaultdict(list)
+        for name, function in self.functions.items():
+            if _IMPLEMENTS in function.attr:
+                by_interface[function.attr[_IMPLEMENTS].s].append(name)
+        self._alternatives = {name: names for names in by_interface.values() for name in names}
+
+    def arguments(self, function: str) -> list[str]:
+        """Return the names of a function's arguments."""
+        return [argument.name for argument in self.functions[function].signature.input_arg]
+
+    def find_node(self, function: str, name: str) -> Any:
+        """Return the NodeDef with a name in a function, or in the main graph for ""; or None."""
+        if not function:
+            return self.nodes.get(name)
+        body = self.functions[function].node_def
+        return next((node for node in body if node.name == name), None)
+
+    def all_sites(self) -> Iterator[Site]:
+        """Yield every node of the graph and of the functions, whether it is reachable or not."""
+        yield from (Site("", node) for node in self.meta_graph.graph_def.node)
+        for name, function in self.functions.items():
+            yield from (Site(name, node) for node in function.node_def)
+
+    def called_functions(self, node: Any) -> set[str]:
+        """Return the functions of the library that a node, or a function that it calls, may call.
+
+        The functions of a node can have attributes that name further functions. Those are called
+        with other arguments than the node's inputs.
+        """
+        return self._expand({node.op, *_function_names(node.attr, nested=True)})
+
+    def directly_called_functions(self, node: Any) -> set[str]:
+        """Return the functions of the library that a node may call with its own inputs."""
+        return self._expand({node.op, *_function_names(node.attr, nested=False)})
+
+    def _expand(self, names: set[str]) -> set[str]:
+        """Return the functions among names, and the alternatives of these functions."""
+        alternatives = (self._alternatives.get(name, ()) for name in names)
+        return names.union(*alternatives) & self.functions.keys()
+
+    def reach(self, runs: Iterable[tuple[Iterable[str], frozenset[str]]]) -> Reached:
+        """Find the nodes that session runs may execute.
+
+        A function is assumed to execute its whole body.
+
+        Args:
+          runs: the fetched tensors or operations of each run, and the tensors that are fed in that
+            run, as "node:0".
+        """
+        names: set[str] = set()
+        for fetches, feeds in runs:
+            names |= self._reach_nodes(fetches, feeds)
+        pending = [Site("", self.nodes[name]) for name in sorted(names)]
+        sites: list[Site] = []
+        callers: dict[str, list[Site]] = defaultdict(list)
+        while pending:
+            site = pending.pop()
+            sites.append(site)
+            for name in self.called_functions(site.node):
+                if name not in callers:
+                    pending += [Site(name, node) for node in self.functions[name].node_def]
+                callers[name].append(site)
+        return Reached(sites, callers)
+
+    def _reach_nodes(self, fetches: Iterable[str], feeds: frozenset[str]) -> set[str]:
+        """Return the names of the nodes of the main graph that one run executes."""
+        pending = [fetch for fetch in fetches if fetch]
+        reached: set[str] = set()
+        while pending:
+            reference = pending.pop()
+            # A fed tensor replaces the output of a node, but not the node's control edges.
+            if not reference.startswith("^") and tensor_name(reference) in feeds:
+                continue
+            name = node_name(reference)
+            if name not in reached and name in self.nodes:
+                reached.add(name)
+                pending.extend(self.nodes[name].input)
+        return reached
+
+
+def tensor_name(reference: str) -> str:
+    """Return the full name of a tensor of the main graph: "y" → "y:0"."""
+    name, _, index = reference.partition(":")
+    return f"{name}:{index or 0}"
+
+
+def node_name(reference: str) -> str:
+    """Return the name of the node in a reference such as "y:0" or "^init"."""
+    return reference.removeprefix("^").partition(":")[0]
+
+
+def _function_names(attributes: Mapping[str, Any], *, nested: bool) -> Iterator[str]:
+    """Yield the functions in attributes and, if `nested`, in the attributes of these functions."""
+    for attribute in attributes.values():
+        kind = attribute.WhichOneof("value")
+        if kind == "func":
+            functions = [attribute.func]
+        elif kind == "list":
+            functions = attribute.list.func
+        else:
+            continue
+        for function in functions:
+            yield function.name
+            if nested:
+                yield from _function_names(function.attr, nested=True)
