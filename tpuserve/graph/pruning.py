@@ -23,7 +23,20 @@ def prune_metagraph(meta_graph: Any) -> None:
     for name in set(meta_graph.collection_def) - set(_LOADER_COLLECTIONS):
         del meta_graph.collection_def[name]
     graph = meta_graph.graph_def
-    nodes = {node.name: node for node in graph.node}
+    needed = needed_nodes(meta_graph)
+    if len(needed) < len(graph.node):
+        remaining = [node for node in graph.node if node.name in needed]
+        del graph.node[:]
+        graph.node.extend(remaining)
+
+
+def needed_nodes(meta_graph: Any) -> set[str]:
+    """Return the names of the nodes that a signature or the loader needs.
+
+    Args:
+      meta_graph: a MetaGraphDef; only the collections that the loader reads count.
+    """
+    nodes = {node.name: node for node in meta_graph.graph_def.node}
     pending = [_node_name(reference) for reference in _root_references(meta_graph)]
     reachable: set[str] = set()
     while pending:
@@ -40,10 +53,7 @@ def prune_metagraph(meta_graph: Any) -> None:
                 for constraint in constraints
                 if constraint.startswith(_COLOCATION_PREFIX)
             )
-    if len(reachable) < len(graph.node):
-        remaining = [node for node in graph.node if node.name in reachable]
-        del graph.node[:]
-        graph.node.extend(remaining)
+    return reachable
 
 
 def _root_references(meta_graph: Any) -> Iterator[str]:
@@ -59,7 +69,8 @@ def _root_references(meta_graph: Any) -> Iterator[str]:
     yield from (saver.filename_tensor_name, saver.restore_op_name)
     for asset in meta_graph.asset_file_def:
         yield from _tensor_names(asset.tensor_info)
-    for collection in meta_graph.collection_def.values():
+    names = [name for name in _LOADER_COLLECTIONS if name in meta_graph.collection_def]
+    for collection in (meta_graph.collection_def[name] for name in names):
         yield from collection.node_list.value
         for item in collection.any_list.value:
             asset = meta_graph_pb2.AssetFileDef()

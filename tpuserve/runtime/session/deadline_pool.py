@@ -11,10 +11,13 @@ from tensorflow.core.protobuf import config_pb2
 
 from tpuserve import tensorflow_internals
 
-# The name of the pool, which all models share, and its number of threads: one for each request that
-# the REST and gRPC frontends together process at once by default.
+# The name of the pool, which all models share.
 _NAME = "tpuserve_deadline"
-_THREADS = 8 * (os.cpu_count() or 1)
+THREADS = 8 * (os.cpu_count() or 1)
+"""The number of threads of the pool.
+
+There is one for each request that the REST and gRPC frontends together process at once by default.
+"""
 
 
 def add_deadline_pool(config: Any) -> None:
@@ -24,17 +27,19 @@ def add_deadline_pool(config: Any) -> None:
         # Runs without RunOptions use the first pool of the list, or TensorFlow's default pool
         # without a list. So put a default pool first.
         pools.add(global_name="tpuserve_default")
-    pools.add(num_threads=_THREADS, global_name=_NAME)
+    pools.add(num_threads=THREADS, global_name=_NAME)
 
 
-def run_options(session: Any, timeout_ms: float) -> bytes:
-    """Return the serialised RunOptions of a run with a deadline.
+def run_options(session: Any, timeout_ms: float | None) -> bytes:
+    """Return the serialised RunOptions of a run in the pool.
 
     Args:
       session: a tf.compat.v1.Session. A session without the deadline pool uses its first pool.
-      timeout_ms: the time limit in milliseconds; at least one millisecond is set.
+      timeout_ms: the time limit in milliseconds; at least one millisecond is set. None for none.
     """
-    options = config_pb2.RunOptions(timeout_in_ms=max(1, int(timeout_ms)))
+    options = config_pb2.RunOptions()
+    if timeout_ms is not None:
+        options.timeout_in_ms = max(1, int(timeout_ms))
     config = tensorflow_internals.get_session_config(session)
     pools = config.session_inter_op_thread_pool if config else ()
     for index, pool in enumerate(pools):

@@ -3,8 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from tpuserve.errors import InvalidInput
-from tpuserve.runtime.loaded_model import Array
+from tpuserve.runtime.loaded_model import Array, CancellationToken
 from tpuserve.runtime.session.signature_runner import SignatureRunner
 from tpuserve.saved_model.signature import Signature, find_signature
 
@@ -14,7 +13,7 @@ _MAX_CACHED = 64
 
 
 class MultiSignatureRunner:
-    """Runs several signatures with the same input tensors in one session run; thread-safe."""
+    """Runs several signatures on the same inputs in one session run; thread-safe."""
 
     def __init__(
         self,
@@ -38,19 +37,24 @@ class MultiSignatureRunner:
         output_names: Mapping[str, Sequence[str]],
         inputs: Mapping[str, Array],
         timeout_ms: float | None,
+        cancellation: CancellationToken | None = None,
     ) -> dict[str, dict[str, Array]]:
         """Run several signatures on the same inputs; see `LoadedModel.run_multi`."""
         if not output_names:
             return {}
-        tensors = {}
+        tensors, feeds = {}, {}
         for name, aliases in output_names.items():
             signature = find_signature(self._signatures, name)
             signature.check_outputs(aliases)
             tensors[name] = {alias: signature.outputs[alias].name for alias in aliases}
+            # Feed the inputs to each signature: TensorFlow 2 exports signatures with input tensors
+            # of their own.
+            for alias, array in signature.complete(inputs).items():
+                feeds[signature.inputs[alias].name] = array
         # Fetch each tensor once, even if two signatures have the same output tensor.
         fetches = {tensor for by_alias in tensors.values() for tensor in by_alias.values()}
         runner = self._runner(tuple(sorted(output_names)))
-        results = runner.run(inputs, tuple(fetches), timeout_ms)
+        results = runner.run(feeds, tuple(fetches), timeout_ms, cancellation)
         return {
             name: {alias: results[tensor] for alias, tensor in by_alias.items()}
             for name, by_alias in tensors.items()
@@ -75,18 +79,7 @@ class MultiSignatureRunner:
 
 
 def _merge_signatures(signatures: Sequence[Signature]) -> Signature:
-    """Return one signature with the outputs of all signatures; their aliases are tensor names.
-
-    Raises:
-      InvalidInput: the signatures do not take the same tensors.
-    """
-    first = signatures[0]
-    for signature in signatures:
-        if _input_tensors(signature) != _input_tensors(first):
-            raise InvalidInput("Input tensor must be the same for all Signatures.")
+    """Return one signature with the inputs and outputs of all; the aliases are tensor names."""
+    inputs = {spec.name: spec for signature in signatures for spec in signature.inputs.values()}
     outputs = {spec.name: spec for signature in signatures for spec in signature.outputs.values()}
-    return Signature(first.inputs, outputs, first.method_name, first.defaults)
-
-
-def _input_tensors(signature: Signature) -> dict[str, str]:
-    return {alias: spec.name for alias, spec in signature.inputs.items()}
+    return Signature(inputs, outputs, signatures[0].method_name)

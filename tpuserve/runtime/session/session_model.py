@@ -5,7 +5,7 @@ sessions can run a TPU metagraph.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tpuserve import devices, tensorflow_internals
 from tpuserve.errors import DamagedSavedModel, TpuserveError
 from tpuserve.runtime.load_plan import LoadPlan
-from tpuserve.runtime.loaded_model import Array, LoadedModel
+from tpuserve.runtime.loaded_model import Array, CancellationToken, LoadedModel
 from tpuserve.runtime.registry import LoadOptions
-from tpuserve.runtime.session import deadline_pool, graph_import, xla_threads
+from tpuserve.runtime.session import deadline_pool, graph_import, run_canceller, xla_threads
 from tpuserve.runtime.session.graph_import import GraphHandles
 from tpuserve.runtime.session.multi_signature import MultiSignatureRunner
+from tpuserve.runtime.session.run_canceller import RunCanceller
 from tpuserve.runtime.session.session_plan import SessionPlan
 from tpuserve.runtime.session.signature_runner import SignatureRunner, error_summary
 from tpuserve.saved_model.signature import Signature, find_signature
@@ -67,6 +68,7 @@ class SessionModel:
         self._session = session
         self._graph = session.graph
         self._handles = handles
+        self._canceller = RunCanceller(session, handles) if _is_cancellable(plan) else None
         self._static_cost_signatures = session_plan.static_cost_signatures
         self._runners = {
             name: self._make_runner(signature, [name])
@@ -83,13 +85,16 @@ class SessionModel:
         output_names: Sequence[str] | None = None,
         *,
         timeout_ms: float | None = None,
+        cancellation: CancellationToken | None = None,
     ) -> dict[str, Array]:
         """Run one signature in the calling thread; see `LoadedModel.run`."""
         runner = self._runners.get(signature_name)
         if runner is None:
             find_signature(self.signatures, signature_name)
             raise AssertionError(signature_name)
-        return runner.run(inputs, output_names, timeout_ms)
+        if cancellation is not None:
+            cancellation.raise_if_cancelled()
+        return runner.run(inputs, output_names, timeout_ms, cancellation)
 
     def run_multi(
         self,
@@ -97,9 +102,12 @@ class SessionModel:
         inputs: Mapping[str, Array],
         *,
         timeout_ms: float | None = None,
+        cancellation: CancellationToken | None = None,
     ) -> dict[str, dict[str, Array]]:
         """Run several signatures on the same inputs; see `LoadedModel.run_multi`."""
-        return self._multi_runner.run(output_names, inputs, timeout_ms)
+        if cancellation is not None:
+            cancellation.raise_if_cancelled()
+        return self._multi_runner.run(output_names, inputs, timeout_ms, cancellation)
 
     def close(self) -> None:
         """Close the session and free its variables; see `LoadedModel.close`."""
@@ -119,17 +127,25 @@ class SessionModel:
             signature,
             self._handles.tensor,
             has_static_cost=self._static_cost_signatures.issuperset(names),
+            canceller=self._canceller,
             enforces_deadlines=self.choice.device != "TPU",
         )
 
 
-def load_session_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> LoadedModel:
+def load_session_model(
+    directory: Path,
+    plan: LoadPlan,
+    options: LoadOptions,
+    make_model: Callable[[Any, LoadPlan, GraphHandles], LoadedModel] = SessionModel,
+) -> LoadedModel:
     """Import the graph of a plan into a session, restore its variables, and initialise it.
 
     Args:
       directory: the directory of the SavedModel, for error messages.
       plan: the load plan; its `runtime_plan` is a `SessionPlan`.
       options: the session configuration, and the executor that runs the long part of the load.
+      make_model: makes the model of the initialised session, the plan, and the handles of the
+        graph's nodes.
 
     Raises:
       DamagedSavedModel: the files are missing, damaged or contradict each other.
@@ -147,7 +163,7 @@ def load_session_model(directory: Path, plan: LoadPlan, options: LoadOptions) ->
         session = tf.compat.v1.Session(graph=graph, config=config)
         try:
             graph_import.initialise_session(session, session_plan)
-            return SessionModel(session, plan, handles)
+            return make_model(session, plan, handles)
         except BaseException:
             session.close()
             raise
@@ -155,6 +171,13 @@ def load_session_model(directory: Path, plan: LoadPlan, options: LoadOptions) ->
     try:
         handles = graph_import.import_graph(graph, session_plan)
         serialised_graphs = (segment.content for segment in session_plan.segments)
+        if _is_cancellable(plan):
+            outputs = {
+                spec.name
+                for signature in plan.signatures.values()
+                for spec in signature.outputs.values()
+            }
+            run_canceller.add_cancellation_ops(graph, outputs, handles)
         if not is_on_tpu and xla_threads.uses_xla(serialised_graphs):
             xla_threads.start_xla_thread_pool(config)
         return options.executor(restore)
@@ -165,6 +188,11 @@ def load_session_model(directory: Path, plan: LoadPlan, options: LoadOptions) ->
         raise DamagedSavedModel(
             f"cannot load {directory}: {error_summary(error)}. Export the model again."
         ) from error
+
+
+def _is_cancellable(plan: LoadPlan) -> bool:
+    """Return whether runs may last so long that they must be cancellable, and can be cancelled."""
+    return plan.runtime_plan.has_loop and plan.choice.device != "TPU"
 
 
 def _with_defaults(signature: Signature, signature_def: Any) -> Signature:

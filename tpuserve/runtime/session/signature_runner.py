@@ -17,11 +17,12 @@ from tpuserve.errors import (
     ModelExecutionError,
     TpuserveError,
 )
-from tpuserve.runtime import xla_errors
-from tpuserve.runtime.loaded_model import Array
+from tpuserve.runtime.loaded_model import Array, CancellationToken
 from tpuserve.runtime.session import deadline_pool
+from tpuserve.runtime.session.run_canceller import RunCanceller
 from tpuserve.saved_model import dtypes
 from tpuserve.saved_model.signature import Signature
+from tpuserve.stablehlo import xla_errors
 from tpuserve.tensorflow_internals import c_api
 
 _HEADINGS = (
@@ -47,9 +48,10 @@ class SignatureRunner:
 
     A run without a deadline stays in the calling thread, because handing a small model over to a
     pool costs more than running it. Such a run cannot be stopped. A run with a deadline therefore
-    goes to the deadline pool, unless its duration is predictable. It is predictable if the
-    run time depends on nothing but the input shapes, inputs of the same shapes have run before, and
-    the time limit is many times as long as that run took.
+    goes to the deadline pool, and so does a run with a loop that may be cancelled, unless its
+    duration is predictable. It is predictable if the run time depends on nothing but the input
+    shapes, inputs of the same shapes have run before, and the time limit is many times as long as
+    that run took.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class SignatureRunner:
         get_tensor: Callable[[str], Any] | None = None,
         *,
         has_static_cost: bool = False,
+        canceller: RunCanceller | None = None,
         enforces_deadlines: bool = True,
     ) -> None:
         """Initialise the runner.
@@ -70,6 +73,7 @@ class SignatureRunner:
             Python graph of the session.
           has_static_cost: whether the run time depends on nothing but the input shapes; see
             `tpuserve.graph.static_cost`.
+          canceller: stops runs that may never end; None for a graph without a loop.
           enforces_deadlines: whether to stop a run at its deadline; False where runs must not be
             stopped, as on a TPU.
         """
@@ -77,6 +81,7 @@ class SignatureRunner:
         self._signature = signature
         self._get_tensor = get_tensor or self._python_tensor
         self._enforces_deadlines = enforces_deadlines
+        self._canceller = None if has_static_cost else canceller
         self._aliases = sorted(signature.inputs)
         self._types = [
             (alias, _numpy_type(signature.inputs[alias].dtype)) for alias in self._aliases
@@ -96,6 +101,7 @@ class SignatureRunner:
         inputs: Mapping[str, Array],
         output_names: Sequence[str] | None,
         timeout_ms: float | None,
+        cancellation: CancellationToken | None = None,
     ) -> dict[str, Array]:
         """Run the signature; see `LoadedModel.run`."""
         if inputs.keys() != self._names:
@@ -110,7 +116,9 @@ class SignatureRunner:
         outputs = self._all_outputs if output_names is None else tuple(sorted(output_names))
         function = self._callables.get(outputs) or self._make_callable(outputs)
         try:
-            if timeout_ms is None or not self._enforces_deadlines:
+            if self._canceller is not None and cancellation is not None:
+                results = self._run_in_deadline_pool(outputs, feeds, timeout_ms, cancellation)
+            elif timeout_ms is None or not self._enforces_deadlines:
                 results = function(*feeds)
             else:
                 results = self._run_with_deadline(function, outputs, feeds, timeout_ms)
@@ -153,8 +161,6 @@ class SignatureRunner:
         feeds: list[Any],
         timeout_ms: float,
     ) -> Any:
-        if timeout_ms <= 0:
-            raise DeadlineExceeded(_TIMED_OUT)
         if not self._has_static_cost:
             return self._run_in_deadline_pool(outputs, feeds, timeout_ms)
         key = (outputs, *[array.shape for array in feeds])
@@ -170,8 +176,14 @@ class SignatureRunner:
         return results
 
     def _run_in_deadline_pool(
-        self, outputs: Sequence[str], feeds: list[Any], timeout_ms: float
+        self,
+        outputs: Sequence[str],
+        feeds: list[Any],
+        timeout_ms: float | None,
+        cancellation: CancellationToken | None = None,
     ) -> Any:
+        if timeout_ms is not None and timeout_ms <= 0:
+            raise DeadlineExceeded(_TIMED_OUT)
         options = deadline_pool.run_options(self._session, timeout_ms)
         buffer = c_api.TF_NewBufferFromString(options)
         signature = self._signature
@@ -179,9 +191,19 @@ class SignatureRunner:
             self._get_tensor(signature.inputs[alias].name): np.asarray(array)
             for alias, array in zip(self._aliases, feeds, strict=True)
         }
-        fetches = [self._get_tensor(signature.outputs[alias].name) for alias in outputs]
+        names = [signature.outputs[alias].name for alias in outputs]
+        fetches = [self._get_tensor(name) for name in names]
+
+        def run_session(more_feeds: Mapping[Any, Any], targets: Sequence[Any]) -> Any:
+            feeds = {**feed_dict, **more_feeds}
+            return tensorflow_internals.run_session(self._session, buffer, feeds, fetches, targets)
+
         try:
-            return tensorflow_internals.run_session(self._session, buffer, feed_dict, fetches)
+            if self._canceller is None:
+                return run_session({}, ())
+            # Use the canceller even for a run that nobody cancels, because TensorFlow prepares runs
+            # with other targets anew.
+            return self._canceller.run(run_session, names, cancellation)
         finally:
             c_api.TF_DeleteBuffer(buffer)
 

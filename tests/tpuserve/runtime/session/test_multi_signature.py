@@ -74,10 +74,14 @@ def test_one_signature_can_run_alone_and_with_a_deadline(model: LoadedModel) -> 
     assert model.run_multi({}, {"inputs": EXAMPLES}) == {}
 
 
-def test_different_inputs_and_invalid_requests_are_refused(model: LoadedModel) -> None:
+def test_signatures_with_tensors_of_their_own_get_the_same_inputs(model: LoadedModel) -> None:
+    names = {"lengths": ["outputs"], "other": ["outputs"]}
+    outputs = model.run_multi(names, {"inputs": EXAMPLES})
+    assert outputs["lengths"]["outputs"].tolist() == outputs["other"]["outputs"].tolist() == [1, 3]
+
+
+def test_invalid_requests_are_refused(model: LoadedModel) -> None:
     inputs = {"inputs": EXAMPLES}
-    with pytest.raises(InvalidInput, match="must be the same for all"):
-        model.run_multi({"lengths": ["outputs"], "other": ["outputs"]}, inputs)
     with pytest.raises(SignatureNotFound):
         model.run_multi({"nothing": ["outputs"]}, inputs)
     with pytest.raises(InvalidInput, match="output tensor alias not found"):
@@ -106,4 +110,31 @@ def test_multi_inference_is_one_run(directory: Path) -> None:
     assert runs.scores is not None
     assert runs.scores.tolist() == [[1], [1]]
     assert lengths.values.tolist() == [1, 3]
+    manager.close(1)
+
+
+def test_multi_inference_of_a_model_that_tensorflow_2_has_exported(tmp_path: Path) -> None:
+    class Lengths(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "inputs")])
+        def classify(self, inputs: Any) -> Any:
+            return {"scores": tf.cast(tf.strings.length(inputs), tf.float32)[:, tf.newaxis]}
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "inputs")])
+        def regress(self, inputs: Any) -> Any:
+            return {"outputs": -tf.cast(tf.strings.length(inputs), tf.float32)}
+
+    module = Lengths()
+    tf.saved_model.save(module, str(tmp_path / "1"), {"c": module.classify, "r": module.regress})
+    manager = Manager(loader.load)
+    aspire(manager, "lengths", {1: tmp_path / "1"})
+    tasks = [
+        (ModelSpec("lengths", signature_name="c"), CLASSIFY_METHOD),
+        (ModelSpec("lengths", signature_name="r"), REGRESS_METHOD),
+    ]
+    classified, regressed = DataPlane(manager).multi_inference(tasks, EXAMPLES.tolist())
+    assert isinstance(classified, Classification)
+    assert isinstance(regressed, Regression)
+    assert classified.scores is not None
+    assert classified.scores.tolist() == [[1], [3]]
+    assert regressed.values.tolist() == [-1, -3]
     manager.close(1)

@@ -69,9 +69,9 @@ def test_only_a_run_of_predictable_duration_stays_in_the_calling_thread(
     pooled_shapes = []
 
     class Recording(SignatureRunner):
-        def _run_in_deadline_pool(self, outputs: Any, feeds: Any, timeout_ms: float) -> Any:
+        def _run_in_deadline_pool(self, outputs: Any, feeds: Any, *args: Any) -> Any:
             pooled_shapes.append(feeds[0].shape)
-            return super()._run_in_deadline_pool(outputs, feeds, timeout_ms)
+            return super()._run_in_deadline_pool(outputs, feeds, *args)
 
     runner = Recording(session, VECTOR, has_static_cost=has_static_cost)
     for values in ([1, 2], [3, 4], [1, 2, 3]):

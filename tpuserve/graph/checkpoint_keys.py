@@ -1,0 +1,110 @@
+"""Finds under which key the checkpoint of a SavedModel holds each variable."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+_ASSIGN = "AssignVariableOp"
+_RESTORE = "RestoreV2"
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+
+
+def find_checkpoint_keys(graph: Any) -> dict[str, str]:
+    """Return the checkpoint key of each variable that the graph restores as a whole.
+
+    A SavedModel restores its variables with ops of its own graph: a RestoreV2 op reads tensors by
+    their keys, and an AssignVariableOp assigns each tensor to a variable. TensorFlow 2 puts these
+    ops into a function. Variables that are restored from slices are left out.
+
+    Args:
+      graph: a GraphDef before it is pruned.
+
+    Returns:
+      Name of the variable (the shared_name of its VarHandleOp, or the op's name) → key.
+    """
+    functions = {function.signature.name: function for function in graph.library.function}
+    keys: dict[str, str] = {}
+    _collect(graph.node, {}, functions, keys)
+    return keys
+
+
+def variable_name(node: Any) -> str:
+    """Return the name of the variable of a VarHandleOp node."""
+    name: str = node.attr["shared_name"].s.decode() or node.name
+    return name
+
+
+def _collect(
+    nodes: Iterable[Any],
+    handles: Mapping[str, str],
+    functions: Mapping[str, Any],
+    keys: dict[str, str],
+) -> None:
+    """Add the keys that the nodes of a graph or of a function's body assign.
+
+    Args:
+      nodes: the nodes.
+      handles: argument name → name of the variable, for a function's body.
+      functions: function name → FunctionDef.
+      keys: variable name → key; the function adds to this mapping.
+    """
+    by_name = {node.name: node for node in nodes}
+    for node in by_name.values():
+        if node.op == _ASSIGN:
+            name = _find_variable(node.input[0], by_name, handles)
+            key = _find_key(node.input[1], by_name)
+            if name is not None and key is not None:
+                keys[name] = key
+        elif node.op in _CALLS and node.attr["f"].func.name in functions:
+            function = functions[node.attr["f"].func.name]
+            inputs = [reference for reference in node.input if not reference.startswith("^")]
+            arguments = {}
+            for argument, reference in zip(function.signature.input_arg, inputs, strict=False):
+                name = _find_variable(reference, by_name, handles)
+                if name is not None:
+                    arguments[argument.name] = name
+            if arguments:
+                _collect(function.node_def, arguments, functions, keys)
+
+
+def _find_variable(
+    reference: str, nodes: Mapping[str, Any], handles: Mapping[str, str]
+) -> str | None:
+    producer = _skip_identities(reference, nodes).partition(":")[0]
+    if producer in handles:
+        return handles[producer]
+    node = nodes.get(producer)
+    return variable_name(node) if node is not None and node.op == "VarHandleOp" else None
+
+
+def _find_key(reference: str, nodes: Mapping[str, Any]) -> str | None:
+    """Return the key of a RestoreV2 op's output; None for other tensors and for slices."""
+    source, *rest = _skip_identities(reference, nodes).split(":")
+    node = nodes.get(source)
+    if node is None or node.op != _RESTORE:
+        return None
+    # Outputs are "node", "node:index" in a graph, and "node:tensors:index" in a function.
+    index = int(rest[-1]) if rest else 0
+    names = _constant_strings(node.input[1], nodes)
+    slices = _constant_strings(node.input[2], nodes)
+    if names is None or slices is None or index >= len(names) or slices[index]:
+        return None
+    return names[index].decode()
+
+
+def _skip_identities(reference: str, nodes: Mapping[str, Any]) -> str:
+    node = nodes.get(reference.partition(":")[0])
+    while node is not None and node.op == "Identity":
+        reference = node.input[0]
+        node = nodes.get(reference.partition(":")[0])
+    return reference
+
+
+def _constant_strings(reference: str, nodes: Mapping[str, Any]) -> Sequence[bytes] | None:
+    node = nodes.get(_skip_identities(reference, nodes).partition(":")[0])
+    if node is None or node.op != "Const":
+        return None
+    tensor = node.attr["value"].tensor
+    count = tensor.tensor_shape.dim[0].size if tensor.tensor_shape.dim else 1
+    values = list(tensor.string_val)
+    # A tensor of equal values stores the value once.
+    return values + values[-1:] * (count - len(values))

@@ -1,0 +1,186 @@
+"""Stops a run of a session before its deadline, while other runs of the session continue.
+
+TensorFlow itself stops a run only at its deadline, or all runs when the session is closed. A run
+also ends as soon as one of its ops fails. A run that can be cancelled therefore has an additional
+op: it waits for one item from each of the requested outputs, and fails if an item comes from
+`RunCanceller` instead. The items travel through queues, one queue for each simultaneous run.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
+
+from tpuserve import tensorflow_internals
+from tpuserve.graph.segments import GraphSegment
+from tpuserve.runtime.loaded_model import CancellationToken
+from tpuserve.runtime.session import deadline_pool, graph_import
+from tpuserve.runtime.session.graph_import import GraphHandles
+
+_SCOPE = "tpuserve_cancellation"
+# The names of the ops that `add_cancellation_ops` adds.
+_SLOT, _COUNT, _WATCH = f"{_SCOPE}/slot", f"{_SCOPE}/count", f"{_SCOPE}/watch"
+_CANCEL, _SIZE, _DRAIN = f"{_SCOPE}/cancel", f"{_SCOPE}/size", f"{_SCOPE}/drain"
+# The number of queues. Further simultaneous runs cannot be cancelled before their deadline. The
+# number is limited, because each run handles the list of all queues.
+_SLOTS = min(64, deadline_pool.THREADS)
+
+RunSession = Callable[[Mapping[Any, Any], Sequence[Any]], Any]
+"""A function that runs a session with additional feeds (TF_Output → array) and targets."""
+
+
+def add_cancellation_ops(graph: Any, tensors: Iterable[str], handles: GraphHandles) -> None:
+    """Add the ops of cancellable runs to a graph that is not in a session yet.
+
+    Args:
+      graph: a tf.Graph.
+      tensors: the names of the tensors that cancellable runs fetch, such as "y:0".
+      handles: the handles of the nodes of these tensors; those of the added ops are added.
+    """
+    sources = {_done_op(tensor): tensor.partition(":")[0] for tensor in tensors}
+    definition = _build_graph_def(sources)
+    for node in definition.node:
+        if node.name in sources:
+            node.input.append(f"^{sources[node.name]}")
+    retained = (_SLOT, _COUNT, _WATCH, *sources)
+    segment = GraphSegment(
+        definition.SerializeToString(), (), tuple(sorted(set(sources.values()))), retained
+    )
+    graph_import.import_segment(graph, segment, handles)
+
+
+class RunCanceller:
+    """Cancels runs of a session whose graph has the ops of `add_cancellation_ops`; thread-safe."""
+
+    def __init__(self, session: Any, handles: GraphHandles) -> None:
+        """Initialise the canceller of a session, with the handles of the added ops."""
+        self._handles = handles
+        self._free_slots = deque(range(_SLOTS))
+        self._cancel = _make_inline_callable(session, [_SLOT, _COUNT], [], [_CANCEL])
+        self._size = _make_inline_callable(session, [_SLOT], [f"{_SIZE}:0"], [])
+        self._drain = _make_inline_callable(session, [_SLOT, _COUNT], [f"{_DRAIN}:0"], [])
+
+    def run(
+        self,
+        run_session: RunSession,
+        tensors: Sequence[str],
+        cancellation: CancellationToken | None,
+    ) -> Any:
+        """Run the session, and stop the run when it is cancelled.
+
+        Args:
+          run_session: runs the session with additional feeds and targets.
+          tensors: the names of the tensors that `run_session` fetches.
+          cancellation: cancels the run; None for a run that nobody cancels.
+
+        Returns:
+          The result of `run_session`.
+
+        Raises:
+          Cancelled: the run was cancelled.
+          Exception: any other exception of `run_session`.
+        """
+        try:
+            slot = self._free_slots.popleft()
+        except IndexError:
+            return run_session({}, [])
+        try:
+            return self._run_in_slot(run_session, tensors, cancellation, np.int32(slot))
+        finally:
+            self._free_slots.append(slot)
+
+    def _run_in_slot(
+        self,
+        run_session: RunSession,
+        tensors: Sequence[str],
+        cancellation: CancellationToken | None,
+        slot: np.int32,
+    ) -> Any:
+        count = np.int32(len(tensors))
+        handles = self._handles
+        feeds = {handles.tensor(_SLOT): slot, handles.tensor(_COUNT): count}
+        targets = [handles.operation(name) for name in (_WATCH, *map(_done_op, tensors))]
+        lock = threading.Lock()
+        is_over = is_clean = False
+
+        def cancel() -> None:
+            nonlocal is_clean
+            with lock:
+                if not is_over:
+                    is_clean = False
+                    self._cancel(slot, count)
+
+        if cancellation is not None:
+            cancellation.add_callback(cancel)
+        try:
+            results = run_session(feeds, targets)
+            is_clean = True
+        except tf.errors.InvalidArgumentError:
+            if cancellation is not None:
+                cancellation.raise_if_cancelled()
+            raise
+        finally:
+            if cancellation is not None:
+                cancellation.remove_callback(cancel)
+            with lock:
+                is_over = True
+            if not is_clean:
+                self._empty_queue(slot)
+        return results
+
+    def _empty_queue(self, slot: np.int32) -> None:
+        """Remove the items that a run has left, because it was cancelled or has failed."""
+        (size,) = self._size(slot)
+        if size:
+            self._drain(slot, size)
+
+
+def _build_graph_def(done_ops: Iterable[str]) -> Any:
+    """Return the GraphDef of the ops; the control inputs of the ops in `done_ops` are missing."""
+    ops = tf.raw_ops
+    with tf.Graph().as_default() as graph, tf.device("/device:CPU:0"):
+        queues = [
+            ops.FIFOQueueV2(
+                component_types=[tf.bool],
+                shapes=[[]],
+                shared_name=f"{_SCOPE}_{slot}",
+                name=f"{_SCOPE}/queue_{slot}",
+            )
+            for slot in range(_SLOTS)
+        ]
+        slot = tf.compat.v1.placeholder(tf.int32, [], name=_SLOT)
+        count = tf.compat.v1.placeholder(tf.int32, [], name=_COUNT)
+        with tf.name_scope(f"{_SCOPE}/"):
+            queue = ops.GatherV2(params=ops.Pack(values=queues), indices=slot, axis=0)
+            are_done = ops.QueueDequeueManyV2(handle=queue, n=count, component_types=[tf.bool])[0]
+            ops.Assert(condition=tf.reduce_all(are_done), data=["cancelled"], name=f"{_WATCH}/")
+            ops.QueueEnqueueManyV2(
+                handle=queue, components=[tf.fill([count], False)], name=f"{_CANCEL}/"
+            )
+            ops.QueueSizeV2(handle=queue, name=f"{_SIZE}/")
+            ops.QueueDequeueManyV2(
+                handle=queue, n=count, component_types=[tf.bool], name=f"{_DRAIN}/"
+            )
+            for name in done_ops:
+                ops.QueueEnqueueV2(handle=queue, components=[True], name=f"{name}/")
+    return graph.as_graph_def()
+
+
+def _done_op(tensor: str) -> str:
+    """Return the name of the op that enqueues an item once a tensor has been computed."""
+    return f"{_SCOPE}/done/{tensor.replace(':', '_')}"
+
+
+def _make_inline_callable(
+    session: Any, feeds: Sequence[str], fetches: Sequence[str], targets: Sequence[str]
+) -> Any:
+    """Return a callable that runs in the calling thread, even while all pools are busy."""
+    options = config_pb2.CallableOptions(
+        feed=[f"{name}:0" for name in feeds], fetch=fetches, target=targets
+    )
+    options.run_options.inter_op_thread_pool = -1
+    return tensorflow_internals.make_session_callable(session, options)
