@@ -1,15 +1,24 @@
 """Finds the TPU system of this machine, which may be real or emulated."""
 
+import dataclasses
+import glob
+import importlib.util
 import os
 import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tpuserve import jax_client
 from tpuserve.errors import InvalidSetting
 
 EMULATION_VARIABLE = "TPUSERVE_EMULATED_TPU"
 COMPILATION_VARIABLE = "TPUSERVE_EMULATED_TPU_COMPILED"
+RUNTIME_VARIABLE = "TPUSERVE_TPU_RUNTIME"
+
+_PJRT, _TENSORFLOW, _EMULATED = "pjrt", "tensorflow", "emulated"
+# The device files of TPUs: /dev/accel0 up to v4, /dev/vfio/0 from v5e on.
+_DEVICE_FILES = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
 
 _initialisation_lock = threading.Lock()
 _is_initialised = False
@@ -29,6 +38,8 @@ class TpuSystem:
       is_compiled: on an emulated system, whether XLA compiles the computation of a core, and so
         refuses the ops that a TPU compiler refuses.
       asked_by: the function, command or environment variable that requested emulation.
+      pjrt_platform: the platform, "tpu" or "cpu", of the devices of jax's PJRT client that are the
+        cores; empty if the cores are no PJRT devices.
     """
 
     tpu_cores: int = 0
@@ -36,6 +47,12 @@ class TpuSystem:
     is_emulated: bool = False
     is_compiled: bool = True
     asked_by: str = EMULATION_VARIABLE
+    pjrt_platform: str = ""
+
+    @property
+    def is_run_by_tensorflow(self) -> bool:
+        """Whether TensorFlow's own TPU runtime runs the TPU graphs."""
+        return self.has_tpu and not self.is_emulated and not self.pjrt_platform
 
     @property
     def has_tpu(self) -> bool:
@@ -45,9 +62,12 @@ class TpuSystem:
     def __str__(self) -> str:
         if not self.has_tpu:
             return "no TPU found"
+        plural = "s" if self.tpu_cores > 1 else ""
+        if self.pjrt_platform:
+            return f"{self.tpu_cores} PJRT device{plural} of the platform {self.pjrt_platform}"
         if not self.is_emulated:
             return f"{self.tpu_cores} TPU cores found"
-        cores = f"{self.tpu_cores} core" + ("s" if self.tpu_cores > 1 else "")
+        cores = f"{self.tpu_cores} core{plural}"
         hosts = f" on {self.hosts} hosts" if self.hosts > 1 else ""
         return f"emulated TPU of {cores}{hosts}, from {self.asked_by}"
 
@@ -100,11 +120,40 @@ def emulated_tpu(cores: int = 8, hosts: int = 1, *, compiled: bool = True) -> Em
 
 
 def find_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem:
-    """Return the TPU system to use: emulated if emulation is requested, otherwise real.
+    """Return the TPU system to use.
 
-    Emulation must be requested: by `emulated_tpu`, or by the environment. TPUSERVE_EMULATED_TPU=8
-    emulates 8 cores on one host, and =2x4 two hosts with 4 cores each. Unset, empty and 0 request
-    no emulation. TPUSERVE_EMULATED_TPU_COMPILED=0 disables the compilation by XLA.
+    TPUSERVE_TPU_RUNTIME decides:
+
+    - "emulated": an emulated TPU, of one core if TPUSERVE_EMULATED_TPU is unset.
+    - "pjrt": the devices of jax's PJRT client; TPUSERVE_PJRT_PLATFORM selects "tpu", which is the
+      default, or "cpu".
+    - "tensorflow": the TPU of TensorFlow's own runtime, or none.
+    - unset: an emulated TPU if TPUSERVE_EMULATED_TPU requests one; else PJRT devices if the machine
+      has the device files of a TPU, and jax and libtpu are installed; else as "tensorflow".
+
+    `emulated_tpu` takes precedence over the environment. TPUSERVE_EMULATED_TPU=8 requests the
+    emulation of 8 cores on one host, and =2x4 of two hosts with 4 cores each. Unset, empty and 0
+    request none. TPUSERVE_EMULATED_TPU_COMPILED=0 disables the compilation by XLA.
+
+    Args:
+      environ: the environment variables.
+
+    Raises:
+      InvalidSetting: a variable has an invalid value.
+      ExtraNotInstalled, TpuNotFound: PJRT is requested, and jax or its devices are missing.
+    """
+    emulated = find_emulated_tpu_system(environ)
+    if emulated is not None:
+        return emulated
+    runtime = environ.get(RUNTIME_VARIABLE, "").strip()
+    if runtime == _PJRT or (not runtime and _has_tpu_for_jax()):
+        platform = jax_client.find_platform(environ)
+        return TpuSystem(len(jax_client.list_devices(platform)), 1, pjrt_platform=platform)
+    return _find_tensorflow_tpu()
+
+
+def find_emulated_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem | None:
+    """Return the emulated TPU system that `find_tpu_system` returns; None without emulation.
 
     Args:
       environ: the environment variables.
@@ -114,10 +163,26 @@ def find_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem:
     """
     if _emulated_in_process is not None:
         return _emulated_in_process
-    value = environ.get(EMULATION_VARIABLE, "").strip()
-    if value not in ("", "0"):
-        return _emulated(value, is_compiled=_is_compiled(environ))
-    return _real()
+    runtime = environ.get(RUNTIME_VARIABLE, "").strip()
+    if runtime not in ("", _PJRT, _TENSORFLOW, _EMULATED):
+        raise InvalidSetting(
+            f"{RUNTIME_VARIABLE} is {runtime!r}. Set it to {_PJRT}, {_TENSORFLOW} or {_EMULATED}, "
+            f"or unset it to let the machine decide."
+        )
+    cores = environ.get(EMULATION_VARIABLE, "").strip()
+    if runtime == _EMULATED or (not runtime and cores not in ("", "0")):
+        is_requested = cores not in ("", "0")
+        return dataclasses.replace(
+            _emulated(cores if is_requested else "1", is_compiled=_is_compiled(environ)),
+            asked_by=EMULATION_VARIABLE if is_requested else RUNTIME_VARIABLE,
+        )
+    return None
+
+
+def _has_tpu_for_jax() -> bool:
+    """Return whether the machine seems to have a TPU that jax can use, without importing jax."""
+    packages = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))
+    return packages and any(glob.glob(pattern) for pattern in _DEVICE_FILES)
 
 
 def _emulated(value: str, *, is_compiled: bool) -> TpuSystem:
@@ -146,7 +211,7 @@ def _is_compiled(environ: Mapping[str, str]) -> bool:
     return value != "0"
 
 
-def _real() -> TpuSystem:
+def _find_tensorflow_tpu() -> TpuSystem:
     # Import TensorFlow only when it is needed: an emulated system is found without it.
     import tensorflow as tf
 

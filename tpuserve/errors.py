@@ -69,6 +69,10 @@ class InvalidConfig(InvalidInput):
     """A configuration file or message cannot be parsed, or is not valid."""
 
 
+class MalformedConfig(InvalidConfig):
+    """A configuration file is not a message in protobuf's text form."""
+
+
 class InvalidSetting(InvalidInput, ValueError):
     """A flag, an environment variable or a constructor argument has an invalid value."""
 
@@ -180,9 +184,15 @@ class DamagedWarmUp(TpuserveError):
 
 
 class UnsafeModel(TpuserveError):
-    """A model has ops that access files, the network or Python, and they are forbidden."""
+    """A model has ops that may do more than compute, and they are forbidden."""
 
     code = Code.PERMISSION_DENIED
+
+
+class ModelTooLarge(TpuserveError):
+    """A model asks for more memory, or has more nodes, than the server accepts."""
+
+    code = Code.RESOURCE_EXHAUSTED
 
 
 class UnsafePath(TpuserveError):
@@ -266,6 +276,12 @@ class TooManyRequests(TpuserveError):
     code = Code.RESOURCE_EXHAUSTED
 
 
+class MemoryBudgetExceeded(TpuserveError):
+    """The requests in flight would together need more memory than they may."""
+
+    code = Code.RESOURCE_EXHAUSTED
+
+
 class RequestTooLarge(TpuserveError):
     """A request has more bytes than the server accepts."""
 
@@ -285,7 +301,13 @@ class Cancelled(TpuserveError):
 
 
 class QueueFull(TpuserveError):
-    """The batching queue is full."""
+    """The queue of a model, or a batching queue, is full."""
+
+    code = Code.UNAVAILABLE
+
+
+class WaitedTooLong(TpuserveError):
+    """A request has waited in the queue of its model for longer than it may."""
 
     code = Code.UNAVAILABLE
 
@@ -300,3 +322,11 @@ class Unavailable(TpuserveError):
     """The server cannot answer now; a later request may succeed."""
 
     code = Code.UNAVAILABLE
+
+
+class ShuttingDown(Unavailable):
+    """The server is about to stop, and refuses new requests."""
+
+
+class ServerStarting(Unavailable):
+    """The server has not loaded its first models yet."""

@@ -10,6 +10,7 @@ from tpuserve.errors import MetagraphNotFound, TpuNotFound
 from tpuserve.tags import TagSet
 
 DEFAULT_RUNTIME = "session"
+PJRT_RUNTIME = "pjrt"
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,39 @@ def select_metagraph(
     return dataclasses.replace(selection, runtime=runtime, runtime_reason="asked for")
 
 
+def check_tags(
+    available: Collection[TagSet],
+    requested: TagSet | None,
+    emulated: TpuSystem | None,
+    *,
+    where: str,
+    fallback_to_cpu: bool = False,
+) -> None:
+    """Check that `select_metagraph` can find a metagraph, before TensorFlow looks for a real TPU.
+
+    Args:
+      available: the tag sets of the SavedModel.
+      requested: the requested tag set; None leaves the selection to the hardware.
+      emulated: the emulated TPU system; None where only TensorFlow can tell the hardware.
+      where: the directory of the SavedModel, for error messages.
+      fallback_to_cpu: see `select_metagraph`.
+
+    Raises:
+      MetagraphNotFound: no metagraph has the tags, with or without a TPU.
+    """
+    possible = (TpuSystem(tpu_cores=1, hosts=1), TpuSystem()) if emulated is None else (emulated,)
+    for hardware in possible:
+        try:
+            select_metagraph(
+                available, requested, hardware, where=where, fallback_to_cpu=fallback_to_cpu
+            )
+        except MetagraphNotFound as error:
+            failure = error
+        else:
+            return
+    raise failure
+
+
 def _select(
     available: Collection[TagSet], requested: TagSet | None, hardware: TpuSystem, where: str
 ) -> MetaGraphSelection:
@@ -115,6 +149,15 @@ def _select(
         raise TpuNotFound(
             f"metagraph {tag_sets.format_tags(tags)} of {where} needs a TPU; {hardware}. Set "
             f"TPUSERVE_EMULATED_TPU=1 to run it lowered to the CPU, or ask for {{serve}}."
+        )
+    if hardware.pjrt_platform:
+        return MetaGraphSelection(
+            tags,
+            hardware.pjrt_platform.upper(),
+            lowered=False,
+            reason=reason,
+            runtime=PJRT_RUNTIME,
+            runtime_reason="which runs PJRT devices",
         )
     device = "CPU" if hardware.is_emulated else "TPU"
     return MetaGraphSelection(tags, device, hardware.is_emulated, reason, hardware.is_compiled)

@@ -9,7 +9,7 @@ Importing this module does not import TensorFlow: a name is resolved when it is 
 
 import importlib
 import importlib.metadata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tpuserve.errors import UnsupportedTensorFlow
@@ -126,7 +126,9 @@ def make_session_callable(session: Any, options: Any) -> Any:
     return get_private_attribute(session, "_make_callable_from_options")(options)
 
 
-def run_session(session: Any, options: Any, feeds: Any, fetches: Any) -> Any:
+def run_session(
+    session: Any, options: Any, feeds: Any, fetches: Any, targets: Sequence[Any] = ()
+) -> Any:
     """Run a session with feeds and fetches that are given as handles of the C API.
 
     Args:
@@ -134,11 +136,13 @@ def run_session(session: Any, options: Any, feeds: Any, fetches: Any) -> Any:
       options: a TF_Buffer that holds a serialised RunOptions message.
       feeds: TF_Output → array.
       fetches: a list of TF_Output.
+      targets: the TF_Operations to run beside those that the fetches need.
 
     Returns:
       A list with one array for each fetch.
     """
-    return get_private_attribute(session, "_call_tf_sessionrun")(options, feeds, fetches, [], None)
+    run = get_private_attribute(session, "_call_tf_sessionrun")
+    return run(options, feeds, fetches, list(targets), None)
 
 
 def get_session_config(session: Any) -> Any:

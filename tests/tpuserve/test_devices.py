@@ -26,6 +26,40 @@ def test_emulation_must_be_requested(environ: dict[str, str]) -> None:
     assert find_tpu_system(environ) == TpuSystem(tpu_cores=0, hosts=0, is_emulated=False)
 
 
+def test_runtime_emulated_is_one_core_unless_the_topology_is_given() -> None:
+    system = find_tpu_system({"TPUSERVE_TPU_RUNTIME": "emulated"})
+    assert str(system) == "emulated TPU of 1 core, from TPUSERVE_TPU_RUNTIME"
+    environ = {"TPUSERVE_TPU_RUNTIME": "emulated", "TPUSERVE_EMULATED_TPU": "2x4"}
+    assert find_tpu_system(environ).tpu_cores == 8
+
+
+@pytest.mark.slow
+def test_runtime_tensorflow_overrides_a_requested_emulation() -> None:
+    environ = {"TPUSERVE_TPU_RUNTIME": "tensorflow", "TPUSERVE_EMULATED_TPU": "8"}
+    assert not find_tpu_system(environ).has_tpu
+
+
+def test_unknown_runtime_is_an_error_that_names_the_runtimes() -> None:
+    with pytest.raises(InvalidSetting, match="'xla'. Set it to pjrt, tensorflow or emulated"):
+        find_tpu_system({"TPUSERVE_TPU_RUNTIME": "xla"})
+
+
+@pytest.mark.slow
+def test_runtime_pjrt_finds_the_devices_of_the_selected_platform() -> None:
+    pytest.importorskip("jax")
+    environ = {"TPUSERVE_TPU_RUNTIME": "pjrt", "TPUSERVE_PJRT_PLATFORM": "cpu"}
+    system = find_tpu_system(environ)
+    assert system.has_tpu
+    assert not system.is_run_by_tensorflow
+    assert "of the platform cpu" in str(system)
+
+
+def test_unknown_pjrt_platform_is_an_error_that_names_the_platforms() -> None:
+    environ = {"TPUSERVE_TPU_RUNTIME": "pjrt", "TPUSERVE_PJRT_PLATFORM": "gpu"}
+    with pytest.raises(InvalidSetting, match="'gpu'. Set it to tpu or cpu"):
+        find_tpu_system(environ)
+
+
 def test_text_of_a_tpu_system_states_cores_and_emulation() -> None:
     assert str(TpuSystem()) == "no TPU found"
     assert str(TpuSystem(4, 1)) == "4 TPU cores found"

@@ -16,10 +16,11 @@ from google.protobuf.message import DecodeError
 from tpuserve.devices import TpuSystem
 from tpuserve.errors import DamagedSavedModel
 from tpuserve.runtime.registry import get_runtime
-from tpuserve.saved_model import metagraph, proto_file, unsafe_ops
+from tpuserve.saved_model import initialisation, metagraph, proto_file
 from tpuserve.saved_model.signature import Signature
 from tpuserve.select import MetaGraphSelection, select_metagraph
 from tpuserve.tags import TagSet
+from tpuserve.untrusted.model_check import check_model
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,10 @@ class LoadRequest:
         `select_metagraph`.
       hardware: the TPU system of this machine.
       fallback_to_cpu: whether to load {serve} if the requested metagraph cannot run here.
-      forbid_unsafe_ops: whether to refuse ops that reach files, the network or Python.
+      forbid_unsafe_ops: whether to refuse ops that may do more than compute.
       runtime: the name of the runtime; None for the default runtime.
+      max_constant_bytes: the largest size of the model's constants in bytes, beyond their size in
+        the file; 0 for no limit.
     """
 
     directory: Path
@@ -42,6 +45,7 @@ class LoadRequest:
     fallback_to_cpu: bool = False
     forbid_unsafe_ops: bool = False
     runtime: str | None = None
+    max_constant_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,10 +84,20 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
         runtime=request.runtime,
     )
     runtime = get_runtime(choice.runtime)
-    meta_graph = _read_meta_graph(directory, choice.tags)
-    # Refuse unsafe ops before the load, because the load runs the model's initialisation ops.
-    if request.forbid_unsafe_ops:
-        unsafe_ops.check_no_unsafe_ops(meta_graph, directory)
+    meta_graphs = _read_meta_graphs(directory)
+    # Check before the load, because the load computes constants and runs the initialisation op.
+    check_model(
+        meta_graphs.values(),
+        directory,
+        forbid_unsafe_ops=request.forbid_unsafe_ops,
+        max_constant_bytes=request.max_constant_bytes,
+    )
+    if choice.tags not in meta_graphs:
+        raise DamagedSavedModel(
+            f"cannot load {directory}: its graph changed while it was read. Load the model again."
+        )
+    meta_graph = meta_graphs[choice.tags]
+    initialisation.insert_asset_paths(meta_graph, directory)
     signatures = metagraphs[choice.tags].signatures
     return LoadPlan(
         choice=choice,
@@ -96,8 +110,8 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
     )
 
 
-def _read_meta_graph(directory: Path, tag_set: TagSet) -> Any:
-    """Return TensorFlow's MetaGraphDef message with exactly these tags."""
+def _read_meta_graphs(directory: Path) -> dict[TagSet, Any]:
+    """Return TensorFlow's MetaGraphDef messages by their tags."""
     # In a subprocess with `tensorflow_stub`, this imports only TensorFlow's protobuf messages and
     # not TensorFlow itself.
     from tensorflow.core.protobuf import saved_model_pb2
@@ -115,9 +129,6 @@ def _read_meta_graph(directory: Path, tag_set: TagSet) -> Any:
         raise DamagedSavedModel(
             f"cannot load {directory}: {error}. Export the model again."
         ) from error
-    for meta_graph in proto.meta_graphs:
-        if frozenset(meta_graph.meta_info_def.tags) == tag_set:
-            return meta_graph
-    raise DamagedSavedModel(
-        f"cannot load {directory}: {path.name} changed while it was read. Load the model again."
-    )
+    return {
+        frozenset(meta_graph.meta_info_def.tags): meta_graph for meta_graph in proto.meta_graphs
+    }

@@ -1,6 +1,6 @@
 """The interface of a model in memory, whichever runtime runs it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -9,6 +9,22 @@ from tpuserve.saved_model.signature import Signature
 from tpuserve.select import MetaGraphSelection
 
 Array: TypeAlias = np.ndarray[Any, Any]
+
+
+class CancellationToken(Protocol):
+    """Tells whether the caller of a run still waits for the outputs."""
+
+    def raise_if_cancelled(self) -> None:
+        """Raise Cancelled if the caller no longer waits."""
+        ...
+
+    def add_callback(self, callback: Callable[[], object]) -> None:
+        """Call a function once when the caller stops waiting; at once if it already has."""
+        ...
+
+    def remove_callback(self, callback: Callable[[], object]) -> None:
+        """Remove a function that `add_callback` has added."""
+        ...
 
 
 @runtime_checkable
@@ -37,6 +53,7 @@ class LoadedModel(Protocol):
         output_names: Sequence[str] | None = None,
         *,
         timeout_ms: float | None = None,
+        cancellation: CancellationToken | None = None,
     ) -> dict[str, Array]:
         """Run one signature in the calling thread.
 
@@ -50,6 +67,8 @@ class LoadedModel(Protocol):
           output_names: aliases of the outputs to compute; None computes all of them.
           timeout_ms: time limit of the run in milliseconds; None sets no limit. As in TensorFlow
             Serving, a run on a real TPU ignores the limit.
+          cancellation: stops the run, or is checked before the run if the runtime cannot stop it;
+            None if nobody cancels the run.
 
         Returns:
           Output alias → array.
@@ -59,6 +78,7 @@ class LoadedModel(Protocol):
           InvalidInput: the signature has no such input or output.
           InvalidTensor: an input has another dtype, or a shape that the graph refuses.
           DeadlineExceeded: the run took longer than `timeout_ms`.
+          Cancelled: the caller stopped waiting before or during the run.
           ModelExecutionError: the graph failed for another reason.
         """
         ...
@@ -69,6 +89,7 @@ class LoadedModel(Protocol):
         inputs: Mapping[str, Array],
         *,
         timeout_ms: float | None = None,
+        cancellation: CancellationToken | None = None,
     ) -> dict[str, dict[str, Array]]:
         """Run several signatures on the same inputs, in one run of the graph.
 
@@ -76,13 +97,14 @@ class LoadedModel(Protocol):
           output_names: signature name → aliases of the outputs to compute.
           inputs: as for `run`.
           timeout_ms: as for `run`.
+          cancellation: as for `run`.
 
         Returns:
           Signature name → output alias → array.
 
         Raises:
-          InvalidInput: the signatures do not take the same tensors; and as for `run`.
-          SignatureNotFound, InvalidTensor, DeadlineExceeded, ModelExecutionError: as for `run`.
+          SignatureNotFound, InvalidInput, InvalidTensor, DeadlineExceeded, Cancelled,
+            ModelExecutionError: as for `run`.
         """
         ...
 

@@ -31,6 +31,7 @@ def load(
     session_config: bytes = b"",
     fallback_to_cpu: bool = False,
     forbid_unsafe_ops: bool = False,
+    max_constant_bytes: int = 0,
     initialise_tpu: bool = True,
     runtime: str | None = None,
     make_plan: Callable[[LoadRequest], LoadPlan] = make_load_plan,
@@ -48,8 +49,10 @@ def load(
       hardware: the TPU system to run on; None calls `tpuserve.devices.find_tpu_system`.
       session_config: a serialised ConfigProto.
       fallback_to_cpu: whether to load {serve} if the metagraph with the wanted tags cannot run.
-      forbid_unsafe_ops: whether to refuse ops that reach files, the network or Python; see
-        `tpuserve.saved_model.unsafe_ops`.
+      forbid_unsafe_ops: whether to refuse ops that may do more than compute; see
+        `tpuserve.untrusted`.
+      max_constant_bytes: the largest size of the model's constants in bytes, beyond their size in
+        the file; 0 for no limit.
       initialise_tpu: whether to initialise a real TPU system that is not initialised yet.
       runtime: a name in `tpuserve.runtime.registry`; None for the default runtime.
       make_plan: the function that plans the load, for example in a subprocess.
@@ -59,14 +62,23 @@ def load(
     Raises:
       SavedModelNotFound, DamagedSavedModel: the directory has no readable SavedModel.
       MetagraphNotFound, TpuNotFound: see `tpuserve.select.select_metagraph`.
-      UnsafeModel: the model has unsafe ops, and they are forbidden.
+      UnsafeModel: an op of the model may do more than compute, and that is forbidden.
+      ModelTooLarge: constants of the model become larger than `max_constant_bytes`.
       LoweringError: the TPU metagraph has an op that cannot be lowered to CPU ops.
       InvalidSetting: no runtime has the name `runtime`.
     """
     directory = Path(os.fsdecode(directory))
     hardware = devices.find_tpu_system() if hardware is None else hardware
     plan = make_plan(
-        LoadRequest(directory, wanted_tags, hardware, fallback_to_cpu, forbid_unsafe_ops, runtime)
+        LoadRequest(
+            directory,
+            wanted_tags,
+            hardware,
+            fallback_to_cpu,
+            forbid_unsafe_ops,
+            runtime,
+            max_constant_bytes,
+        )
     )
     if plan.choice.fallback:
         logger.warning("%s: %s", directory, plan.choice.fallback)

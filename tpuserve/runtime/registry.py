@@ -18,6 +18,7 @@ from tpuserve.select import MetaGraphSelection
 # The name of a runtime → the class that implements it. A class is imported when it is first used,
 # so that no time is spent on importing unused runtimes.
 RUNTIMES: dict[str, str] = {
+    "pjrt": "tpuserve.runtime.pjrt.pjrt_runtime:PjrtRuntime",
     "session": "tpuserve.runtime.session.session_runtime:SessionRuntime",
 }
 

@@ -1,10 +1,12 @@
 """Imports TensorFlow without its log lines about missing GPUs and CPU features."""
 
+import contextlib
 import importlib
 import os
 import re
 import sys
 import threading
+from collections.abc import Iterator
 
 from tpuserve.runtime import gc_control
 
@@ -17,13 +19,20 @@ _NOISE = re.compile(
 
 
 def import_tensorflow() -> None:
-    """Import TensorFlow; write its log to standard error without lines about missing GPUs.
-
-    C++ code writes the log directly to file descriptor 2. During the import that descriptor is
-    the input of a pipe, and a thread filters the lines.
-    """
+    """Import TensorFlow; write its log to standard error without lines about missing GPUs."""
     if "tensorflow" in sys.modules:
         return
+    with filtered_log(), gc_control.gc_disabled():
+        importlib.import_module("tensorflow")
+
+
+@contextlib.contextmanager
+def filtered_log() -> Iterator[None]:
+    """Drop the lines about missing GPUs from what is written to standard error in a with block.
+
+    C++ code writes the log directly to file descriptor 2. Inside the block that descriptor is the
+    input of a pipe, and a thread filters the lines.
+    """
     sys.stderr.flush()
     original = os.dup(2)
     pipe_output, pipe_input = os.pipe()
@@ -33,8 +42,7 @@ def import_tensorflow() -> None:
     filtering = threading.Thread(target=_filter_lines, args=(pipe_output, original), daemon=True)
     filtering.start()
     try:
-        with gc_control.gc_disabled():
-            importlib.import_module("tensorflow")
+        yield
     finally:
         os.dup2(original, 2)
         # Wait at most one second for the thread that filters the lines: a process that the import

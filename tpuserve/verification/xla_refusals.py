@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from tpuserve.runtime import xla_errors
-from tpuserve.runtime.xla_errors import UnsupportedOp
+from tpuserve.stablehlo import xla_errors
+from tpuserve.stablehlo.xla_errors import UnsupportedOp
 
 
 @dataclass

@@ -16,6 +16,8 @@ from tpuserve import tags
 from tpuserve.compilation import aot
 from tpuserve.compilation.chips import DEFAULT_TOPOLOGIES
 from tpuserve.compilation.compiler import Compiler
+from tpuserve.devices import TpuSystem
+from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.saved_model import metagraph
 
@@ -110,6 +112,22 @@ def answers_alike(exported: Exported, bench: Bench) -> None:
                 bench.figures.largest_difference = max(bench.figures.largest_difference, difference)
 
 
+def answers_alike_on_pjrt(exported: Exported, bench: Bench) -> None:
+    """The TPU metagraph on a PJRT device of the CPU answers as the CPU metagraph."""
+    pytest.importorskip("jax")
+    is_batched = len(exported.batch_sizes) > 1
+    device = TpuSystem(tpu_cores=1, hosts=1, pjrt_platform="cpu")
+    model = loader.load(exported.directory, tags.SERVE_TPU, device)
+    try:
+        assert model.choice.runtime == "pjrt"
+        with _loaded(exported.directory, tags.SERVE) as cpu:
+            for name, inputs in exported.requests.items():
+                for request in [inputs, _few(inputs)] if is_batched else [inputs]:
+                    asking.largest_difference(cpu.run(name, request), model.run(name, request))
+    finally:
+        model.close()
+
+
 def compiles(exported: Exported, bench: Bench) -> None:
     """libtpu compiles every signature, at every batch size, for every generation."""
     report = aot.compile(
@@ -161,6 +179,7 @@ def _few(inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any
 ALL: Mapping[str, Callable[[Exported, Bench], None]] = {
     "loads with each tag set": loads,
     "CPU = lowered TPU": answers_alike,
+    "CPU = TPU on PJRT": answers_alike_on_pjrt,
     "compiles for all seven generations": compiles,
     "round trip through the server": serves,
 }

@@ -13,7 +13,7 @@ from tpuserve.devices import TpuSystem
 from tpuserve.errors import InvalidSetting
 from tpuserve.runtime import registry
 from tpuserve.runtime.load_plan import LoadPlan
-from tpuserve.runtime.loaded_model import Array, LoadedModel
+from tpuserve.runtime.loaded_model import Array, CancellationToken, LoadedModel
 from tpuserve.runtime.registry import LoadOptions
 from tpuserve.runtime.session.session_runtime import SessionRuntime
 from tpuserve.saved_model.signature import Signature
@@ -35,6 +35,7 @@ class FakeModel:
         output_names: Sequence[str] | None = None,
         *,
         timeout_ms: float | None = None,
+        cancellation: CancellationToken | None = None,
     ) -> dict[str, Array]:
         return {alias: np.array(42) for alias in self.signatures[signature_name].outputs}
 
@@ -44,6 +45,7 @@ class FakeModel:
         inputs: Mapping[str, Array],
         *,
         timeout_ms: float | None = None,
+        cancellation: CancellationToken | None = None,
     ) -> dict[str, dict[str, Array]]:
         return {name: self.run(name, inputs, aliases) for name, aliases in output_names.items()}
 
@@ -96,4 +98,6 @@ def test_unknown_runtime_is_refused_with_the_names_of_the_registered_ones(
 ) -> None:
     with pytest.raises(InvalidSetting) as error:
         registry.get_runtime("abacus")
-    assert str(error.value) == ("no model runtime is named 'abacus'. Use one of: fake, session.")
+    assert str(error.value) == (
+        "no model runtime is named 'abacus'. Use one of: fake, pjrt, session."
+    )

@@ -125,7 +125,7 @@ def _least_level(kind: ClusterKind, before: Iterable[tuple[int, ClusterKind]]) -
 def _cluster_kind(node: Node, invariant: set[Value], library: "Library") -> ClusterKind:
     definition = node.definition
     if (
-        op_traits.communicates(definition, library)
+        op_traits.is_lowered_jointly(definition, library)
         or not op_spec(node.op).is_clustered
         or _forwards_handle(node, library)
     ):
@@ -185,7 +185,7 @@ def close_over_shapes(
             return False
         if op_traits.is_constant(node.definition):
             return True
-        if op_traits.communicates(node.definition, library):
+        if op_traits.is_lowered_jointly(node.definition, library):
             return False
         if types[value] in dtypes.WHOLE_NUMBERS and node.op in _SHAPE_OPS:
             return True

@@ -1,9 +1,9 @@
 """Inlining of function calls that have effects.
 
-Such a call updates a variable, or communicates with the host or other replicas. Its nodes cannot
-all be in the same cluster (see `passes.clustering`). Inlining therefore adds the nodes of the
-function to the graph, where they are clustered like any other nodes, and where a node sees if an
-argument of the function is a constant.
+Such a call updates a variable, or is lowered for all replicas at once. Its nodes cannot all be in
+the same cluster (see `passes.clustering`). Inlining therefore adds the nodes of the function to the
+graph, where they are clustered like any other nodes, and where a node sees if an argument of the
+function is a constant.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ def _is_effectful_call(node: Node, library: "Library") -> bool:
         op_spec(node.op).kind is OpKind.CALL
         and not op_traits.is_on_host(definition)
         and (
-            op_traits.communicates(definition, library)
+            op_traits.is_lowered_jointly(definition, library)
             or op_traits.writes_variable(definition, library)
         )
     )

@@ -88,7 +88,7 @@ def must_split(
     definition = node.definition
     if not (op_traits.is_loop(definition) or op_traits.is_branch(definition)):
         return False
-    if not op_traits.writes_variable(definition, library) or op_traits.communicates(
+    if not op_traits.writes_variable(definition, library) or op_traits.is_lowered_jointly(
         definition, library
     ):
         return False
@@ -134,7 +134,7 @@ def _invariant_outputs(
         return [rule(node, graph.nodes, num_replicas)] * num_outputs
     is_control_flow = op_traits.is_loop(definition) or op_traits.is_branch(definition)
     if is_control_flow and (
-        op_traits.communicates(definition, library)
+        op_traits.is_lowered_jointly(definition, library)
         or op_traits.writes_variable(definition, library)
     ):
         return _control_flow_outputs(node, num_outputs, invariant, num_replicas, library)

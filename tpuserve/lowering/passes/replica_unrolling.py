@@ -127,7 +127,7 @@ class _ReplicaUnroller:
         num_nodes_before = len(self._out.nodes)
         lower_replicated = op_spec(node.op).lower_replicated
         is_joint = node.name in self._split_nodes or (
-            op_traits.communicates(node.definition, self._library)
+            op_traits.is_lowered_jointly(node.definition, self._library)
             and not op_traits.is_on_host(node.definition)
         )
         if lower_replicated is not None:

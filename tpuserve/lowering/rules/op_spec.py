@@ -113,6 +113,7 @@ class OpSpec:
         op that needs no replacement, because each replica can run a copy.
       invariance: tells whether all replicas get the same outputs. None means that they do if their
         inputs are the same and the op is not random.
+      is_reduction: whether the op combines values of several replicas into one, such as their sum.
       is_clustered: whether XLA may compile the op in the same function as other ops.
     """
 
@@ -123,11 +124,20 @@ class OpSpec:
     renamed_outputs: Mapping[str, str] = field(default_factory=dict)
     lower_replicated: ReplicatedLowering | None = None
     invariance: InvarianceRule | None = None
+    is_reduction: bool = False
     is_clustered: bool = True
 
     @property
     def communicates(self) -> bool:
         """Whether the op exchanges data with other replicas or with the host."""
+        return self.kind in _COMMUNICATING
+
+    @property
+    def is_lowered_jointly(self) -> bool:
+        """Whether the op is replaced for all replicas at once, so that no replica can run a copy.
+
+        True of ops that communicate, and of XlaReplicaId, whose replacement differs by replica.
+        """
         return self.lower_replicated is not None
 
     @property
@@ -144,6 +154,7 @@ class OpSpec:
         return self.kind in (OpKind.CONSTANT, OpKind.IDENTITY, OpKind.NO_OP)
 
 
+_COMMUNICATING = frozenset((OpKind.COLLECTIVE, OpKind.INFEED_DEQUEUE, OpKind.OUTFEED_ENQUEUE))
 # The kinds of ops that are not random although TensorFlow may declare them stateful: they are
 # stateful because of their side effects.
 _EFFECTS_ARE_KNOWN = frozenset(

@@ -9,6 +9,7 @@ collective, for example, is
         is_tpu_op=True,
         lower_replicated=collectives.lower_cross_replica_sum,
         invariance=collectives.is_full_all_reduce,
+        is_reduction=True,
     )
 
 The passes of the lowering, the verifier of exported models and the advice in error messages derive
@@ -82,6 +83,7 @@ _REPLICAS = (
         is_tpu_op=True,
         lower_replicated=collectives.lower_cross_replica_sum,
         invariance=collectives.is_full_all_reduce,
+        is_reduction=True,
     ),
     OpSpec(
         "AllToAll",

@@ -51,6 +51,17 @@ def communicates(node: "NodeDef", library: "Library") -> bool:
     )
 
 
+def is_lowered_jointly(node: "NodeDef", library: "Library") -> bool:
+    """Return whether a node communicates, or is replaced for all replicas at once.
+
+    A node that calls a function with such a node counts, too. XLA can compile neither.
+    """
+    return any(
+        op_spec(inner.op).is_lowered_jointly or is_on_host(inner)
+        for inner in op_defs.walk_calls(node, library)
+    )
+
+
 def writes_variable(node: "NodeDef", library: "Library") -> bool:
     """Return whether a node, or a function it calls, updates a variable."""
     return any(

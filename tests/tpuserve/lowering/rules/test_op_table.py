@@ -54,9 +54,24 @@ def test_op_that_a_cpu_runs_is_not_a_tpu_op(op: str) -> None:
     assert not is_tpu_op(op)
 
 
-def test_every_op_that_communicates_says_how_replicas_may_differ_in_its_outputs() -> None:
-    communicating = [spec for spec in SPECS.values() if spec.communicates]
-    assert {spec.op for spec in communicating if spec.invariance is None} == {
+@pytest.mark.parametrize("op", ["CrossReplicaSum", "InfeedDequeue", "OutfeedEnqueueTuple"])
+def test_op_that_exchanges_data_communicates_and_is_lowered_jointly(op: str) -> None:
+    assert op_spec(op).communicates
+    assert op_spec(op).is_lowered_jointly
+
+
+def test_replica_id_is_lowered_jointly_but_exchanges_no_data() -> None:
+    assert op_spec("XlaReplicaId").is_lowered_jointly
+    assert not op_spec("XlaReplicaId").communicates
+
+
+def test_only_a_sum_over_replicas_is_a_reduction() -> None:
+    assert {spec.op for spec in SPECS.values() if spec.is_reduction} == {"CrossReplicaSum"}
+
+
+def test_every_op_that_is_lowered_jointly_says_how_replicas_may_differ_in_its_outputs() -> None:
+    joint = [spec for spec in SPECS.values() if spec.is_lowered_jointly]
+    assert {spec.op for spec in joint if spec.invariance is None} == {
         # They have no outputs.
         "OutfeedEnqueue",
         "OutfeedEnqueueTuple",

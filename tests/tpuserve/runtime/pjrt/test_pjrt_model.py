@@ -1,0 +1,188 @@
+"""The computations of a TPU metagraph run on devices of jax's PJRT client."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.tpuserve.compilation import exports
+from tpuserve import tags
+from tpuserve.devices import TpuSystem
+from tpuserve.errors import (
+    ExtraNotInstalled,
+    InvalidTensor,
+    ModelExecutionError,
+    UnsupportedModel,
+    UnsupportedOnTpu,
+)
+from tpuserve.export import on_tpu
+from tpuserve.runtime import loader
+from tpuserve.runtime.loaded_model import LoadedModel
+from tpuserve.stablehlo.translator import StableHloTranslator
+
+jax = pytest.importorskip("jax")
+
+pytestmark = pytest.mark.slow
+
+DEVICE = TpuSystem(tpu_cores=1, hosts=1, pjrt_platform="cpu")
+ROWS = np.ones((2, 16), np.float32)
+
+
+def load(directory: Path) -> LoadedModel:
+    return loader.load(directory, tags.SERVE_TPU, DEVICE)
+
+
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = exports.whole(exports.linear)
+    return exports.write(tmp_path_factory.mktemp("linear"), model, [None, 16])
+
+
+@pytest.fixture
+def model(linear: Path) -> Iterator[LoadedModel]:
+    model = load(linear)
+    yield model
+    model.close()
+
+
+def test_rows_of_ones_times_a_matrix_of_ones_are_sixteen(model: LoadedModel) -> None:
+    assert str(model.choice).startswith("{serve, tpu} on CPU with the pjrt runtime")
+    answer = model.run("serving_default", {"x": ROWS})
+    np.testing.assert_array_equal(answer["y"], np.full((2, 4), 16, np.float32))
+
+
+def test_shape_that_the_computation_refuses_is_an_invalid_tensor(model: LoadedModel) -> None:
+    with pytest.raises(InvalidTensor):
+        model.run("serving_default", {"x": np.ones((2, 15), np.float32)})
+
+
+def test_input_of_another_type_is_an_invalid_tensor(model: LoadedModel) -> None:
+    with pytest.raises(InvalidTensor, match="to be float but int32 is provided"):
+        model.run("serving_default", {"x": np.ones((2, 16), np.int32)})
+
+
+def test_host_ops_around_the_computation_run_in_tensorflow(tmp_path: Path) -> None:
+    def between_host_ops(x: tf.Tensor) -> tf.Tensor:
+        (y,) = on_tpu(lambda inputs: [exports.linear(inputs)], x + 1)
+        return tf.strings.as_string(y, precision=1)
+
+    model = load(exports.write(tmp_path, between_host_ops, [None, 16]))
+    answer = model.run("serving_default", {"x": ROWS[:1]})
+    assert answer["y"].tolist() == [[b"32.0"] * 4]
+    with pytest.raises(InvalidTensor):
+        model.run("serving_default", {"x": np.ones((2, 15), np.float32)})
+    model.close()
+
+
+def test_one_row_is_compiled_before_the_model_is_loaded(
+    linear: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translated = []
+    translate = StableHloTranslator.translate
+
+    def counting_translate(self: StableHloTranslator, cluster: object) -> bytes:
+        translated.append(cluster)
+        return translate(self, cluster)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(StableHloTranslator, "translate", counting_translate)
+    model = load(linear)
+    assert len(translated) == 1
+    model.run("serving_default", {"x": ROWS[:1]})
+    assert len(translated) == 1
+    model.run("serving_default", {"x": ROWS})
+    model.run("serving_default", {"x": ROWS})
+    assert len(translated) == 2
+    model.close()
+
+
+def test_closed_model_holds_no_memory_on_the_device_and_refuses_to_run(linear: Path) -> None:
+    before = len(jax.live_arrays())
+    model = load(linear)
+    assert len(jax.live_arrays()) == before + 1
+    model.close()
+    assert len(jax.live_arrays()) == before
+    with pytest.raises(ModelExecutionError, match="closed"):
+        model.run("serving_default", {"x": ROWS})
+
+
+def test_op_that_xla_cannot_compile_fails_the_load_by_its_name(tmp_path: Path) -> None:
+    def text(x: tf.Tensor) -> tf.Tensor:
+        return tf.strings.to_number(tf.strings.as_string(x))
+
+    with pytest.raises(UnsupportedOnTpu, match="AsString"):
+        load(exports.write(tmp_path, exports.whole(text), [None, 16]))
+
+
+def test_computation_that_assigns_to_a_variable_is_refused(tmp_path: Path) -> None:
+    def counting(x: tf.Tensor) -> tf.Tensor:
+        return x + exports.variable("count", []).assign_add(1.0)
+
+    with pytest.raises(UnsupportedOnTpu, match="assigns to a variable"):
+        load(exports.write(tmp_path, exports.whole(counting), [None, 16]))
+
+
+def test_metagraph_without_the_tpu_tag_is_refused(linear: Path) -> None:
+    words = Path(__file__).parents[2] / "data" / "words"
+    with pytest.raises(UnsupportedModel, match="runs TPU metagraphs only"):
+        loader.load(words, tags.SERVE, DEVICE, runtime="pjrt")
+
+
+def test_missing_jax_is_an_error_that_says_what_to_install(
+    linear: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(ExtraNotInstalled, match=r"tpuserve\[pjrt\]"):
+        load(linear)
+
+
+_TWO_DEVICES = """
+import sys, threading
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from tpuserve import tags
+from tpuserve.devices import find_tpu_system
+from tpuserve.pjrt.device_core import DeviceCore
+from tpuserve.runtime import loader
+
+system = find_tpu_system()
+model = loader.load(sys.argv[1], tags.SERVE_TPU, system)
+both_are_running, used = threading.Barrier(2), set()
+get_executable = DeviceCore.get_executable
+
+def recording(core, key):
+    both_are_running.wait(60)
+    used.add(id(core))
+    return get_executable(core, key)
+
+DeviceCore.get_executable = recording
+rows = np.ones((1, 16), np.float32)
+with ThreadPoolExecutor(2) as pool:
+    run = lambda _: model.run("serving_default", {"x": rows})["y"].tolist()
+    answers = list(pool.map(run, range(2)))
+print(system.tpu_cores, len(used), answers)
+"""
+
+
+def test_two_requests_at_once_run_on_two_devices(linear: Path) -> None:
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TPUSERVE_PJRT_PLATFORM": "cpu",
+        "TPUSERVE_TPU_RUNTIME": "pjrt",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", _TWO_DEVICES, str(linear)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (
+        result.stdout.splitlines()[-1]
+        == "2 2 [[[16.0, 16.0, 16.0, 16.0]], [[16.0, 16.0, 16.0, 16.0]]]"
+    )

@@ -1,0 +1,1 @@
+"""Runs StableHLO modules on the devices of jax's PJRT client."""

@@ -1,0 +1,162 @@
+"""Runs the XLA clusters of one model on PJRT devices."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tpuserve import jax_client
+from tpuserve.errors import InvalidTensor, ModelExecutionError, UnsupportedOnTpu
+from tpuserve.pjrt.device_core import Array, DeviceCore, ReadVariable
+from tpuserve.pjrt.exported_module import export_module
+from tpuserve.stablehlo.cluster_finder import XlaCluster
+from tpuserve.stablehlo.translator import StableHloTranslator
+
+# The largest number of input shapes of a model whose modules are kept. Clients choose the shapes,
+# so the cache needs a bound.
+_MAX_CACHED = 256
+
+
+@dataclass(frozen=True)
+class _Module:
+    exported: Any
+    feeds: Sequence[Any]
+    variables: Sequence[str]
+
+
+class ClusterProgram:
+    """Translates clusters to StableHLO, compiles them for each device, and runs them.
+
+    A module is translated once for each combination of input shapes. All clusters of a model share
+    one copy of each variable on a device. A run goes to the device with the fewest runs. All
+    methods are thread-safe.
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        clusters: Mapping[str, XlaCluster],
+        devices: Sequence[Any],
+        read_variable: ReadVariable,
+    ) -> None:
+        """Initialise the program; nothing is compiled yet.
+
+        Args:
+          graph: the lowered GraphDef whose function library has the clusters.
+          clusters: function name → the cluster, whose shapes may be unknown.
+          devices: jax devices of one platform.
+          read_variable: returns the value of a variable by its name.
+        """
+        self._clusters = clusters
+        self._translator = StableHloTranslator(graph)
+        self._cores = [DeviceCore(device, read_variable) for device in devices]
+        self._modules: dict[Any, _Module] = {}
+        # Held while a module is translated or compiled, because TensorFlow's registration of
+        # functions is not thread-safe.
+        self._compile_lock = threading.Lock()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def run(self, function: str, feeds: Sequence[Array]) -> list[Array]:
+        """Run a cluster on the device with the fewest runs.
+
+        Args:
+          function: the function name of the cluster.
+          feeds: the values of the cluster's arguments that are not variables, in order.
+
+        Returns:
+          The results of the function.
+
+        Raises:
+          InvalidTensor: the computation cannot take inputs of these shapes.
+          ModelExecutionError: the device reports an error, or the program is closed.
+        """
+        feeds = [np.asarray(feed) for feed in feeds]
+        key = (function, *[feed.shape for feed in feeds])
+        core = self._acquire_core()
+        try:
+            execute = core.get_executable(key)
+            if execute is None:
+                cluster = self._with_shapes(function, [feed.shape for feed in feeds])
+                execute = self._compile(key, cluster, core)
+            return execute(*feeds)
+        except UnsupportedOnTpu as error:
+            # The cluster was translated with other shapes when the model was loaded, so these
+            # shapes are at fault.
+            raise InvalidTensor(str(error)) from error
+        finally:
+            with self._lock:
+                core.num_running -= 1
+
+    def compile(self, cluster: XlaCluster) -> None:
+        """Compile a cluster with known shapes for all devices, so that no request waits for it.
+
+        Raises:
+          UnsupportedOnTpu: XLA cannot compile an op, which the message names.
+        """
+        shapes = [tensor.shape for tensor in cluster.arguments if tensor.variable is None]
+        key = (cluster.function, *shapes)
+        for core in self._cores:
+            if core.get_executable(key) is None:
+                self._compile(key, cluster, core)
+
+    def close(self) -> None:
+        """Free the memory of the model on all devices. Later runs raise ModelExecutionError."""
+        with self._lock:
+            self._is_closed = True
+        with self._compile_lock:
+            self._modules = {}
+            for core in self._cores:
+                core.close()
+
+    def _acquire_core(self) -> DeviceCore:
+        with self._lock:
+            if self._is_closed:
+                raise ModelExecutionError("the model is closed")
+            core = min(self._cores, key=lambda candidate: candidate.num_running)
+            core.num_running += 1
+            return core
+
+    def _with_shapes(self, function: str, shapes: Sequence[Any]) -> XlaCluster:
+        cluster, remaining = self._clusters[function], iter(shapes)
+        arguments = tuple(
+            tensor if tensor.variable is not None else replace(tensor, shape=next(remaining))
+            for tensor in cluster.arguments
+        )
+        return XlaCluster(function, arguments)
+
+    def _compile(self, key: Any, cluster: XlaCluster, core: DeviceCore) -> Any:
+        with self._compile_lock:
+            execute = core.get_executable(key)
+            if execute is not None:
+                return execute
+            module = self._modules.get(key)
+            if module is None:
+                if len(self._modules) >= _MAX_CACHED:
+                    self._modules = {}
+                module = self._modules[key] = self._translate(cluster, core)
+            return core.compile(key, module.exported, module.feeds, module.variables)
+
+    def _translate(self, cluster: XlaCluster, core: DeviceCore) -> _Module:
+        feeds = []
+        # A module has one argument for each variable, in the order of their first use.
+        variables: dict[str, Any] = {}
+        for tensor in cluster.arguments:
+            if tensor.variable is None:
+                shape = [size or 0 for size in tensor.shape or ()]
+                feeds.append(jax_client.make_array_spec(shape, tensor.dtype.as_numpy_dtype))
+            else:
+                name = tensor.variable.name
+                value = core.get_variable(name)
+                variables[name] = jax_client.make_array_spec(value.shape, value.dtype)
+        arguments = [*feeds, *variables.values()]
+        exported = export_module(self._translator.translate(cluster), arguments, core.platform)
+        num_results = self._translator.num_results(cluster)
+        if len(exported.out_avals) != num_results:
+            raise UnsupportedOnTpu(
+                f"the computation {cluster.function} assigns to a variable. Export a model whose "
+                f"signatures only read variables."
+            )
+        return _Module(exported, feeds, list(variables))

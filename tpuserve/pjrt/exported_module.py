@@ -1,0 +1,65 @@
+"""Turns a serialised StableHLO module into a function that jax can call and compile."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from tpuserve import jax_client
+from tpuserve.errors import UnsupportedOnTpu
+from tpuserve.stablehlo import jax_internals
+
+
+def export_module(module: bytes, arguments: Sequence[Any], platform: str) -> Any:
+    """Return a jax.export.Exported that runs a StableHLO module.
+
+    jax has no function that makes a callable of a module. This function exports a stand-in with
+    the same arguments and results, and puts the module in the place of the stand-in's own.
+
+    Args:
+      module: the module in StableHLO's portable form.
+      arguments: a jax.ShapeDtypeStruct for each argument of the module.
+      platform: the platform of the devices that will run the module, "tpu" or "cpu".
+
+    Raises:
+      UnsupportedOnTpu: the module returns a value of a type that jax does not know.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    parsed = jax_internals.parse_stablehlo(module)
+    jax_internals.remove_copies(parsed)
+    results = [
+        jax_client.make_array_spec(shape, _numpy_type(element))
+        for shape, element in jax_internals.result_types(parsed)
+    ]
+
+    def stand_in(*values: Any) -> Any:
+        return tuple(jnp.zeros(result.shape, result.dtype) for result in results)
+
+    # Keep the unused arguments: the stand-in uses none of them.
+    exported = jax.export.export(jax.jit(stand_in, keep_unused=True), platforms=(platform,))(
+        *arguments
+    )
+    return dataclasses.replace(
+        exported,
+        fun_name="cluster",
+        mlir_module_serialized=jax_internals.serialize_stablehlo(parsed),
+    )
+
+
+def _numpy_type(element: str) -> Any:
+    """Return the NumPy type of an MLIR element type such as "f32", "ui8" or "bf16"."""
+    import jax.numpy as jnp
+
+    names = {
+        "i1": "bool",
+        "bf16": "bfloat16",
+        "complex<f32>": "complex64",
+        "complex<f64>": "complex128",
+        **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
+        **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+        **{f"ui{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    }
+    if element not in names:
+        raise UnsupportedOnTpu(f"a computation returns a tensor of the type {element}")
+    return jnp.dtype(names[element])

@@ -1,0 +1,101 @@
+"""Replaces the calls of XLA clusters in a graph by ops that call a Python function."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import InvalidTensor
+from tpuserve.lowering.ir.outlining import MUST_COMPILE
+from tpuserve.pjrt.device_core import Array
+from tpuserve.stablehlo.cluster_finder import XlaCluster
+
+RunCluster = Callable[[str, Sequence[Array]], Sequence[Array]]
+
+
+class ClusterCalls:
+    """The ops of one graph that call a Python function for each XLA cluster.
+
+    TensorFlow finds the Python function of an op by a token, as long as the tf.Graph lives in which
+    the token was made. Keep this object for as long as the graph is used.
+    """
+
+    def __init__(self, clusters: Mapping[str, XlaCluster], run: RunCluster) -> None:
+        """Initialise the object.
+
+        Args:
+          clusters: function name → the cluster.
+          run: takes the function name of a cluster and the values of its arguments that are not
+            variables; returns the results.
+        """
+        self._clusters = clusters
+        self._run = run
+        self._graph = tf.Graph()
+
+    def replace_in(self, graph: Any) -> None:
+        """Replace each call of a cluster in a GraphDef and in its functions, in place."""
+        for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+            for node in nodes:
+                name = node.attr["f"].func.name if MUST_COMPILE in node.attr else ""
+                if name in self._clusters:
+                    self._replace(node, name)
+
+    def _replace(self, node: Any, function: str) -> None:
+        arguments = self._clusters[function].arguments
+        data = [reference for reference in node.input if not reference.startswith("^")]
+        controls = [reference for reference in node.input if reference.startswith("^")]
+        feeds = [
+            reference
+            for reference, argument in zip(data, arguments, strict=True)
+            if argument.variable is None
+        ]
+        input_types = [argument.dtype for argument in arguments if argument.variable is None]
+        output_types = [tf.as_dtype(number) for number in node.attr["Tout"].list.type]
+        replacement = type(node)()
+        replacement.CopyFrom(self._make_py_func(function, input_types, output_types))
+        replacement.name = node.name
+        del replacement.input[:]
+        replacement.input.extend([*feeds, *controls])
+        node.CopyFrom(replacement)
+
+    def _make_py_func(
+        self, function: str, input_types: Sequence[Any], output_types: Sequence[Any]
+    ) -> Any:
+        """Return the NodeDef of an op that runs a cluster."""
+
+        def run(*feeds: Array) -> Sequence[Array]:
+            try:
+                return self._run(function, feeds)
+            except InvalidTensor as error:
+                # TensorFlow reports a ValueError of a Python function as an invalid argument.
+                raise ValueError(str(error)) from error
+
+        with self._graph.as_default():
+            placeholders = [tf.compat.v1.placeholder(dtype) for dtype in input_types]
+            results = tf.numpy_function(run, placeholders, output_types)
+        return results[0].op.node_def
+
+
+def reads_variables(graph: Any) -> bool:
+    """Return whether an op of a graph, or of a function that the graph calls, reads a variable.
+
+    Args:
+      graph: a GraphDef that is pruned to the nodes that run.
+    """
+    functions = {function.signature.name: function for function in graph.library.function}
+    return any(
+        node.op in ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableV2")
+        for node in _reachable_nodes(graph, functions)
+    )
+
+
+def _reachable_nodes(graph: Any, functions: Mapping[str, Any]) -> Iterator[Any]:
+    pending, visited = [graph.node], set()
+    while pending:
+        for node in pending.pop():
+            yield node
+            for value in node.attr.values():
+                for name in (value.func.name, *(item.name for item in value.list.func)):
+                    if name in functions and name not in visited:
+                        visited.add(name)
+                        pending.append(functions[name].node_def)

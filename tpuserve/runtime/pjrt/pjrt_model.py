@@ -1,0 +1,248 @@
+"""Loads a model whose TPU computations run on PJRT devices."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
+
+from tpuserve import jax_client
+from tpuserve.errors import DamagedSavedModel, InvalidInput, UnsupportedModel
+from tpuserve.pjrt.cluster_program import ClusterProgram
+from tpuserve.pjrt.device_core import Array
+from tpuserve.runtime.load_plan import LoadPlan
+from tpuserve.runtime.loaded_model import LoadedModel
+from tpuserve.runtime.pjrt.cluster_calls import ClusterCalls, reads_variables
+from tpuserve.runtime.pjrt.pjrt_runtime import PjrtPlan
+from tpuserve.runtime.pjrt.pure_signatures import PureSignature, find_pure_signature
+from tpuserve.runtime.registry import LoadOptions
+from tpuserve.runtime.session import session_model
+from tpuserve.runtime.session.graph_import import GraphHandles
+from tpuserve.runtime.session.session_model import SessionModel
+from tpuserve.runtime.session.session_plan import make_session_plan
+from tpuserve.runtime.session.signature_runner import SignatureRunner
+from tpuserve.saved_model.batch_functions import allowed_batch_sizes
+from tpuserve.saved_model.signature import Signature
+from tpuserve.select import MetaGraphSelection
+from tpuserve.stablehlo.abstract_tensor import AbstractTensor
+from tpuserve.stablehlo.cluster_finder import ClusterFinder, XlaCluster
+
+_VARIABLES = ("variables", "variables")
+
+
+class ClusterRunner(SignatureRunner):
+    """Runs a signature that is nothing but one XLA cluster, without a session.
+
+    A run on a device cannot be stopped, so deadlines are checked before the run only.
+    """
+
+    def __init__(self, program: ClusterProgram, pure: PureSignature, signature: Signature) -> None:
+        """Initialise the runner.
+
+        Args:
+          program: runs the clusters of the model.
+          pure: the cluster, and how its arguments and results belong to the signature.
+          signature: the signature.
+        """
+        super().__init__(None, signature, enforces_deadlines=False)
+        self._program = program
+        self._pure = pure
+
+    def close(self) -> None:
+        """Do nothing: the program refuses later runs."""
+
+    def _make_callable(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[Array]]:
+        self._signature.check_outputs(outputs)
+        pure = self._pure
+        # The base class passes the inputs in the order of their aliases.
+        aliases = sorted(self._signature.inputs)
+        positions = [aliases.index(alias) for alias in pure.aliases]
+        indices = [pure.results[alias] for alias in outputs]
+
+        def call(*feeds: Array) -> Sequence[Array]:
+            results = self._program.run(pure.function, [feeds[number] for number in positions])
+            return [results[index] for index in indices]
+
+        self._callables[outputs] = call
+        return call
+
+
+class PjrtModel(SessionModel):
+    """One TPU metagraph: XLA clusters on PJRT devices, all other ops in a session."""
+
+    def __init__(
+        self,
+        session: Any,
+        plan: LoadPlan,
+        handles: GraphHandles,
+        *,
+        choice: MetaGraphSelection,
+        program: ClusterProgram,
+        calls: ClusterCalls,
+        pure_signatures: Mapping[str, PureSignature],
+    ) -> None:
+        """Initialise the model.
+
+        Args:
+          session: a session with the graph of the host ops; see `SessionModel`.
+          plan: the load plan whose graph the session holds.
+          handles: handles of the nodes that the signatures name.
+          choice: the selected metagraph and device.
+          program: runs the clusters.
+          calls: the Python functions that the graph calls for its clusters.
+          pure_signatures: name → the cluster of each signature that needs no session.
+        """
+        self._program = program
+        self._calls = calls
+        self._pure_signatures = pure_signatures
+        super().__init__(session, plan, handles)
+        self.choice = choice
+
+    def close(self) -> None:
+        """Free the memory on the devices, and close the session; see `LoadedModel.close`."""
+        self._program.close()
+        super().close()
+
+    def _make_runner(self, signature: Signature, names: Sequence[str]) -> SignatureRunner:
+        pure = self._pure_signatures.get(names[0]) if len(names) == 1 else None
+        if pure is not None:
+            return ClusterRunner(self._program, pure, signature)
+        return super()._make_runner(signature, names)
+
+
+def load_pjrt_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> LoadedModel:
+    """Compile the clusters of a model for the PJRT devices, and load the rest into a session.
+
+    The allowed batch sizes of the model are compiled before the function returns; without any, a
+    batch of one row is.
+
+    Args:
+      directory: the directory of the SavedModel.
+      plan: the load plan; its `runtime_plan` is a `PjrtPlan`.
+      options: the options of the load.
+
+    Raises:
+      ExtraNotInstalled, TpuNotFound: jax or its devices are missing.
+      UnsupportedModel: a function computes with different variables in different signatures.
+      UnsupportedOnTpu: XLA cannot compile an op.
+      DamagedSavedModel: the checkpoint lacks a variable.
+    """
+    pjrt_plan: PjrtPlan = plan.runtime_plan
+    devices = jax_client.list_devices(plan.choice.device.lower())
+    meta_graph = meta_graph_pb2.MetaGraphDef.FromString(pjrt_plan.meta_graph)
+    lowered = type(meta_graph.graph_def)()
+    lowered.CopyFrom(meta_graph.graph_def)
+    clusters = _find_clusters(lowered, plan.signatures)
+    read_variable = _make_variable_reader(directory, pjrt_plan.checkpoint_keys)
+    program = ClusterProgram(lowered, clusters, devices, read_variable)
+    try:
+        calls = ClusterCalls(clusters, program.run)
+        calls.replace_in(meta_graph.graph_def)
+        # The session has no TPU: the graph that is left for it runs on the CPU.
+        host_choice = dataclasses.replace(plan.choice, device="CPU", lowered=False)
+        session_plan = make_session_plan(meta_graph, directory, host_choice, plan.signatures)
+        if not reads_variables(meta_graph.graph_def):
+            # Restore no variable into the session: all of them are on the devices.
+            session_plan = dataclasses.replace(session_plan, restore_op="")
+        pure_signatures = _find_pure_signatures(lowered, plan.signatures, clusters)
+
+        def make_model(session: Any, host_plan: LoadPlan, handles: GraphHandles) -> LoadedModel:
+            _compile(program, lowered, plan.signatures)
+            return PjrtModel(
+                session,
+                host_plan,
+                handles,
+                choice=plan.choice,
+                program=program,
+                calls=calls,
+                pure_signatures=pure_signatures,
+            )
+
+        return session_model.load_session_model(
+            directory,
+            dataclasses.replace(plan, choice=host_choice, runtime_plan=session_plan),
+            options,
+            make_model,
+        )
+    except BaseException:
+        program.close()
+        raise
+
+
+def _compile(program: ClusterProgram, graph: Any, signatures: Mapping[str, Signature]) -> None:
+    finder = ClusterFinder(graph)
+    for rows in allowed_batch_sizes(graph) or (1,):
+        for signature in signatures.values():
+            for cluster in _trace(finder, signature, rows):
+                shapes = [tensor.shape for tensor in cluster.arguments if tensor.variable is None]
+                if all(shape is not None and None not in shape for shape in shapes):
+                    program.compile(cluster)
+
+
+def _find_clusters(graph: Any, signatures: Mapping[str, Signature]) -> dict[str, XlaCluster]:
+    """Return the clusters that the signatures run, by function name, with unknown batch sizes."""
+    finder = ClusterFinder(graph)
+    clusters: dict[str, XlaCluster] = {}
+    for signature in signatures.values():
+        for cluster in _trace(finder, signature, None):
+            other = clusters.setdefault(cluster.function, cluster)
+            if _variables(other) != _variables(cluster):
+                raise UnsupportedModel(
+                    f"the computation {cluster.function} runs with different variables in several "
+                    f"signatures, which the pjrt runtime does not support. Export the signatures "
+                    f"as separate models."
+                )
+    return clusters
+
+
+def _trace(finder: ClusterFinder, signature: Signature, rows: int | None) -> Iterable[XlaCluster]:
+    """Return the clusters that a signature runs on inputs with a number of rows."""
+    count = len(finder.clusters)
+    feeds = {}
+    for spec in signature.inputs.values():
+        shape = spec.shape
+        if shape and shape[0] is None:
+            shape = (rows, *shape[1:])
+        feeds[spec.name] = AbstractTensor(tf.as_dtype(spec.dtype), shape)
+    try:
+        finder.trace(feeds, [spec.name for spec in signature.outputs.values()])
+    except InvalidInput:
+        # The signature does not accept this number of rows.
+        return []
+    return finder.clusters[count:]
+
+
+def _variables(cluster: XlaCluster) -> list[Any]:
+    return [tensor.variable for tensor in cluster.arguments]
+
+
+def _find_pure_signatures(
+    graph: Any, signatures: Mapping[str, Signature], clusters: Mapping[str, XlaCluster]
+) -> dict[str, PureSignature]:
+    pure_signatures = {}
+    for name, signature in signatures.items():
+        pure = find_pure_signature(graph, signature, clusters)
+        if pure is not None:
+            pure_signatures[name] = pure
+    return pure_signatures
+
+
+def _make_variable_reader(directory: Path, keys: Mapping[str, str]) -> Callable[[str], Array]:
+    """Return a function that reads the value of a variable from the checkpoint of a SavedModel."""
+    prefix = str(directory.joinpath(*_VARIABLES))
+    reader = functools.cache(lambda: tf.train.load_checkpoint(prefix))
+
+    def read(name: str) -> Array:
+        try:
+            value: Array = reader().get_tensor(keys[name])
+        except (KeyError, ValueError, tf.errors.OpError) as error:
+            raise DamagedSavedModel(
+                f"cannot load {directory}: its checkpoint does not have the whole variable "
+                f"{name!r}. Export the model again."
+            ) from error
+        return value
+
+    return read
