@@ -4,7 +4,7 @@ import re
 
 from tpuserve import devices
 from tpuserve.lowering.rules import op_table
-from tpuserve.runtime import xla_errors
+from tpuserve.stablehlo import xla_errors
 
 # Match TensorFlow's error messages about an op that has no kernel or that no device can run.
 _NO_KERNEL = re.compile(

@@ -179,7 +179,7 @@ class BatchTopology:
     def batch_size_for_input_fn(self) -> int:
         """Number of rows of one batch from input_fn, which finds it in params['batch_size']."""
         if self.input_mode == InputPipelineConfig.PER_HOST_V1:
-            return self._batch_size // (self.hosts if self.mode == _TRAIN else 1)
+            return self._batch_size // self.hosts
         if self.input_mode in _WHOLE_BATCH:
             return self._batch_size
         return self._batch_size // self.replicas

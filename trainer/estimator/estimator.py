@@ -237,27 +237,16 @@ class Estimator:
                     f"saving_listeners holds {listener!r}: saving_listeners must be a list of "
                     f"CheckpointSaverListener instances."
                 )
-        self._train(input_fn, hooks, steps, max_steps, tuple(saving_listeners or ()))
-        return self
-
-    def _train(
-        self,
-        input_fn: Callable[..., Any],
-        hooks: Sequence[Any],
-        steps: int | None,
-        max_steps: int | None,
-        saving_listeners: Sequence[Any],
-    ) -> None:
-        """Train with validated arguments; see `train`."""
         train.train(
             self._program,
-            input_fn,
+            self._adapt_input_fn(input_fn),
             self._select_backend(ModeKeys.TRAIN),
             hooks=hooks,
             steps=steps,
             max_steps=max_steps,
-            saving_listeners=saving_listeners,
+            saving_listeners=tuple(saving_listeners or ()),
         )
+        return self
 
     def evaluate(
         self,
@@ -290,7 +279,7 @@ class Estimator:
         hooks = spec_validation.validate_hooks("evaluate() hooks", hooks)
         return evaluate.evaluate(
             self._program,
-            input_fn,
+            self._adapt_input_fn(input_fn),
             self._select_backend(ModeKeys.EVAL),
             steps=steps,
             hooks=hooks,
@@ -328,7 +317,7 @@ class Estimator:
         hooks = spec_validation.validate_hooks("predict() hooks", hooks)
         return predict.predict(
             self._program,
-            input_fn,
+            self._adapt_input_fn(input_fn),
             self._select_backend(ModeKeys.PREDICT),
             predict_keys=predict_keys,
             hooks=hooks,
@@ -448,6 +437,10 @@ class Estimator:
         return self._export(
             export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path, warm_up
         )
+
+    def _adapt_input_fn(self, input_fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return an input_fn whose results model_fn can take; here the user's input_fn."""
+        return input_fn
 
     def _select_backend(self, mode: str) -> ExecutionBackend:
         """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer import keras_internals
 from trainer.config.run_config import RunConfig
 from trainer.execution.single_replica_graph import SingleReplicaGraph
 
@@ -50,11 +51,10 @@ def _repeatable_layers(seed: int | None) -> Iterator[None]:
     if seed is None:
         yield
         return
-    from tf_keras.src import backend
-
-    previous = getattr(backend._SEED_GENERATOR, "generator", None)
-    backend._SEED_GENERATOR.generator = random.Random(seed)
+    seeds = keras_internals.SEED_GENERATOR
+    previous = getattr(seeds, "generator", None)
+    seeds.generator = random.Random(seed)
     try:
         yield
     finally:
-        backend._SEED_GENERATOR.generator = previous
+        seeds.generator = previous

@@ -1,7 +1,7 @@
 """The TPUEstimator of a converted Keras model."""
 
 import dataclasses
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpuserve.export import WarmUp
@@ -82,38 +82,9 @@ class KerasTPUEstimator(TPUEstimator):
             self._converted, config, self._class_weight, self._program.params, **options
         )
 
-    def _train(self, input_fn: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-        super()._train(accept_sample_weights(input_fn), *arguments, **named)
-
-    def evaluate(
-        self,
-        input_fn: Callable[..., Any],
-        steps: int | None = None,
-        hooks: Sequence[Any] | None = None,
-        checkpoint_path: str | None = None,
-        name: str | None = None,
-    ) -> dict[str, Any]:
-        """Return metric name → value, as model.evaluate does; see `Estimator.evaluate`."""
-        return super().evaluate(
-            accept_sample_weights(input_fn), steps, hooks, checkpoint_path, name
-        )
-
-    def predict(
-        self,
-        input_fn: Callable[..., Any],
-        predict_keys: Sequence[str] | str | None = None,
-        hooks: Sequence[Any] | None = None,
-        checkpoint_path: str | None = None,
-        yield_single_examples: bool = True,
-    ) -> Generator[Any, None, None]:
-        """Yield predictions, as dicts of output name → value; see `Estimator.predict`."""
-        return super().predict(
-            accept_sample_weights(input_fn),
-            predict_keys,
-            hooks,
-            checkpoint_path,
-            yield_single_examples,
-        )
+    def _adapt_input_fn(self, input_fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return an input_fn that may return (features, labels, sample_weight)."""
+        return accept_sample_weights(input_fn)
 
     def export_saved_model(
         self,

@@ -1,4 +1,5 @@
 import logging
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -69,6 +70,8 @@ def test_batch_size_table_row(
         result.check()
         assert result.batch_size_for_input_fn == input_size
         assert result.batch_size_for_model_fn == model_size
+        assert isinstance(result.batch_size_for_input_fn, int)
+        assert isinstance(result.batch_size_for_model_fn, int)
     pipelines = topology(system, input_mode, **options).pipelines
     assert [len(each.replicas) for each in pipelines] == [fed] * calls
     assert [each.index for each in pipelines] == list(range(calls))
@@ -102,6 +105,28 @@ def test_infeed_ordinals_count_the_cores_of_a_host_or_of_an_emulated_system() ->
     assert [real.host_of(each) for each in range(4)] == [0, 0, 1, 1]
     assert [real.ordinal_of(each, 1) for each in range(4)] == [1, 3, 1, 3]
     assert [emulated.ordinal_of(each, 1) for each in range(4)] == [1, 3, 5, 7]
+    assert [emulated.ordinal_of(each) for each in range(4)] == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "cores", "text"),
+    [
+        (0, 0, "0 TPU cores on 0 hosts"),
+        (1, 1, "1 TPU core on 1 host"),
+        (2, 2, "2 TPU cores on 2 hosts"),
+    ],
+)
+def test_text_of_a_slice_counts_cores_and_hosts(hosts: int, cores: int, text: str) -> None:
+    assert str(TpuSlice(hosts, cores)) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "attribute"),
+    [(ONE_HOST, "cores"), (topology(ONE_HOST), "mode"), (Pipeline(0, 0, "", ()), "host")],
+)
+def test_slices_topologies_and_pipelines_cannot_be_changed(value: object, attribute: str) -> None:
+    with pytest.raises(FrozenInstanceError):
+        setattr(value, attribute, None)
 
 
 def test_hosts_of_an_emulated_system_are_this_process() -> None:
@@ -111,7 +136,10 @@ def test_hosts_of_an_emulated_system_are_this_process() -> None:
 
 
 def test_replicas_of_each_host_are_counted_where_a_host_has_some() -> None:
-    assert topology(FOUR_HOSTS, V2, cores=2).replicas_per_host == 4
+    replicas_per_host = topology(FOUR_HOSTS, V2, cores=2).replicas_per_host
+    assert replicas_per_host == 4
+    assert isinstance(replicas_per_host, int)
+    assert topology(ONE_HOST, cores=8).replicas_per_host == 1
     with pytest.raises(InvalidSetting, match="num_cores_per_replica is 16 and a host has 8 cores"):
         _ = topology(FOUR_HOSTS, V2, cores=16).replicas_per_host
 
@@ -120,25 +148,43 @@ def test_one_shard_uses_one_core_and_logs_a_warning(caplog: pytest.LogCaptureFix
     one = topology(FOUR_HOSTS, V1, "infer", shards=1)
     with caplog.at_level(logging.WARNING, "tensorflow.trainer"):
         one.check()
+        topology(TpuSlice(1, 2), shards=1).check()
     assert "only one of 32 TPU cores on 4 hosts is used" in caplog.text
+    assert "only one of 2 TPU cores on 1 host is used" in caplog.text
     assert (one.hosts, one.replicas, one.batch_size_for_model_fn) == (1, 1, 64)
     assert len(one.pipelines) == 1
+
+
+@pytest.mark.parametrize(
+    "complete", [topology(ONE_HOST), topology(TpuSlice(1, 1), shards=1, batch_size=1)]
+)
+def test_run_that_uses_all_cores_logs_no_warning(
+    complete: BatchTopology, caplog: pytest.LogCaptureFixture
+) -> None:
+    complete.check()
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         (topology(TpuSlice(0, 0)), "Cannot find any TPU cores in the system"),
+        (topology(TpuSlice(1, 0)), "Cannot find any TPU cores in the system"),
+        (topology(TpuSlice(0, 8)), "Cannot find any TPU cores in the system"),
         (topology(ONE_HOST, shards=4), "num_shards is not set correctly: it is 4, .* 8 replicas"),
         (topology(ONE_HOST, cores=2, shards=8), "num_shards is not set correctly"),
         (topology(ONE_HOST, cores=16), "num_cores_per_replica is 16, .* at most 8"),
         (topology(FOUR_HOSTS, cores=16), "a host has 8 cores.*PER_HOST_V2"),
+        (topology(FOUR_HOSTS, BROADCAST, cores=16), "a host has 8 cores.*PER_HOST_V2"),
+        (topology(FOUR_HOSTS, mode="eval"), r"evaluate .* use .*\.PER_HOST_V2, or BROADCAST"),
+        (topology(FOUR_HOSTS, mode="infer"), "predict .*_V2 with one replica of all cores, or"),
         (topology(TpuSlice(1, 6), cores=4), "num_cores_per_replica is 4, .* evenly"),
         (topology(TpuSlice(3, 24), V2, cores=16), "num_cores_per_replica is 16, .* evenly"),
         (
             topology(ONE_HOST, batch_size=12),
             "train_batch_size .12. .* replicas .8.*example 8 or 16",
         ),
+        (topology(TpuSlice(1, 6), batch_size=16), "replicas .6.*example 12 or 18"),
         (topology(ONE_HOST, mode="eval", batch_size=4), "eval_batch_size .4. must .*example 8"),
         (
             topology(ONE_HOST, mode="infer", batch_size=9),

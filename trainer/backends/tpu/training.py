@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from tpuserve.lowering.rules import op_traits
+from tpuserve.lowering.rules.op_table import op_spec
 from trainer.backends.base import TrainGraph
 from trainer.backends.tpu.diagnostics import nan_errors
 from trainer.backends.tpu.mode_context import TpuModeContext
@@ -152,7 +153,7 @@ def _check_sums_over_replicas(topology: BatchTopology) -> None:
     step_graph = tf.compat.v1.get_default_graph()
     definition = step_graph.as_graph_def()
     bodies = (definition.node, *(function.node_def for function in definition.library.function))
-    has_sum = any(node.op == "CrossReplicaSum" for body in bodies for node in body)
+    has_sum = any(op_spec(node.op).is_reduction for body in bodies for node in body)
     if not has_sum and _writes_trainable_variable(step_graph):
         raise InvalidSetting(
             f"model_fn sums nothing over the {topology.replicas} replicas, so each would "

@@ -8,10 +8,10 @@ import h5py  # type: ignore[import-untyped]
 import keras
 import tensorflow as tf
 
-from trainer.keras import keras_internals
+from trainer import keras_internals
 from trainer.keras.keras3 import losses
-from trainer.keras.keras_internals import get_private_attribute
 from trainer.keras.model import options, replica_seeds
+from trainer.keras_internals import get_private_attribute
 from trainer.tensorflow_internals import tpu_function
 
 # Whether the installed Keras computes the loss of an activity regularizer as a mean over the rows

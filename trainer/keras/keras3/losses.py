@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from trainer.keras.keras_internals import CompileLoss, get_private_attribute
+from trainer.keras_internals import CompileLoss, get_private_attribute
 
 
 class _CompileLossWithoutMetrics(CompileLoss):

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer.keras import keras_internals
-from trainer.keras.keras_internals import KERAS_3, TF_KERAS
+from trainer import keras_internals
 from trainer.keras.model.tracing import eager_mode
+from trainer.keras_internals import KERAS_3, TF_KERAS
 
 
 class KerasAdapter(Protocol):

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from trainer.keras import keras_internals
+from trainer import keras_internals
 
 _switch_lock = threading.RLock()
 _depth = 0

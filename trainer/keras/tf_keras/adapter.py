@@ -7,9 +7,9 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from trainer.keras.keras_internals import get_private_attribute
 from trainer.keras.model import options
 from trainer.keras.tf_keras import losses, tf_optimizer
+from trainer.keras_internals import get_private_attribute
 
 # The `_rng_type` of tf_keras's random generators whose ops keep a state of their own on each
 # replica.

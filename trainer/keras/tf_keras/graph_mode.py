@@ -13,11 +13,11 @@ import tensorflow as tf
 import tf_keras
 
 from tpuserve.errors import InvalidSetting
-from trainer.keras.keras_internals import get_private_attribute
 from trainer.keras.model.tracing import eager_mode
 from trainer.keras.model.unsupported_options import unsupported_option_error
 from trainer.keras.tf_keras import graph_mode_compile_args, graph_mode_optimizer
 from trainer.keras.tf_keras.adapter import ADAPTER
+from trainer.keras_internals import get_private_attribute
 
 
 def clone_for_eager(model: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 import tf_keras
 
-from trainer.keras.keras_internals import get_private_attribute
+from trainer.keras_internals import get_private_attribute
 
 
 def build_compile_args(model: Any) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from trainer.keras.keras_internals import get_private_attribute
 from trainer.keras.tf_keras import tf_optimizer
+from trainer.keras_internals import get_private_attribute
 
 
 class GraphOptimizerState:

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from trainer.keras.keras_internals import LossesContainer, get_private_attribute
+from trainer.keras_internals import LossesContainer, get_private_attribute
 
 
 class _UnusedMetric:

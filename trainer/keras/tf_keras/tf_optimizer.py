@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.distribution.cross_shard import CrossShardOptimizer
-from trainer.keras.keras_internals import TFOptimizer
+from trainer.keras_internals import TFOptimizer
 from trainer.tensorflow_internals import func_graph_from_py_func, get_optimizer_variable_key
 
 # The suffixes of the optimizer's attributes that hold tensors of the graph in which a step ran.

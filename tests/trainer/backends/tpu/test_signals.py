@@ -12,7 +12,8 @@ from tests.trainer import programs
 
 pytestmark = pytest.mark.slow
 
-LIMIT_SECS = 10
+# Seconds. It only has to catch a process that hangs: no loop of these tests ends by itself.
+LIMIT_SECS = 60
 
 
 def started(

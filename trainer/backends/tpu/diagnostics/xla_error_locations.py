@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import UnsupportedOnTpu
-from tpuserve.runtime import xla_errors
+from tpuserve.stablehlo import xla_errors
 
 _LIBRARIES = str(Path(tf.__file__).parents[1])
 

@@ -27,6 +27,12 @@ def resolve_runtime(config: RunConfig, mode: str) -> TpuRuntime:
             is_compiled=tpu_system.is_compiled and config.tpu_config.compile_emulated,
             requested_by=tpu_system.asked_by,
         )
+    if tpu_system.pjrt_platform:
+        raise TpuNotFound(
+            f"use_tpu=True: {tpu_system} found, which run served models and do not train yet. Pass "
+            f"use_tpu=False, or emulate a TPU: {devices.RUNTIME_VARIABLE}=emulated "
+            f"{devices.EMULATION_VARIABLE}=8."
+        )
     master = (config.evaluation_master if mode == ModeKeys.EVAL else config.master) or ""
     if master or tpu_system.has_tpu:
         return TensorFlowRuntime(query_slice(master, config, mode), master)

@@ -11,8 +11,8 @@ import pytest
 
 import trainer
 from tpuserve.errors import UnsupportedKeras
-from trainer.keras import keras_internals
-from trainer.keras.keras_internals import KERAS_3, TF_KERAS
+from trainer import keras_internals
+from trainer.keras_internals import KERAS_3, TF_KERAS
 
 pytestmark = pytest.mark.slow
 
@@ -20,11 +20,10 @@ _each_package = pytest.mark.parametrize("package", [KERAS_3, TF_KERAS])
 _BOUNDS = {KERAS_3: "keras>=3.10,<3.16", TF_KERAS: "tf-keras>=2.20.1,<2.22"}
 
 
-def test_no_other_module_of_the_room_imports_from_a_private_module_of_keras() -> None:
-    room = Path(trainer.__file__).parent / "keras"
+def test_no_other_module_imports_from_a_private_module_of_keras() -> None:
     importing = {
         path.name
-        for path in room.rglob("*.py")
+        for path in Path(trainer.__file__).parent.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom)
         and (node.module or "").startswith(("keras.src", "tf_keras.src"))
@@ -44,7 +43,7 @@ def test_installed_keras_has_every_private_name(package: str) -> None:
     # Keras's global name counters and seeds must not change for other tests.
     program = f"""if True:
         import {package}
-        from trainer.keras.keras_internals import check_keras_internals
+        from trainer.keras_internals import check_keras_internals
         check_keras_internals({package!r})
         print("complete")
     """

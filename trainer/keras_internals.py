@@ -1,6 +1,6 @@
-"""The private API of Keras 3 and of tf_keras that trainer uses to convert models.
+"""The private API of Keras 3 and of tf_keras that trainer uses, most of it to convert models.
 
-No other module of trainer.keras imports from `keras.src` or `tf_keras.src`. A new Keras version may
+No other module of trainer imports from `keras.src` or `tf_keras.src`. A new Keras version may
 change these names without notice, so one module lists them all. `check_private_names` tests the
 names and the parameters of functions, in milliseconds; it runs when a model of that Keras is
 converted for the first time. `check_keras_internals` also builds models and tests the private
@@ -28,9 +28,11 @@ TF_KERAS = "tf_keras"
 _SUPPORTED = {KERAS_3: "keras>=3.10,<3.16", TF_KERAS: "tf-keras>=2.20.1,<2.22"}
 _DISTRIBUTIONS = {KERAS_3: "keras", TF_KERAS: "tf-keras"}
 
-# The private functions and classes that this module offers: name → the Keras module that defines
-# the object, and the object's name there.
+# The private names that this module offers: name → the Keras module that defines the object, and
+# the object's name there.
 _NAMES: dict[str, tuple[str, str]] = {
+    # Of this thread, `SEED_GENERATOR.generator` draws the seeds of tf_keras's initializers.
+    "SEED_GENERATOR": ("tf_keras.src.backend", "_SEED_GENERATOR"),
     "CompileLoss": ("keras.src.trainers.compile_utils", "CompileLoss"),
     "LossesContainer": ("tf_keras.src.engine.compile_utils", "LossesContainer"),
     "TFOptimizer": ("tf_keras.src.optimizers.optimizer_v1", "TFOptimizer"),
