@@ -24,11 +24,14 @@ except ImportError:
 MIN_BYTES = 2048
 """The least size of an extracted array in bytes. Below, the general parser is as fast."""
 _NOT_STRUCTURE = b"0123456789.+-eE \t\r\n"
-_NUMERIC_REGION = re.compile(rb"\[[0-9eE+\-.,\[\] \t\r\n]{%d,}" % MIN_BYTES)
 # `_guess_single_region` assumes that the array begins within this number of bytes from the start of
 # the document, and ends within this number from the end.
 _EDGE_BYTES = 512
 _NOT_NUMERIC = re.compile(rb"[^0-9eE+\-.,\[\] \t\r\n]")
+# For each byte, whether it cannot be part of an array of numbers.
+_IS_NOT_NUMERIC = np.array([_NOT_NUMERIC.match(bytes([byte])) is not None for byte in range(256)])
+# `_find_regions` classifies this number of bytes at a time, which bounds its memory.
+_CHUNK_BYTES = 1 << 16
 _SEPARATORS = b", \t\r\n"
 # The largest number of dimensions of an array in NumPy 1.
 _MAX_RANK = 32
@@ -145,8 +148,28 @@ def _guess_single_region(body: bytes) -> tuple[int, int] | None:
 
 
 def _find_regions(body: bytes) -> Iterator[tuple[int, int]]:
-    for match in _NUMERIC_REGION.finditer(body):
-        yield match.start(), match.start() + len(match.group().rstrip(_SEPARATORS))
+    """Find the long stretches of a document that may be arrays of numbers.
+
+    The time is proportional to the size of the document. A regular expression would take far longer
+    for some documents, because it would search on from every bracket of a stretch that is too
+    short.
+
+    Yields:
+      The start and the end of each stretch that begins with "[" and has at least `MIN_BYTES` bytes.
+    """
+    octets = np.frombuffer(body, np.uint8)
+    previous = -1
+    for start in range(0, len(body), _CHUNK_BYTES):
+        others = start + np.flatnonzero(_IS_NOT_NUMERIC[octets[start : start + _CHUNK_BYTES]])
+        if start + _CHUNK_BYTES >= len(body):
+            others = np.append(others, len(body))
+        bounds = np.append(previous, others)
+        for index in np.flatnonzero(np.diff(bounds) > MIN_BYTES):
+            end = int(bounds[index + 1])
+            first = body.find(b"[", int(bounds[index]) + 1, end)
+            if 0 <= first <= end - MIN_BYTES:
+                yield first, first + len(body[first:end].rstrip(_SEPARATORS))
+        previous = bounds[-1]
 
 
 def _parse_array(text: bytes) -> RawNumericArray | None:

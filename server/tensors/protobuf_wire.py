@@ -45,6 +45,8 @@ def decode_varint(data: bytes, position: int) -> tuple[int, int]:
     Raises:
       ValueError: the data ends within the varint, or the varint is longer than 10 bytes.
     """
+    if position < len(data) and data[position] < 0x80:
+        return data[position], position + 1
     number = 0
     for index, byte in enumerate(data[position : position + 10]):
         number |= (byte & 0x7F) << 7 * index

@@ -5,6 +5,7 @@ tensorflow/core/framework/tensor.cc.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,7 +30,25 @@ list is repeated until the declared shape is full.
 _HAS_ARRAYS = hasattr(tensor_pb2.TensorProto().float_val, "__array__")
 
 
-def tensor_proto_to_array(proto: TensorProto, alias: str, max_bytes: int = MAX_BYTES) -> Array:
+MAX_REPEATED_BYTES = 1 << 24
+"""The largest size of an array whose values are repeated to fill its shape.
+
+A message of a few bytes would otherwise keep the server busy with hundreds of megabytes.
+"""
+
+_MAX_STRINGS = 1_000_000
+"""The largest number of strings of an array: as many as a request may have fields."""
+
+_STRING_BYTES = 64
+"""The memory of one string of an array: its reference, its object and the rounding of its size."""
+
+
+def tensor_proto_to_array(
+    proto: TensorProto,
+    alias: str,
+    max_bytes: int = MAX_BYTES,
+    reserve: Callable[[int], object] = lambda num_bytes: None,
+) -> Array:
     """Convert a TensorProto to an array, from `tensor_content` or from the typed field.
 
     If a typed field has fewer values than the shape has elements, its last value is repeated. An
@@ -39,6 +58,8 @@ def tensor_proto_to_array(proto: TensorProto, alias: str, max_bytes: int = MAX_B
       proto: the tensor.
       alias: the input's name in the signature, for the text of an error.
       max_bytes: the largest size of the array in bytes; strings count eight bytes each.
+      reserve: is called with the number of bytes of the array before they are allocated; raises an
+        error to refuse the request.
 
     Returns:
       An array of the proto's shape and dtype; strings as an object array of bytes.
@@ -48,18 +69,29 @@ def tensor_proto_to_array(proto: TensorProto, alias: str, max_bytes: int = MAX_B
         not fill the shape.
     """
     try:
-        return _to_array(proto, max_bytes)
+        return _to_array(proto, max_bytes, reserve)
     except (ValueError, KeyError, OverflowError, MemoryError) as error:
         raise InvalidTensor(f"tensor parsing error: {alias}") from error
 
 
-def _to_array(proto: TensorProto, max_bytes: int) -> Array:
+def _to_array(proto: TensorProto, max_bytes: int, reserve: Callable[[int], object]) -> Array:
     element_type = BY_NUMBER[proto.dtype]
     shape = _to_shape(proto.tensor_shape)
     count = math.prod(shape)
     if count * element_type.dtype.itemsize > max_bytes:
         raise ValueError("too large")
     content = proto.tensor_content
+    if element_type.dtype.hasobject:
+        if count > _MAX_STRINGS:
+            raise ValueError("too many strings")
+        num_strings = max(count if content else 0, len(proto.string_val))
+        reserve(count * element_type.dtype.itemsize + num_strings * _STRING_BYTES + len(content))
+    elif not content:
+        reserve(count * element_type.dtype.itemsize)
+    if not content and count * element_type.dtype.itemsize > MAX_REPEATED_BYTES:
+        num_values = len(getattr(proto, element_type.field))
+        if num_values < count * (1 if element_type.parts is None else 2):
+            raise ValueError("too many repeated values")
     if content and element_type.dtype.hasobject:
         flat = _to_object_array(protobuf_wire.decode_string_content(content, count))
     elif content:

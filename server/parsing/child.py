@@ -1,0 +1,84 @@
+"""The main program of a parse process: parses one request body at a time.
+
+A parser written in C keeps Python's global lock until it has parsed a whole body. In a process of
+its own, it delays no other request, and can be stopped at any time.
+"""
+
+import contextlib
+import gc
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+from server.codec import examples, json_parser, requests
+from server.parsing import messages
+from server.parsing.messages import Buffer, Header
+from tpuserve.errors import TpuserveError
+from tpuserve.saved_model.signature import Signature, TensorSpec
+
+# How much less processor time a parse process gets than the server, see nice(2).
+_NICENESS = 5
+
+
+def serve(connection: socket.socket) -> None:
+    """Answer the messages of `ParseProcess` until the server closes the connection."""
+    document: Any = None
+    while True:
+        header, buffers = messages.receive_message(connection)
+        operation = header["operation"]
+        try:
+            if operation == "parse":
+                document, answer, results = _parse(bytes(buffers.pop()))
+            elif operation == "inputs":
+                answer, results = _decode_inputs(document, header["dtypes"])
+            elif operation == "examples":
+                context, separate = examples.decode_separately(document)
+                answer, results = {}, [context, *messages.pack_strings(separate)]
+                del separate
+            else:
+                document, answer, results = None, {}, []
+        except TpuserveError as error:
+            answer, results = {"error": type(error).__name__, "message": str(error)}, []
+        except MemoryError:
+            answer = {"error": "RequestTooLarge", "message": "out of memory. Send less at a time."}
+            document, results = None, []
+        messages.send_message(connection, answer, results)
+        del results, answer, header, buffers
+
+
+def _parse(body: bytes) -> tuple[Any, Header, list[Buffer]]:
+    document = json_parser.parse_json(body)
+    name = requests.get_signature_name(document)
+    answer = {"signature_name": name, "is_row_format": requests.is_row_format(document)}
+    return document, answer, []
+
+
+def _decode_inputs(document: Any, dtypes: dict[str, str]) -> tuple[Header, list[Buffer]]:
+    specs = {alias: TensorSpec(alias, dtype, None) for alias, dtype in dtypes.items()}
+    arrays: Header = {}
+    results: list[Buffer] = []
+    for alias, array in requests.decode_inputs(document, Signature(specs, {})).items():
+        arrays[alias], buffers = messages.pack_array(array)
+        results += buffers
+    return {"arrays": arrays}, results
+
+
+def main() -> None:
+    """Serve on the socket whose file descriptor is the only argument."""
+    # A signal to the whole process group, such as Ctrl-C, is for the server, which then closes the
+    # connection.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(_NICENESS)
+    # No parsed value is part of a cycle. The collector would visit all of them again and again.
+    gc.disable()
+    with (
+        socket.socket(fileno=int(sys.argv[1])) as connection,
+        contextlib.suppress(EOFError, OSError),
+    ):
+        serve(connection)
+
+
+if __name__ == "__main__":
+    main()

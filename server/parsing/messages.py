@@ -1,0 +1,95 @@
+"""The messages between a server and its parse processes, on a stream socket."""
+
+import json
+import socket
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from server.servables.servable import Array
+
+Header: TypeAlias = dict[str, Any]
+Buffer: TypeAlias = "bytes | bytearray | memoryview"
+
+_LENGTH = struct.Struct("<I")
+_SIZES = "sizes"
+
+
+def send_message(connection: socket.socket, header: Header, buffers: Sequence[Buffer] = ()) -> None:
+    """Send a message.
+
+    Args:
+      connection: A stream socket.
+      header: JSON values by name.
+      buffers: Bytes that follow the header.
+
+    Raises:
+      OSError: The connection is closed.
+    """
+    text = json.dumps({**header, _SIZES: [len(buffer) for buffer in buffers]}).encode()
+    connection.sendall(_LENGTH.pack(len(text)) + text)
+    for buffer in buffers:
+        connection.sendall(buffer)
+
+
+def receive_message(connection: socket.socket) -> tuple[Header, list[bytearray]]:
+    """Receive a message.
+
+    Returns:
+      The header and the buffers that were passed to `send_message`.
+
+    Raises:
+      EOFError, OSError: The connection is closed.
+    """
+    (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
+    header = json.loads(_receive(connection, length))
+    return header, [_receive(connection, size) for size in header.pop(_SIZES)]
+
+
+def _receive(connection: socket.socket, size: int) -> bytearray:
+    buffer = bytearray(size)
+    rest = memoryview(buffer)
+    while rest:
+        num_received = connection.recv_into(rest)
+        if not num_received:
+            raise EOFError
+        rest = rest[num_received:]
+    return buffer
+
+
+def pack_array(array: Array) -> tuple[Header, list[Buffer]]:
+    """Return the description of an array for a message's header, and its buffers."""
+    header: Header = {"dtype": array.dtype.str, "shape": array.shape}
+    if array.dtype == object:
+        return header, pack_strings(array.reshape(-1).tolist())
+    return header, [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data]
+
+
+def unpack_array(header: Header, buffers: list[bytearray]) -> Array:
+    """Return the array that was passed to `pack_array`; removes its buffers from the list."""
+    dtype = np.dtype(header["dtype"])
+    array: Array
+    if dtype.hasobject:
+        array = np.empty(header["shape"], object)
+        array.reshape(-1)[:] = unpack_strings(buffers)
+        return array
+    array = np.frombuffer(buffers.pop(0), dtype).reshape(header["shape"])
+    return array
+
+
+def pack_strings(strings: Iterable[bytes]) -> list[Buffer]:
+    """Return the two buffers of a list of strings: their lengths, and their bytes."""
+    strings = list(strings)
+    lengths = np.fromiter(map(len, strings), np.int64, len(strings))
+    return [lengths.view(np.uint8).data, b"".join(strings)]
+
+
+def unpack_strings(buffers: list[bytearray]) -> list[bytes]:
+    """Return the list that was passed to `pack_strings`; removes its buffers from the list."""
+    lengths, text = np.frombuffer(buffers.pop(0), np.int64), bytes(buffers.pop(0))
+    ends = np.cumsum(lengths)
+    return [
+        text[start:end] for start, end in zip((ends - lengths).tolist(), ends.tolist(), strict=True)
+    ]

@@ -1,0 +1,88 @@
+"""A process that parses request bodies, as the server sees it."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from server.parsing import messages
+from server.parsing.messages import Buffer, Header
+from tpuserve import errors
+from tpuserve.errors import TpuserveError
+
+# A socket with a timeout of 0 would not wait at all.
+_LEAST_SECONDS = 0.001
+_PROGRAM = Path(__file__).with_name("child.py")
+
+
+class ParseProcess:
+    """A process that parses one request body at a time. One thread at a time may use it."""
+
+    def __init__(self) -> None:
+        """Start the process, which takes a few tenths of a second; the first call waits for it.
+
+        Raises:
+          OSError: The process cannot be started.
+        """
+        self._connection, childs_end = socket.socketpair()
+        with childs_end:
+            self._process = subprocess.Popen(
+                [sys.executable, str(_PROGRAM), str(childs_end.fileno())],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[childs_end.fileno()],
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process ID."""
+        return self._process.pid
+
+    def call(
+        self,
+        operation: str,
+        buffers: Sequence[Buffer] = (),
+        *,
+        timeout_seconds: float | None = None,
+        **arguments: object,
+    ) -> tuple[Header, list[bytearray]]:
+        """Run an operation of `server.parsing.child`, and return its answer.
+
+        After an error that is not a TpuserveError, the process must be closed.
+
+        Args:
+          operation: The name of the operation.
+          buffers: The bytes that the operation works on.
+          timeout_seconds: The time limit. None for no limit.
+          arguments: The other arguments of the operation, which JSON can represent.
+
+        Raises:
+          TpuserveError: The body is invalid.
+          TimeoutError: The time is over.
+          EOFError, OSError: The process has ended.
+        """
+        self._connection.settimeout(
+            None if timeout_seconds is None else max(_LEAST_SECONDS, timeout_seconds)
+        )
+        header = {"operation": operation, **arguments}
+        messages.send_message(self._connection, header, buffers)
+        answer, results = messages.receive_message(self._connection)
+        if "error" in answer:
+            error_type: type[TpuserveError] = getattr(errors, answer["error"])
+            raise error_type(answer["message"])
+        return answer, results
+
+    def kill(self) -> None:
+        """End the process at once. A call in progress, in another thread, raises EOFError."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the process, and wait until it has ended."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()

@@ -1,0 +1,113 @@
+"""A bounded number of parse processes, which requests take in turn."""
+
+import threading
+import time
+from collections import deque
+
+from server.admission.cancellation import Cancellation
+from server.parsing.parse_process import ParseProcess
+from tpuserve.errors import DeadlineExceeded
+
+
+class ParseProcessPool:
+    """Lends parse processes to requests, in the order in which they ask.
+
+    A process is started when a request finds none that is idle, and then kept for later requests.
+    """
+
+    def __init__(self, max_processes: int) -> None:
+        """Create a pool without processes.
+
+        Args:
+          max_processes: The largest number of processes at the same time.
+        """
+        self._max_processes = max_processes
+        self._num_lent = 0
+        self._idle: list[ParseProcess] = []
+        # The requests that wait, the first at the left.
+        self._waiting: deque[object] = deque()
+        self._is_closed = False
+        self._changed = threading.Condition()
+
+    def acquire(
+        self, timeout_ms: float | None = None, cancellation: Cancellation | None = None
+    ) -> ParseProcess:
+        """Wait for a process. Each call needs one call of `release`.
+
+        Args:
+          timeout_ms: The longest wait in milliseconds. None means no limit.
+          cancellation: Ends the wait.
+
+        Raises:
+          DeadlineExceeded: No process was free in time.
+          Cancelled: The request was cancelled.
+          OSError: No process can be started.
+        """
+        ticket = object()
+        if cancellation is not None:
+            cancellation.add_callback(self._wake_all)
+        try:
+            with self._changed:
+                self._waiting.append(ticket)
+                try:
+                    self._wait_for_turn(ticket, timeout_ms, cancellation)
+                finally:
+                    self._waiting.remove(ticket)
+                    self._changed.notify_all()
+                self._num_lent += 1
+                if self._idle:
+                    return self._idle.pop()
+        finally:
+            if cancellation is not None:
+                cancellation.remove_callback(self._wake_all)
+        try:
+            return ParseProcess()
+        except BaseException:
+            self.release(None)
+            raise
+
+    def release(self, process: ParseProcess | None) -> None:
+        """Take a process back.
+
+        Args:
+          process: The process; None if it has ended.
+        """
+        with self._changed:
+            self._num_lent -= 1
+            if process is not None and not self._is_closed:
+                self._idle.append(process)
+                process = None
+            self._changed.notify_all()
+        if process is not None:
+            process.close()
+
+    def close(self) -> None:
+        """End the idle processes. A process that is lent ends when it is released."""
+        with self._changed:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for process in idle:
+            process.close()
+
+    def _wait_for_turn(
+        self, ticket: object, timeout_ms: float | None, cancellation: Cancellation | None
+    ) -> None:
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        while True:
+            if cancellation is not None:
+                cancellation.raise_if_cancelled()
+            if self._waiting[0] is ticket and self._num_lent < self._max_processes:
+                return
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                raise DeadlineExceeded(
+                    f"the request waited {timeout_ms:g} ms for other large requests to be parsed. "
+                    f"Send the request again later."
+                )
+            self._changed.wait(remaining)
+
+    def _wake_all(self) -> None:
+        # The thread that cancels may be the event loop's. It waits at most for a thread that reads
+        # or changes the counts above.
+        with self._changed:
+            self._changed.notify_all()

@@ -1,0 +1,134 @@
+"""The requests that another process has parsed."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from server.admission.cancellation import Cancellation
+from server.admission.memory_budget import MemoryReservation
+from server.codec import requests
+from server.codec.requests import Arrays
+from server.parsing import messages
+from server.parsing.memory_estimate import estimate_memory_bytes
+from server.parsing.messages import Buffer, Header
+from server.parsing.parse_process import ParseProcess
+from server.parsing.parsed_request import merge_context
+from server.parsing.process_pool import ParseProcessPool
+from tpuserve.errors import DeadlineExceeded, TpuserveError, Unavailable
+from tpuserve.saved_model.signature import Signature
+
+
+class RemoteRequest:
+    """A request that a parse process parses; see `ParsedRequest`. `close` frees the process.
+
+    When the request is cancelled or its time is over, the process is killed: nothing else ends a
+    parser before its end. The next request starts a new process.
+    """
+
+    def __init__(
+        self,
+        process: ParseProcess,
+        processes: ParseProcessPool,
+        reservation: MemoryReservation | None,
+        deadline: float | None,
+        cancellation: Cancellation | None,
+    ) -> None:
+        """Take a process for a request.
+
+        Args:
+          process: The process, from `processes`.
+          processes: The pool that `close` returns the process to.
+          reservation: The memory of the request. None for no limit.
+          deadline: The latest time of an answer, on the clock `time.monotonic`. None for no limit.
+          cancellation: Ends the process while it works on the request.
+        """
+        self._process = process
+        self._processes = processes
+        self._reservation = reservation
+        self._deadline = deadline
+        self._cancellation = cancellation
+        self._estimated_bytes = 0
+        self.is_closed = False
+        self.signature_name = ""
+        self.is_row_format = False
+
+    @property
+    def pid(self) -> int:
+        """The ID of the process."""
+        return self._process.pid
+
+    def parse(self, body: bytes) -> None:
+        """Parse the body of the request, and set the attributes.
+
+        Raises:
+          TpuserveError: See `RequestParser.parse`.
+        """
+        if self._reservation is not None:
+            # The process has a copy of the body.
+            estimated_bytes = len(body) + estimate_memory_bytes(body)
+            self._reservation.grow(estimated_bytes)
+            self._estimated_bytes = estimated_bytes
+        answer, _ = self._call("parse", [body])
+        self.signature_name = answer["signature_name"]
+        self.is_row_format = answer["is_row_format"]
+
+    def decode_inputs(self, signature: Signature) -> Arrays:
+        """Decode the inputs; see `ParsedRequest.decode_inputs`."""
+        dtypes = {alias: spec.dtype for alias, spec in signature.inputs.items()}
+        answer, buffers = self._call("inputs", dtypes=dtypes)
+        descriptions: Mapping[str, Header] = answer["arrays"]
+        arrays = {
+            alias: messages.unpack_array(description, buffers)
+            for alias, description in descriptions.items()
+        }
+        if self._reservation is not None:
+            self._reservation.grow(requests.count_bytes(arrays))
+        self.close()
+        return arrays
+
+    def decode_examples(self) -> list[bytes]:
+        """Decode the examples; see `ParsedRequest.decode_examples`."""
+        _, (context, *buffers) = self._call("examples")
+        separate = messages.unpack_strings(buffers)
+        merged = merge_context(bytes(context), separate, self._reservation)
+        self.close()
+        return merged
+
+    def close(self) -> None:
+        """Free the parsed values, and return the process to its pool."""
+        if self.is_closed:
+            return
+        try:
+            self._call("drop")
+        except TpuserveError:
+            return  # `_call` has closed the request, because the process has ended.
+        self._close(self._process)
+
+    def _call(
+        self, operation: str, buffers: Sequence[Buffer] = (), **arguments: object
+    ) -> tuple[Header, list[bytearray]]:
+        process, cancellation = self._process, self._cancellation
+        remaining = None if self._deadline is None else self._deadline - time.monotonic()
+        if cancellation is not None:
+            cancellation.add_callback(process.kill)
+        try:
+            return process.call(operation, buffers, timeout_seconds=remaining, **arguments)
+        except (EOFError, OSError) as error:
+            process.close()
+            self._close(None)
+            if cancellation is not None:
+                cancellation.raise_if_cancelled()
+            if isinstance(error, TimeoutError):
+                raise DeadlineExceeded("the request was not parsed in time.") from error
+            raise Unavailable(
+                "the process that parsed the request has ended. Send the request again."
+            ) from error
+        finally:
+            if cancellation is not None:
+                cancellation.remove_callback(process.kill)
+
+    def _close(self, process: ParseProcess | None) -> None:
+        self.is_closed = True
+        self._processes.release(process)
+        if self._reservation is not None:
+            self._reservation.shrink(self._estimated_bytes)
+            self._estimated_bytes = 0

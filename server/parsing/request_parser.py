@@ -1,0 +1,135 @@
+"""Parses request bodies, and chooses the process that does so."""
+
+import os
+import threading
+import time
+
+from server.admission.cancellation import Cancellation
+from server.admission.memory_budget import MemoryReservation
+from server.codec import json_parser
+from server.parsing.memory_estimate import estimate_memory_bytes, worst_memory_bytes
+from server.parsing.parsed_request import LocalRequest, ParsedRequest
+from server.parsing.process_pool import ParseProcessPool
+from server.parsing.remote_request import RemoteRequest
+from tpuserve.errors import MemoryBudgetExceeded, RequestTooLarge
+
+# Bodies up to this size are parsed at once, without a reservation.
+_MAX_TINY_BYTES = 4 << 10
+MAX_LOCAL_BYTES = 128 << 10
+"""The largest body that is always parsed in this process. The parser may then hold Python's global
+lock for some milliseconds, in which no other request and no health check is answered."""
+MAX_LOCAL_NUMERIC_BYTES = 4 << 20
+"""The largest body that is parsed in this process if it holds arrays of numbers and little else,
+whose parser is an order of magnitude faster."""
+
+
+class RequestParser:
+    """Parses request bodies so that no body delays other requests for long.
+
+    Small bodies, and those that hold arrays of numbers and little else, are parsed in this process,
+    one at a time. All others are parsed in processes of their own.
+    """
+
+    def __init__(self, max_processes: int | None = None) -> None:
+        """Create a parser without processes, which are started when a body needs them.
+
+        Args:
+          max_processes: The largest number of parse processes. None means half of the processors.
+        """
+        self._processes = ParseProcessPool(max_processes or max(1, (os.cpu_count() or 1) // 2))
+        # Parsers hold Python's global lock. Several at a time would end no earlier, and keep the
+        # lock from the other threads for longer.
+        self._local_lock = threading.Lock()
+
+    def parse(
+        self,
+        body: bytes,
+        reservation: MemoryReservation | None = None,
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> ParsedRequest:
+        """Parse a request body.
+
+        Args:
+          body: The JSON text.
+          reservation: The memory of the request. Grows by the memory of the parsed values, before
+            they are created. None for no limit.
+          timeout_ms: The time limit in milliseconds. None for no limit.
+          cancellation: Ends the parsing.
+
+        Raises:
+          InvalidJson: The body is not a JSON object.
+          RequestTooLarge, MemoryBudgetExceeded: Parsing takes more memory than there is.
+          DeadlineExceeded: Parsing takes more time than there is.
+          Cancelled: The request was cancelled.
+        """
+        if len(body) <= _MAX_TINY_BYTES:
+            # A parser holds Python's global lock for less than a millisecond, and the memory is
+            # far below that of the connection.
+            return LocalRequest(json_parser.parse_json(body))
+        if len(body) <= MAX_LOCAL_NUMERIC_BYTES:
+            with self._local_lock:
+                if cancellation is not None:
+                    cancellation.raise_if_cancelled()
+                request = _parse_locally(body, reservation)
+                if request is not None:
+                    return request
+        return self._parse_in_process(body, reservation, timeout_ms, cancellation)
+
+    def close(self) -> None:
+        """End the parse processes that no request uses."""
+        self._processes.close()
+
+    def _parse_in_process(
+        self,
+        body: bytes,
+        reservation: MemoryReservation | None,
+        timeout_ms: float | None,
+        cancellation: Cancellation | None,
+    ) -> ParsedRequest:
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        process = self._processes.acquire(timeout_ms, cancellation)
+        request = RemoteRequest(process, self._processes, reservation, deadline, cancellation)
+        try:
+            request.parse(body)
+        except BaseException:
+            request.close()
+            raise
+        return request
+
+
+def _parse_locally(body: bytes, reservation: MemoryReservation | None) -> LocalRequest | None:
+    """Parse a body in this process; None if that may take too long."""
+    estimated_bytes = _reserve_for_parsing(body, reservation)
+    try:
+        if len(body) <= MAX_LOCAL_BYTES:
+            return LocalRequest(json_parser.parse_json(body), reservation, estimated_bytes)
+        document = json_parser.parse_numeric_json(body, MAX_LOCAL_BYTES)
+        if document is not None:
+            return LocalRequest(document, reservation, estimated_bytes)
+    except BaseException:
+        _give_back(reservation, estimated_bytes)
+        raise
+    _give_back(reservation, estimated_bytes)
+    return None
+
+
+def _reserve_for_parsing(body: bytes, reservation: MemoryReservation | None) -> int:
+    """Reserve memory for the parsed values of a body, and return the number of bytes."""
+    if reservation is None:
+        return 0
+    num_bytes = worst_memory_bytes(len(body))
+    try:
+        reservation.grow(num_bytes)
+    except (MemoryBudgetExceeded, RequestTooLarge):
+        # Count the tokens of the body only now, because counting takes a part of the time of
+        # parsing.
+        num_bytes = estimate_memory_bytes(body)
+        reservation.grow(num_bytes)
+    return num_bytes
+
+
+def _give_back(reservation: MemoryReservation | None, num_bytes: int) -> None:
+    if reservation is not None:
+        reservation.shrink(num_bytes)
