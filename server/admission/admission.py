@@ -1,8 +1,9 @@
 """Admission control: the bound on requests in flight, readiness and draining."""
 
 import threading
+from collections.abc import Callable
 
-from tpuserve.errors import InvalidSetting, TooManyRequests, Unavailable
+from tpuserve.errors import InvalidSetting, ShuttingDown, TooManyRequests
 
 
 class AdmissionController:
@@ -13,14 +14,22 @@ class AdmissionController:
 
     Attributes:
       max_requests_in_flight: The largest number of requests in flight. None means no bound.
+      max_requests_in_flight_per_peer: The largest number of requests in flight from one peer, so
+        that one client cannot take all slots. None means no bound.
     """
 
-    def __init__(self, max_requests_in_flight: int | None = None) -> None:
+    def __init__(
+        self,
+        max_requests_in_flight: int | None = None,
+        max_requests_in_flight_per_peer: int | None = None,
+    ) -> None:
         """Create a controller that is neither ready nor draining.
 
         Args:
           max_requests_in_flight: The largest number of requests in flight. None and 0 mean no
             bound.
+          max_requests_in_flight_per_peer: The largest number of requests in flight from one peer.
+            None and 0 mean no bound.
 
         Raises:
           InvalidSetting: The bound is negative.
@@ -31,9 +40,13 @@ class AdmissionController:
                 f"or 0 for no bound."
             )
         self.max_requests_in_flight = max_requests_in_flight or None
+        self.max_requests_in_flight_per_peer = max_requests_in_flight_per_peer or None
         self._in_flight = 0
+        # The number of requests in flight of each peer that has any.
+        self._in_flight_of_peers: dict[str, int] = {}
         self._is_draining = False
         self._has_started = False
+        self._describe_startup: Callable[[], str] | None = None
         self._num_waiters = 0
         # A request acquires this lock directly, because acquiring it through the condition takes
         # twice as long.
@@ -53,16 +66,40 @@ class AdmissionController:
     @property
     def is_ready(self) -> bool:
         """Whether load balancers should send new requests: started, and not draining."""
-        return self._has_started and not self._is_draining
+        return self._has_started and self._describe_startup is None and not self._is_draining
+
+    @property
+    def startup_activity(self) -> str:
+        """What a starting server does, such as "importing TensorFlow"; "" unless it is starting."""
+        describe = self._describe_startup
+        return "" if describe is None else describe()
+
+    def begin_startup(self, describe: Callable[[], str]) -> None:
+        """Report the server as starting until `mark_ready`. Call again for the next activity.
+
+        Args:
+          describe: Returns what the server does now, such as "importing TensorFlow".
+        """
+        self._describe_startup = describe
 
     def mark_ready(self) -> None:
         """Report the server as ready from now on. Call once the first models are loaded."""
         self._has_started = True
+        self._describe_startup = None
 
     def drain(self) -> None:
         """Refuse new requests from now on. Requests in flight continue."""
         with self._lock:
             self._is_draining = True
+
+    def raise_if_draining(self) -> None:
+        """Refuse a request that would need no slot yet, if the server is draining.
+
+        Raises:
+          ShuttingDown: The server is draining.
+        """
+        if self._is_draining:
+            raise ShuttingDown("the server is shutting down. Send the request to another one.")
 
     def wait_until_idle(self, timeout_seconds: float | None = None) -> bool:
         """Wait until no request is in flight.
@@ -80,27 +117,50 @@ class AdmissionController:
             finally:
                 self._num_waiters -= 1
 
-    def acquire(self) -> None:
+    def acquire(self, peer: str = "") -> None:
         """Count one more request in flight. Each call needs one call of `release`.
 
+        Args:
+          peer: The name of the client, from `peers.network_of_host`. "" for a client without a
+            bound of its own.
+
         Raises:
-          Unavailable: The server is draining.
-          TooManyRequests: `max_requests_in_flight` requests are in flight.
+          ShuttingDown: The server is draining.
+          TooManyRequests: `max_requests_in_flight` requests are in flight, or
+            `max_requests_in_flight_per_peer` of the peer.
         """
         with self._lock:
-            if self._is_draining:
-                raise Unavailable("the server is shutting down. Send the request to another one.")
+            self.raise_if_draining()
             limit = self.max_requests_in_flight
             if limit is not None and self._in_flight >= limit:
                 raise TooManyRequests(
                     f"{self._in_flight} requests are in flight, and --max_requests_in_flight is "
                     f"{limit}. Send the request again later."
                 )
+            limit = self.max_requests_in_flight_per_peer
+            if limit is not None and peer:
+                count = self._in_flight_of_peers.get(peer, 0)
+                if count >= limit:
+                    raise TooManyRequests(
+                        f"{count} requests of {peer} are in flight, and "
+                        f"--max_requests_in_flight_per_peer is {limit}. Send the request again "
+                        f"later."
+                    )
+                self._in_flight_of_peers[peer] = count + 1
             self._in_flight += 1
 
-    def release(self) -> None:
-        """Count one request less in flight."""
+    def release(self, peer: str = "") -> None:
+        """Count one request less in flight.
+
+        Args:
+          peer: The name that was passed to `acquire`.
+        """
         with self._lock:
             self._in_flight -= 1
+            count = self._in_flight_of_peers.get(peer)
+            if count == 1:
+                del self._in_flight_of_peers[peer]
+            elif count is not None:
+                self._in_flight_of_peers[peer] = count - 1
             if self._num_waiters and not self._in_flight:
                 self._idle.notify_all()

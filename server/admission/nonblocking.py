@@ -17,6 +17,7 @@ class WouldBlock(Exception):
 
 class _ThreadState(threading.local):
     blocking_allowed = True
+    running_allowed = True
 
 
 _thread_state = _ThreadState()
@@ -27,13 +28,37 @@ def blocking_allowed() -> bool:
     return _thread_state.blocking_allowed
 
 
+def running_allowed() -> bool:
+    """Return whether the calling thread may run a model."""
+    return _thread_state.running_allowed
+
+
+def check_running_allowed() -> None:
+    """Check that the calling thread may run a model.
+
+    Raises:
+      WouldBlock: the thread must not run a model, because that takes too long.
+    """
+    if not _thread_state.running_allowed:
+        raise WouldBlock
+
+
 class NonBlocking:
     """A context manager in whose body the calling thread must not block. Not reentrant."""
 
-    __slots__ = ()
+    __slots__ = ("_may_run",)
+
+    def __init__(self, may_run: bool = True) -> None:
+        """Create a context manager.
+
+        Args:
+          may_run: whether the thread may run a model, because runs of the model are short.
+        """
+        self._may_run = may_run
 
     def __enter__(self) -> None:
         _thread_state.blocking_allowed = False
+        _thread_state.running_allowed = self._may_run
 
     def __exit__(
         self,
@@ -42,3 +67,4 @@ class NonBlocking:
         trace: TracebackType | None,
     ) -> None:
         _thread_state.blocking_allowed = True
+        _thread_state.running_allowed = True

@@ -21,6 +21,19 @@ def test_request_beyond_the_bound_is_refused_and_the_others_continue() -> None:
     assert admission.in_flight == 1
 
 
+def test_peer_beyond_its_share_is_refused_and_other_peers_are_accepted() -> None:
+    admission = AdmissionController(8, 2)
+    admission.acquire("a")
+    admission.acquire("a")
+    with pytest.raises(TooManyRequests, match="2 requests of a are in flight"):
+        admission.acquire("a")
+    for peer in ("b", "", "", ""):
+        admission.acquire(peer)
+    admission.release("a")
+    admission.acquire("a")
+    assert admission.in_flight == 6
+
+
 @pytest.mark.parametrize("bound", [None, 0])
 def test_without_a_bound_any_number_is_accepted(bound: int | None) -> None:
     admission = AdmissionController(bound)

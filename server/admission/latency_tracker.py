@@ -1,0 +1,118 @@
+"""Predicts from the latencies of past requests whether the next request is quick."""
+
+import math
+from collections.abc import Callable
+
+# A request that takes less than this time is quick. A route whose requests are quick runs in the
+# event loop, until its requests become slow: passing a request to a thread and back takes longer
+# than a small model runs, and would reduce the requests/s of such a model to a quarter.
+_QUICK_SECONDS = 0.001
+# A new route runs in threads for this number of requests. The fastest of them decides whether the
+# route is quick, because the latency of the others may include waiting for other threads.
+_FIRST_RUNS = 8
+# A route that has become too slow for the event loop runs in threads for a number of requests. This
+# number doubles each time, up to _MAX_RUNS, so that a route on a busy machine does not switch back
+# and forth. After _RUNS_UNTIL_RESET quick requests in the event loop, the number starts at
+# _FIRST_RUNS again.
+_MAX_RUNS = 4096
+_RUNS_UNTIL_RESET = 4096
+# A quick route becomes slow after four slow requests, or after one very slow request. Ten quick
+# requests cancel one slow request.
+_MAX_SLOW_RUNS, _CREDIT_PER_QUICK_RUN = 4.0, 0.1
+_VERY_SLOW_SECONDS = 0.05
+# In quick requests, the tracker calls `read_wait` only once in this number of requests, because the
+# call reads a file and so takes time itself.
+_RUNS_PER_READING = 64
+_SCHEDULER_FILE = "/proc/thread-self/schedstat"
+
+
+def runqueue_wait_seconds() -> float:
+    """Return how many seconds the calling thread has waited for a CPU so far; 0 if unknown.
+
+    Source: https://docs.kernel.org/scheduler/sched-stats.html. Available on Linux alone.
+    """
+    try:
+        with open(_SCHEDULER_FILE, "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+class LatencyTracker:
+    """Tracks the latencies of a route to predict whether its next request is quick.
+
+    On a busy machine even a quick request occasionally takes long, because its thread waits for a
+    CPU. So the tracker subtracts this wait from the latency.
+
+    Attributes:
+      is_quick: Whether the next request is expected to be quick.
+      has_run: Whether so many requests have run in threads that `is_quick` is known.
+    """
+
+    __slots__ = (
+        "_fastest",
+        "_last_wait",
+        "_num_quick_runs",
+        "_num_runs_in_threads",
+        "_read_wait",
+        "_remaining_runs",
+        "_slow_runs",
+        "has_run",
+        "is_quick",
+    )
+
+    def __init__(self, read_wait: Callable[[], float] = runqueue_wait_seconds) -> None:
+        """Create a tracker. The route counts as slow until its first requests have run.
+
+        Args:
+          read_wait: Returns the seconds that the calling thread has waited for a CPU so far.
+        """
+        self._read_wait = read_wait
+        self._last_wait: float | None = None
+        self.is_quick = self.has_run = False
+        self._num_runs_in_threads = self._remaining_runs = _FIRST_RUNS
+        self._fastest = math.inf
+        self._slow_runs = 0.0
+        self._num_quick_runs = 0
+
+    def record(self, seconds: float) -> None:
+        """Record the latency of one request, and update `is_quick`."""
+        if not self.is_quick:
+            self._record_in_thread(seconds)
+        elif seconds < _QUICK_SECONDS:
+            if not self._num_quick_runs % _RUNS_PER_READING:
+                self._last_wait = self._read_wait()
+            self._num_quick_runs += 1
+            if self._slow_runs > 0:
+                self._slow_runs -= _CREDIT_PER_QUICK_RUN
+        elif (seconds := seconds - self._wait_since_last_reading()) >= _QUICK_SECONDS:
+            self._slow_runs += 1 if seconds < _VERY_SLOW_SECONDS else _MAX_SLOW_RUNS
+            if self._slow_runs >= _MAX_SLOW_RUNS:
+                self._mark_slow()
+
+    def _mark_slow(self) -> None:
+        if self._num_quick_runs >= _RUNS_UNTIL_RESET:
+            self._num_runs_in_threads = _FIRST_RUNS
+        else:
+            self._num_runs_in_threads = min(2 * self._num_runs_in_threads, _MAX_RUNS)
+        self._remaining_runs = self._num_runs_in_threads
+        self.is_quick = False
+
+    def _wait_since_last_reading(self) -> float:
+        previous, self._last_wait = self._last_wait, self._read_wait()
+        return 0.0 if previous is None else self._last_wait - previous
+
+    def _record_in_thread(self, seconds: float) -> None:
+        self._fastest = min(self._fastest, seconds)
+        self._remaining_runs -= 1
+        if self._remaining_runs > 0:
+            return
+        self.is_quick = self._fastest < _QUICK_SECONDS
+        self.has_run = True
+        # Discard the last result of `read_wait`: it dates from before the requests ran in threads,
+        # and the difference to the next result would include all waits since then.
+        self._last_wait = None
+        self._remaining_runs = self._num_runs_in_threads
+        self._fastest = math.inf
+        self._slow_runs = 0.0
+        self._num_quick_runs = 0
