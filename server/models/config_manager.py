@@ -7,8 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from server.config.model_config import ModelConfig, ModelServerConfig
 from server.models.file_system_source import FileSystemSource
 from server.models.manager import Manager
+from server.models.repository import Repository
 from server.servables.servable import VersionStatus
-from tpuserve.errors import LabelNotAvailable, ModelsNotAvailable, TpuserveError, Unavailable
+from tpuserve.errors import (
+    LabelNotAvailable,
+    ModelsNotAvailable,
+    TpuserveError,
+    Unavailable,
+    VersionNotFound,
+)
+
+# How many names of models a log line or a readiness check lists.
+_LISTED_NAMES = 3
+# How often the thread that waits for the start looks for signals, in seconds.
+_SIGNAL_SECONDS = 0.5
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +34,7 @@ class ModelConfigManager:
         source: FileSystemSource,
         *,
         allow_labels_for_unavailable: bool = False,
+        versions_required: bool = False,
         on_config: Callable[[ModelServerConfig], None] = lambda config: None,
     ) -> None:
         """Create a manager of an empty configuration.
@@ -31,12 +44,15 @@ class ModelConfigManager:
           source: polls the base paths and tells the manager the aspired versions.
           allow_labels_for_unavailable: whether a new label may name a version that is not
             available.
+          versions_required: whether a configuration with a model that has no version on disk is
+            refused.
           on_config: called with a configuration before it takes effect; raises to refuse the
             configuration.
         """
         self._manager = manager
         self._source = source
         self._allow_labels = allow_labels_for_unavailable
+        self._versions_required = versions_required
         self._on_config = on_config
         self._config = ModelServerConfig()
         self._reload_lock = threading.Lock()
@@ -46,33 +62,71 @@ class ModelConfigManager:
         """The current configuration."""
         return self._config
 
-    def start(self, config: ModelServerConfig) -> None:
-        """Apply the first configuration and block until the models can be served.
-
-        A single model must become available. Of several models, the server waits for each until it
-        is available or has failed once, and requires at least one that is available. Failed models
-        are served once their files are repaired; until then their status reports the error.
+    def check(self, config: ModelServerConfig) -> None:
+        """Check what `start` checks before it loads the first version.
 
         Raises:
           LabelNotAvailable: a label names a version, and allow_labels_for_unavailable is False.
-          TpuserveError: the server has a single model, which cannot be found.
-          ModelsNotAvailable: no model became available.
+          VersionNotFound: a model has no version, and versions_required is True.
+        """
+        try:
+            for model in config.models:
+                self._check_labels(model)
+        except LabelNotAvailable as error:
+            raise LabelNotAvailable(
+                f"{error}. No version is available at the start: set the flag "
+                f"--allow_version_labels_for_unavailable_models."
+            ) from error
+        self._check_versions(config)
+
+    def start(self, config: ModelServerConfig, *, is_polled: bool = True) -> None:
+        """Apply the first configuration and block until the models can be served.
+
+        The method waits until at least one model is available, and every other model is available,
+        has failed, or has no version on disk. If no model has a version, it waits for the first, as
+        TensorFlow Serving does. Failed models are served once their files are repaired; until then
+        their status reports the error.
+
+        Args:
+          config: the configuration.
+          is_polled: whether the source polls the base paths, or another thread calls `reload`. If
+            False, nothing can appear, and a server without versions is an error.
+
+        Raises:
+          LabelNotAvailable, VersionNotFound: see `check`.
+          ModelsNotAvailable: no model became available, and no model is waited for.
+          TpuserveError: a single model has no version, and is_polled is False.
         """
         with self._reload_lock:
-            try:
-                self._apply(config)
-            except LabelNotAvailable as error:
-                raise LabelNotAvailable(
-                    f"{error}. No version is available at the start: set the flag "
-                    f"--allow_version_labels_for_unavailable_models."
-                ) from error
-            names = config.names()
-            self._manager.wait(lambda: self._can_serve(names))
-            failed = [name for name in names if not self._manager.is_available(name)]
-            if failed and len(failed) == len(names):
-                raise self._first_failure(failed)
-            for name in failed:
+            self.check(config)
+            self._apply(config)
+        missing = self._models_waited_for()
+        if is_polled and missing:
+            logger.info("waiting for a version of %s", _format_names(missing))
+        # Wait in turns: only between two turns does Python run the handler of a signal that the
+        # kernel has delivered to another thread.
+        while not self._manager.wait(lambda: self._has_started(is_polled), _SIGNAL_SECONDS):
+            pass
+        names = self._config.names()
+        failed = [name for name in names if not self._manager.is_available(name)]
+        if failed and len(failed) == len(names):
+            raise self._first_failure(failed)
+        for name in failed:
+            if self._has_failed(name):
                 logger.error("%s", self._first_failure([name]))
+
+    def startup_activity(self) -> str:
+        """Return what `start` waits for, such as "loading half", in one line."""
+        names = self._config.names()
+        missing = self._models_waited_for()
+        loading = [name for name in names if not self._manager.is_converged(name)]
+        activities = []
+        if loading:
+            activities.append(f"loading {_format_names(loading)}")
+        if missing:
+            reason = self._manager.unavailable_reason(missing[0])
+            activities.append(f"waiting for a version of {_format_names(missing)}: {reason}")
+        return "; ".join(activities) or "loading the models"
 
     def reload(self, config: ModelServerConfig, *, wait: bool = True) -> None:
         """Replace the configuration.
@@ -90,6 +144,7 @@ class ModelConfigManager:
 
         Raises:
           LabelNotAvailable: a label is refused; no version is loaded or unloaded.
+          VersionNotFound: a model has no version, and versions_required is True.
           ModelsNotAvailable: new models have failed; the other models are served.
         """
         with self._reload_lock:
@@ -100,6 +155,7 @@ class ModelConfigManager:
                 if previous_paths.get(model.name) != model.base_path
                 or self._manager.unavailable_reason(model.name)
             )
+            self._check_versions(config)
             self._apply(config)
         if not wait:
             return
@@ -134,13 +190,33 @@ class ModelConfigManager:
                     f"is not currently available for inference"
                 )
 
-    def _can_serve(self, names: Sequence[str]) -> bool:
-        if all(self._manager.is_converged(name) for name in names):
-            return True
-        some = any(self._manager.is_available(name) for name in names)
-        return some and all(
-            self._manager.is_converged(name) or self._has_failed(name) for name in names
-        )
+    def _check_versions(self, config: ModelServerConfig) -> None:
+        if not self._versions_required:
+            return
+        for model in config.models:
+            try:
+                Repository(model.path, model.policy).aspired_versions()
+            except TpuserveError as error:
+                raise VersionNotFound(
+                    f"Unable to find a numerical version path for servable {model.name} at: "
+                    f"{model.base_path} (--fail_if_no_model_versions_found is set): {error}"
+                ) from error
+
+    def _has_started(self, is_polled: bool = True) -> bool:
+        """Return whether `start` need not wait any longer: requests can be answered, or never."""
+        names = self._config.names()
+        if any(self._manager.is_available(name) for name in names):
+            return all(self._manager.is_converged(name) or self._has_failed(name) for name in names)
+        is_waiting = is_polled and bool(self._models_waited_for())
+        return not is_waiting and all(self._manager.is_converged(name) for name in names)
+
+    def _models_waited_for(self) -> list[str]:
+        """Return the names of the configured models whose first version may still appear."""
+        return [
+            model.name
+            for model in self._config.models
+            if model.is_local and self._manager.unavailable_reason(model.name)
+        ]
 
     def _has_failed(self, name: str) -> bool:
         return any(status.error is not None for status in self._statuses(name))
@@ -182,13 +258,32 @@ class ModelConfigManager:
                 "another reload has replaced this configuration. Ask for the model's status."
             )
             causes = [(f"name: {name}", superseded) for name in names]
-        details = "".join(
-            f"{{{{{subject}}} due to error: {error.code.name}: {error}}}, "
-            for subject, error in causes
-        )
-        failure = ModelsNotAvailable(
-            f"{len(names)} {kind}(s) did not become available: {{{details}}}"
-        )
-        if len(causes) == 1:
-            failure.__cause__ = causes[0][1]
-        return failure
+        return models_not_available(len(names), kind, causes)
+
+
+def models_not_available(
+    count: int, kind: str, causes: Sequence[tuple[str, TpuserveError]]
+) -> ModelsNotAvailable:
+    """Create the error for models that cannot be served, in TensorFlow Serving's words.
+
+    Args:
+      count: the number of the models.
+      kind: the word for a model in the text, "model" or "servable".
+      causes: pairs of a version, such as "name: half version: 1", and its error.
+
+    Returns:
+      The error. A single cause becomes its `__cause__`.
+    """
+    details = "".join(
+        f"{{{{{subject}}} due to error: {error.code.name}: {error}}}, " for subject, error in causes
+    )
+    failure = ModelsNotAvailable(f"{count} {kind}(s) did not become available: {{{details}}}")
+    if len(causes) == 1:
+        failure.__cause__ = causes[0][1]
+    return failure
+
+
+def _format_names(names: Sequence[str]) -> str:
+    listed = ", ".join(names[:_LISTED_NAMES])
+    others = len(names) - _LISTED_NAMES
+    return f"{listed} and {others} more" if others > 0 else listed

@@ -34,26 +34,24 @@ class FileSystemSource:
             for name in sorted(removed):
                 self._last_warnings.pop(name, None)
                 self._manager.set_aspired_versions(name, {})
-            for model in models:
-                # Log no warning of this poll, because the caller reports the errors.
-                self._poll_model(model, lambda name, text: None)
+            self.poll_once()
 
     def poll_once(self) -> None:
         """Read every base path once."""
         with self._lock:
             for model in self._models:
-                self._poll_model(model, self._log_warning)
+                self._poll_model(model)
 
-    def _poll_model(self, model: ModelConfig, warn: Callable[[str, str], None]) -> None:
+    def _poll_model(self, model: ModelConfig) -> None:
         try:
             versions = Repository(model.path, model.policy).aspired_versions()
         except VersionNotFound as error:
             self._manager.set_aspired_versions(model.name, {})
             self._manager.set_unavailable_reason(model.name, error)
-            warn(model.name, f"No versions of servable {model.name}: {error}")
+            self._log_warning(model.name, f"No versions of servable {model.name}: {error}")
         except TpuserveError as error:
             self._manager.set_unavailable_reason(model.name, error)
-            warn(
+            self._log_warning(
                 model.name,
                 f"Could not find base path {model.base_path} for servable {model.name} with "
                 f"error {error}",
@@ -86,9 +84,14 @@ class PeriodicFunction:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
+    @property
+    def is_active(self) -> bool:
+        """Whether `start` starts periodic calls."""
+        return self._interval_seconds > 0
+
     def start(self) -> None:
         """Start the thread; the first call comes after one interval."""
-        if self._interval_seconds > 0:
+        if self.is_active:
             self._thread.start()
 
     def stop(self) -> None:

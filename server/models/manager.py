@@ -38,8 +38,12 @@ class ServableHandle:
         self._find, self._name, self._version, self._label = find, name, version, label
 
     def __enter__(self) -> Servable:
-        self._servable = self._find(self._name, self._version, self._label)
+        self._servable = self.acquire()
         return self._servable
+
+    def acquire(self) -> Servable:
+        """Return the version, which stays loaded until the caller calls its method `release`."""
+        return self._find(self._name, self._version, self._label)
 
     def __exit__(
         self,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
+from server.admission.cancellation import Cancellation
 from server.servables.servable import Array
 
 
@@ -16,6 +17,7 @@ class SupportsMultiRun(Protocol):
         inputs: Mapping[str, Array],
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> dict[str, dict[str, Array]]:
         """Compute several signatures on the same inputs.
 
@@ -23,6 +25,7 @@ class SupportsMultiRun(Protocol):
           output_names: signature name → the aliases of the outputs to compute.
           inputs: alias → array, for all of the signatures.
           timeout_ms: the time limit in milliseconds; None for no limit.
+          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
 
         Returns:
           Signature name → alias → array.

@@ -12,6 +12,9 @@ from server.servables import symlinks
 from server.servables.servable import Model
 
 TFLITE_FILE = "model.tflite"
+# The largest saved_model.pb whose tags are checked before TensorFlow is imported. It is parsed in
+# some 20 ms.
+_CHECKED_BYTES = 16 << 20
 _OVERRIDES_FILE = Path("assets.extra", "saved_model_config.pb")
 
 logger = logging.getLogger(__name__)
@@ -80,6 +83,7 @@ class SavedModelLoader:
             session_config=self._session_config,
             fallback_to_cpu=settings.fallback_to_cpu,
             forbid_unsafe_ops=settings.forbid_unsafe_ops,
+            max_constant_bytes=settings.max_constant_bytes,
             initialise_tpu=not settings.skip_initialize_tpu,
             make_plan=subprocess_prepare.make_load_plan_in_subprocess
             if self._is_serving
@@ -89,6 +93,33 @@ class SavedModelLoader:
         self._has_loaded = True
         return model
 
+    def check_version(self, directory: Path) -> None:
+        """Check what a load would refuse, as far as this is known without TensorFlow.
+
+        That is: symbolic links, a damaged saved_model.pb and missing tags. A large saved_model.pb
+        is left to the load.
+
+        Raises:
+          TpuserveError: the version cannot be loaded.
+        """
+        settings = self._settings
+        if not settings.allow_links:
+            symlinks.check_no_escaping_symlinks(directory)
+        if settings.prefer_tflite_model and (directory / TFLITE_FILE).is_file():
+            return
+        from tpuserve import devices, select
+        from tpuserve.saved_model import metagraph, proto_file
+
+        if proto_file.find_saved_model_file(directory).stat().st_size > _CHECKED_BYTES:
+            return
+        select.check_tags(
+            [description.tags for description in metagraph.read_metagraphs(directory)],
+            settings.saved_model_tags,
+            devices.find_emulated_tpu_system(),
+            where=str(directory),
+            fallback_to_cpu=settings.fallback_to_cpu,
+        )
+
     def _prepare_runtime(self) -> None:
         # Hold the lock, so that other loads wait until the TPU system is initialised.
         with self._runtime_lock:
@@ -97,9 +128,9 @@ class SavedModelLoader:
             # Import TensorFlow only for the first load. So a server that cannot start, for example
             # because its port is in use, reports the error without waiting for the slow import.
             from tpuserve import devices
-            from tpuserve.runtime import gc_control, tf_logging
+            from tpuserve.runtime import gc_control, serving_import
 
-            tf_logging.import_tensorflow()
+            serving_import.import_tensorflow_for_serving()
             with gc_control.gc_disabled():
                 from server.config import session_options
 
@@ -107,8 +138,7 @@ class SavedModelLoader:
                 self._settings, self._session_config
             )
             tpu_system = devices.find_tpu_system()
-            is_real = tpu_system.has_tpu and not tpu_system.is_emulated
-            if is_real and not self._settings.skip_initialize_tpu:
+            if tpu_system.is_run_by_tensorflow and not self._settings.skip_initialize_tpu:
                 devices.initialise_tpu_system()
             self._is_runtime_ready = True
 

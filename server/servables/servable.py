@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from server.admission.cancellation import Cancellation
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import Signature
 
@@ -28,6 +29,7 @@ class InferenceRunner(Protocol):
         output_names: Sequence[str] | None = None,
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> dict[str, Array]:
         """Compute the outputs of a signature. Thread-safe.
 
@@ -36,9 +38,13 @@ class InferenceRunner(Protocol):
           inputs: alias → array.
           output_names: the aliases of the outputs to compute; None for all outputs.
           timeout_ms: the time limit in milliseconds; None for no limit.
+          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
 
         Returns:
           Alias → array.
+
+        Raises:
+          Cancelled: the request was cancelled before the run.
         """
 
 

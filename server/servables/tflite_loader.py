@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from server.admission.cancellation import Cancellation
 from server.servables.servable import Array
 from tpuserve.errors import (
     DamagedSavedModel,
@@ -54,6 +55,7 @@ class TfLiteModel:
         output_names: Sequence[str] | None = None,
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> dict[str, Array]:
         """Compute the outputs of a signature; errors are those of `LoadedModel.run`.
 
@@ -62,6 +64,8 @@ class TfLiteModel:
           inputs: alias → array.
           output_names: the aliases of the outputs to compute; None for all outputs.
           timeout_ms: ignored, because an interpreter cannot be stopped.
+          cancellation: tells whether the request is cancelled; None if it cannot be cancelled. A
+            request that is cancelled while it waits for an interpreter does not run.
 
         Returns:
           Alias → array.
@@ -78,6 +82,8 @@ class TfLiteModel:
             _check_type(array, detail)
         interpreter = self._idle.get()
         try:
+            if cancellation is not None:
+                cancellation.raise_if_cancelled()
             return self._invoke(interpreter, feeds, signature, aliases)
         except (ValueError, RuntimeError) as error:
             # Report every error as InvalidTensor, because the interpreter's errors have no code.

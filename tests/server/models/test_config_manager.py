@@ -26,13 +26,18 @@ from tpuserve.errors import (
 class Models:
     """A config_manager over base paths in one directory."""
 
-    def __init__(self, directory: Path, *, allow_labels: bool = False) -> None:
+    def __init__(
+        self, directory: Path, *, allow_labels: bool = False, versions_required: bool = False
+    ) -> None:
         self.directory = directory
         self.loader = FakeLoader()
         self.manager = Manager(self.loader)
         self.source = FileSystemSource(self.manager)
         self.config_manager = ModelConfigManager(
-            self.manager, self.source, allow_labels_for_unavailable=allow_labels
+            self.manager,
+            self.source,
+            allow_labels_for_unavailable=allow_labels,
+            versions_required=versions_required,
         )
 
     def config(self, *names: str, **labels: dict[str, int]) -> ModelServerConfig:
@@ -65,15 +70,64 @@ def test_models_are_served_after_the_start(models: Models) -> None:
     assert models.states("b") == {2: State.AVAILABLE}
 
 
-def test_model_that_is_alone_and_not_there_is_told(models: Models) -> None:
-    with pytest.raises(BasePathNotFound, match="/gone cannot be read"):
-        models.config_manager.start(models.config("gone"))
+@pytest.mark.parametrize("is_there", [False, True], ids=["missing", "empty"])
+def test_start_waits_for_the_first_version_of_a_single_model(
+    models: Models, is_there: bool
+) -> None:
+    if is_there:
+        (models.directory / "new").mkdir()
+    with ThreadPoolExecutor() as pool:
+        started = pool.submit(models.config_manager.start, models.config("new"))
+        assert models.manager.wait(lambda: bool(models.manager.unavailable_reason("new")), 30)
+        activity = models.config_manager.startup_activity()
+        assert activity.startswith("waiting for a version of new: ")
+        assert str(models.directory / "new") in activity
+        assert not started.done()
+        models.add("new", 4)
+        models.source.poll_once()
+        started.result(30)
+    assert models.states("new") == {4: State.AVAILABLE}
 
 
-def test_model_that_is_alone_and_has_no_version_is_told(models: Models) -> None:
+def test_start_waits_for_a_configuration_that_can_be_served(models: Models) -> None:
+    with ThreadPoolExecutor() as pool:
+        started = pool.submit(models.config_manager.start, models.config("gone"))
+        assert models.manager.wait(lambda: bool(models.manager.unavailable_reason("gone")), 30)
+        models.config_manager.reload(models.config("a"), wait=False)
+        started.result(30)
+    assert models.states("a") == {1: State.AVAILABLE}
+
+
+def test_start_without_polls_does_not_wait_for_what_cannot_appear(models: Models) -> None:
     (models.directory / "empty").mkdir()
-    with pytest.raises(VersionNotFound, match="no version directory in .*/empty"):
-        models.config_manager.start(models.config("empty"))
+    for name, text in (
+        ("gone", "/gone cannot be read"),
+        ("empty", "no version directory in .*/empty"),
+    ):
+        with pytest.raises((BasePathNotFound, VersionNotFound), match=text):
+            models.config_manager.start(models.config(name), is_polled=False)
+
+
+def test_start_does_not_wait_for_another_file_system(models: Models) -> None:
+    config = ModelServerConfig((ModelConfig("far", "gs://bucket/far"),))
+    with pytest.raises(BasePathNotFound, match="is on gs://"):
+        models.config_manager.start(config)
+
+
+def test_each_model_needs_a_version_where_versions_are_required(tmp_path: Path) -> None:
+    models = Models(tmp_path, versions_required=True)
+    models.add("a", 1)
+    (tmp_path / "empty").mkdir()
+    for apply in (models.config_manager.start, models.config_manager.reload):
+        with pytest.raises(VersionNotFound) as caught:
+            apply(models.config("a", "empty"))
+        assert str(caught.value).startswith(
+            f"Unable to find a numerical version path for servable empty at: {tmp_path}/empty "
+            f"(--fail_if_no_model_versions_found is set): no version directory in {tmp_path}/empty"
+        )
+        assert models.manager.names() == []
+    models.config_manager.start(models.config("a"))
+    assert models.states("a") == {1: State.AVAILABLE}
 
 
 def test_model_that_is_alone_and_cannot_be_loaded_is_told_in_the_words_of_the_original(
@@ -106,8 +160,9 @@ def test_bad_model_is_served_once_it_is_mended(models: Models) -> None:
 
 
 def test_server_of_nothing_but_bad_models_does_not_start(models: Models) -> None:
+    models.loader.failures.update({1: DamagedSavedModel("half"), 2: DamagedSavedModel("a third")})
     with pytest.raises(ModelsNotAvailable, match=r"^2 servable\(s\) did not become available: {{"):
-        models.config_manager.start(models.config("gone", "lost"))
+        models.config_manager.start(models.config("a", "b"))
 
 
 def test_no_model_at_all_is_a_start(models: Models) -> None:

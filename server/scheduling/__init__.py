@@ -1,0 +1,1 @@
+"""The queues of requests: one per model, from which threads are dispatched fairly."""

@@ -1,0 +1,48 @@
+"""Results that a thread need not wait for."""
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+Result = TypeVar("Result", covariant=True)
+
+
+class Completion(Protocol):
+    """Something that ends later, such as the run of a batch with a request's rows."""
+
+    def add_done_callback(self, callback: Callable[[], object]) -> None:
+        """Call a function once, in any thread, at the end; at once if the end has passed.
+
+        The function must not block and must not raise: it delays all other requests of the batch.
+        """
+
+
+class Pending(Generic[Result]):
+    """A result that can be computed once a completion has ended.
+
+    Each layer of the server that would work on the result of the layer below returns a Pending of
+    its own, whose function works on the result of the lower Pending's function.
+    """
+
+    __slots__ = ("_completion", "finish")
+
+    def __init__(self, completion: Completion, finish: Callable[[], Result]) -> None:
+        """Create a pending result.
+
+        Args:
+          completion: what the result waits for.
+          finish: computes the result, or raises the request's error. Must be called exactly once,
+            and returns without waiting once the completion has ended.
+        """
+        self._completion = completion
+        self.finish = finish
+
+    def add_done_callback(self, callback: Callable[[], object]) -> None:
+        """Call a function once `finish` need not wait; see `Completion.add_done_callback`."""
+        self._completion.add_done_callback(callback)
+
+    def then(self, finish: Callable[[], "NewResult"]) -> "Pending[NewResult]":
+        """Return the pending result of another function that waits for the same completion."""
+        return Pending(self._completion, finish)
+
+
+NewResult = TypeVar("NewResult")
