@@ -2,22 +2,45 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from server.batching import merge
+from server.batching.continuous_policy import ReturningClients
 from server.batching.scheduler import Clock
-from server.batching.tasks import Batch, TaskSlice
+from server.batching.statistics import BatchingStatistics
+from server.batching.tasks import AloneReason, Batch, TaskSlice
 from server.config.batching_parameters import BatchingParameters
 from server.metrics import Metrics
 from server.servables.servable import Array
 from tpuserve.errors import InvalidInput, ModelExecutionError, TpuserveError
-from tpuserve.saved_model.signature import Signature
 
 logger = logging.getLogger(__name__)
 
 
 RunModel: TypeAlias = Callable[[Mapping[str, Array], float | None], Mapping[str, Array]]
 """(alias → [rows, ...], time limit in milliseconds or None) → alias → [rows, ...]."""
+
+
+@dataclass(frozen=True)
+class BatchingContext:
+    """What all batching queues of one version share.
+
+    Attributes:
+      parameters: the allowed sizes and the padding of batches.
+      metrics: records the batches of the server.
+      statistics: records the batches of the version.
+      pool_name: the name of the threads, for metrics.
+      clock: returns seconds, as `time.monotonic` does.
+      returning: expects the clients of each batch; None where no queue waits for them.
+    """
+
+    parameters: BatchingParameters
+    metrics: Metrics
+    statistics: BatchingStatistics
+    pool_name: str
+    clock: Clock
+    returning: ReturningClients | None = None
 
 
 class BatchExecutor:
@@ -27,80 +50,74 @@ class BatchExecutor:
         self,
         name: str,
         run: RunModel,
-        signature: Signature,
-        parameters: BatchingParameters,
-        metrics: Metrics,
-        pool_name: str,
-        clock: Clock,
+        context: BatchingContext,
     ) -> None:
         """Create the executor of a queue.
 
         Args:
           name: the name of the signature, for the log.
           run: runs the model.
-          signature: describes the inputs.
-          parameters: the allowed sizes and the padding of batches.
-          metrics: records batches.
-          pool_name: the name of the threads, for metrics.
-          clock: returns seconds, as `time.monotonic` does.
+          context: the parameters, the clock and the recorders of the version.
         """
         self._name = name
         self._run_model = run
-        self._signature = signature
-        self._parameters = parameters
-        self._metrics = metrics
-        self._pool_name = pool_name
-        self._clock = clock
+        self._context = context
 
     def __call__(self, batch: Batch) -> None:
-        """Run a batch and pass its outputs or an error to each task."""
-        now = self._clock()
+        """Run a batch and pass its outputs or an error to each task.
+
+        Requests whose inputs cannot be concatenated run in groups, one after another.
+        """
+        now = self._context.clock()
         slices = [task_slice for task_slice in batch.slices if self._is_pending(task_slice, now)]
         if not slices:
             return
-        single_slices = [[task_slice] for task_slice in slices]
-        inputs = [task_slice.inputs for task_slice in slices]
-        if len(slices) > 1 and not merge.have_same_types(inputs):
-            groups = single_slices
-        else:
-            groups = [slices]
+        groups = [slices]
+        if len(slices) > 1:
+            is_padded = self._context.parameters.pad_variable_length_inputs
+            layouts = [merge.layout(task_slice.inputs, is_padded) for task_slice in slices]
+            if layouts.count(layouts[0]) < len(layouts):
+                groups = merge.group_by_layout(slices, layouts)
+                batch.alone_reason = AloneReason.DIFFERENT_SHAPES
         for group in groups:
-            try:
-                self._run(group, now)
-            except InvalidInput as error:
-                if len(group) == 1:
-                    _fail(group, error)
-                    continue
-                # The error does not tell which request of the batch is invalid. Run each request
-                # alone, so that only the invalid requests fail.
-                for single in single_slices:
-                    self._run_single(single)
-            except TpuserveError as error:
-                _fail(group, error)
-            except Exception as error:
-                logger.exception("signature %s failed", self._name)
-                _fail(group, ModelExecutionError(f"the model failed: {error}"))
+            self._run_group(group, now, batch.alone_reason)
+        if self._context.returning is not None:
+            self._context.returning.run_ended(len(slices), batch.size, now, self._context.clock())
 
-    def _run_single(self, single: list[TaskSlice]) -> None:
+    def _run_group(self, group: list[TaskSlice], now: float, reason: AloneReason) -> None:
         try:
-            self._run(single, self._clock())
+            self._run(group, now, reason)
+        except InvalidInput as error:
+            if len(group) == 1:
+                _fail(group, error)
+                return
+            # The error does not tell which request of the batch is invalid. Run each request
+            # alone, so that only the invalid requests fail.
+            for task_slice in group:
+                self._run_group([task_slice], self._context.clock(), AloneReason.AFTER_ERROR)
         except TpuserveError as error:
-            _fail(single, error)
+            _fail(group, error)
+        except Exception as error:
+            logger.exception("signature %s failed", self._name)
+            _fail(group, ModelExecutionError(f"the model failed: {error}"))
 
     def _is_pending(self, task_slice: TaskSlice, now: float) -> bool:
         task = task_slice.task
-        self._metrics.queued(self._pool_name, (now - task.enqueued) * 1e6)
+        self._context.metrics.queued(self._context.pool_name, (now - task.enqueued) * 1e6)
         if task.deadline_exceeded(now):
             task.fail_deadline()
         return not task.is_done
 
-    def _run(self, slices: list[TaskSlice], now: float) -> None:
+    def _run(self, slices: list[TaskSlice], now: float, reason: AloneReason) -> None:
+        context = self._context
         sizes = [task_slice.size for task_slice in slices]
         size = sum(sizes)
         inputs = [task_slice.inputs for task_slice in slices]
-        merged = merge.concat_and_pad(inputs, size, self._signature, self._parameters)
-        run_size = self._parameters.padded_size(size)
-        self._metrics.batch_run(run_size, run_size - size)
+        merged = merge.concat_and_pad(inputs, size, context.parameters)
+        run_size = context.parameters.padded_size(size)
+        context.metrics.batch_run(run_size, run_size - size)
+        waits = [now - task_slice.task.enqueued for task_slice in slices]
+        context.statistics.batch_ran(size, run_size - size, waits, reason, now)
         outputs = self._run_model(merged, _time_limit_ms(slices, now))
         parts = list(merge.split_outputs(outputs, sizes, run_size))
         for task_slice, part in zip(slices, parts, strict=True):

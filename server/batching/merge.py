@@ -5,13 +5,17 @@ Source: tensorflow_serving/batching/batching_session.cc and batching_util.cc.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from server.config.batching_parameters import BatchingParameters
 from server.servables.servable import Array
 from tpuserve.errors import InvalidTensor, UnbatchableTensor
-from tpuserve.saved_model.signature import Signature
+
+Layout: TypeAlias = tuple[tuple[str, Any, Any], ...]
+"""For each input the alias, the element type, and the shape of a row or its rank."""
+Request = TypeVar("Request")
 
 
 def count_rows(inputs: Mapping[str, Array]) -> int:
@@ -31,23 +35,33 @@ def count_rows(inputs: Mapping[str, Array]) -> int:
     return sizes.pop()
 
 
-def have_same_types(requests: Sequence[Mapping[str, Array]]) -> bool:
-    """Return whether the inputs of several requests have the same element types.
+def layout(inputs: Mapping[str, Array], is_padded: bool) -> Layout:
+    """Return what the inputs of requests must have in common to be concatenated.
 
-    numpy would convert different types to a common type, and the batch would then answer requests
-    that the model refuses when they run alone.
+    Element types are part of the layout: numpy would convert different types to a common type, and
+    the batch would then answer requests that the model refuses when they run alone.
+
+    Args:
+      inputs: alias → [rows, ...].
+      is_padded: whether rows of different shapes are padded to one shape.
     """
-    return all(
-        array.dtype == requests[0][alias].dtype
-        for request in requests[1:]
-        for alias, array in request.items()
+    return tuple(
+        (alias, array.dtype, array.ndim if is_padded else array.shape[1:])
+        for alias, array in sorted(inputs.items())
     )
+
+
+def group_by_layout(requests: Sequence[Request], layouts: Sequence[Layout]) -> list[list[Request]]:
+    """Group the requests that have the same layout, in the order of the first of each group."""
+    groups: dict[Layout, list[Request]] = {}
+    for request, request_layout in zip(requests, layouts, strict=True):
+        groups.setdefault(request_layout, []).append(request)
+    return list(groups.values())
 
 
 def concat_and_pad(
     requests: Sequence[Mapping[str, Array]],
     size: int,
-    signature: Signature,
     parameters: BatchingParameters,
 ) -> dict[str, Array]:
     """Concatenate the inputs of several requests and pad them to the smallest allowed batch size.
@@ -55,16 +69,12 @@ def concat_and_pad(
     The padding repeats the first row, which is known to be valid input; zeros may be invalid.
 
     Args:
-      requests: alias → [rows, ...], of each request.
+      requests: alias → [rows, ...], of each request. All requests have the same `layout`.
       size: the number of rows of all requests together.
-      signature: names the inputs, for error messages.
-      parameters: the allowed batch sizes, and whether rows of different shapes are padded.
+      parameters: the allowed batch sizes.
 
     Returns:
       Alias → [padded size, ...].
-
-    Raises:
-      UnbatchableTensor: rows have different shapes, and pad_variable_length_inputs is not set.
     """
     missing = parameters.padded_size(size) - size
     if len(requests) == 1 and not missing:
@@ -73,7 +83,7 @@ def concat_and_pad(
     for alias in requests[0]:
         arrays = [request[alias] for request in requests]
         if len({array.shape[1:] for array in arrays}) > 1:
-            arrays = _pad_rows(arrays, signature.inputs[alias].name, parameters)
+            arrays = _pad_rows(arrays)
         if missing:
             first = next(array for array in arrays if len(array))[:1]
             arrays.append(np.repeat(first, missing, axis=0))
@@ -114,17 +124,11 @@ def split_outputs(
         start += size
 
 
-def _pad_rows(arrays: list[Array], name: str, parameters: BatchingParameters) -> list[Array]:
+def _pad_rows(arrays: list[Array]) -> list[Array]:
     """Pad the rows of several requests to one shape: the largest size in each dimension.
 
     Each array is padded with copies of its first element.
     """
-    if len({array.ndim for array in arrays}) > 1 or not parameters.pad_variable_length_inputs:
-        raise UnbatchableTensor(
-            f"Tensors with name '{name}' from different tasks have different shapes and padding "
-            f"is turned off. Set pad_variable_length_inputs to true, or ensure that all tensors "
-            f"with the same name have equal dimensions starting with the first dim."
-        )
     shape = [max(sizes) for sizes in zip(*(array.shape[1:] for array in arrays), strict=True)]
     padded_arrays = []
     for array in arrays:

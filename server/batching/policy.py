@@ -5,6 +5,7 @@ from typing import Protocol, TypeAlias
 
 from server.batching.tasks import Batch, BatchTask
 from server.config.batching_parameters import BatchingParameters
+from tpuserve.errors import BatchTooLarge
 
 
 class BatchingPolicy(Protocol):
@@ -30,6 +31,9 @@ class BatchingPolicy(Protocol):
           QueueFull: the queue has no room at the moment.
         """
 
+    def remove(self, task: BatchTask) -> None:
+        """Dequeue the slices of a task that no longer waits; do nothing if none is enqueued."""
+
     def take(self, now: float) -> Batch | None:
         """Dequeue the batch to run now; return None if the tasks should wait for more tasks."""
 
@@ -38,3 +42,15 @@ class BatchingPolicy(Protocol):
 
 
 MakePolicy: TypeAlias = Callable[[BatchingParameters], BatchingPolicy]
+
+
+def check_size(task: BatchTask, max_batch_size: int) -> None:
+    """Check that a task is not larger than the parameter max_batch_size.
+
+    Raises:
+      BatchTooLarge: the task has more rows. The text is TensorFlow's.
+    """
+    if task.size > max_batch_size:
+        raise BatchTooLarge(
+            f"Task size {task.size} is larger than maximum input batch size {max_batch_size}"
+        )

@@ -1,25 +1,21 @@
-"""The batching runner of a version, and the factory of batching runners."""
+"""The batching runner of a version."""
 
-import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
+from server.admission import cancellation as cancellations
 from server.admission import nonblocking
+from server.admission.cancellation import Cancellation
 from server.batching import merge
-from server.batching.batch_executor import BatchExecutor, RunModel
+from server.batching.batch_executor import BatchExecutor, BatchingContext, RunModel
 from server.batching.policy import MakePolicy
-from server.batching.scheduler import BatchingQueue, Clock, Scheduler
+from server.batching.scheduler import BatchingQueue, Scheduler
 from server.batching.tasks import BatchTask
-from server.batching.timeout_policy import TimeoutPolicy
-from server.config import batching_parameters
-from server.config.batching_parameters import PER_MODEL_FILE, BatchingParameters
-from server.metrics import Metrics
 from server.servables.multi_signature import SupportsMultiRun
-from server.servables.servable import Array, InferenceRunner, Model
-from tpuserve.errors import TpuserveError
+from server.servables.pending import Pending
+from server.servables.servable import Array, Model
+from tpuserve.errors import Cancelled, DeadlineExceeded, TpuserveError
 from tpuserve.saved_model import signature as signatures
-from tpuserve.saved_model.signature import Signature
 
 
 class BatchingRunner:
@@ -28,19 +24,33 @@ class BatchingRunner:
     def __init__(
         self,
         model: Model,
-        parameters: BatchingParameters,
         make_policy: MakePolicy,
         scheduler: Scheduler,
-        metrics: Metrics,
-        pool_name: str,
+        context: BatchingContext,
+        unbatched: Mapping[str, str],
+        close: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create the runner of a model; all runners of a server share one scheduler."""
+        """Create the runner of a model.
+
+        Args:
+          model: the model.
+          make_policy: creates the policy of a queue.
+          scheduler: runs the batches.
+          context: what the queues share.
+          unbatched: signature name → why its requests run alone.
+          close: ends the scheduler, if the scheduler is that of this runner alone.
+        """
         self._model = model
-        self._parameters = parameters
         self._make_policy = make_policy
         self._scheduler = scheduler
-        self._metrics = metrics
-        self._pool_name = pool_name
+        self._context = context
+        self._unbatched = unbatched
+        self.close = close
+
+    @property
+    def statistics(self) -> Mapping[str, object]:
+        """What batching did so far; see `BatchingStatistics.snapshot`."""
+        return self._context.statistics.snapshot()
 
     def run(
         self,
@@ -49,10 +59,12 @@ class BatchingRunner:
         output_names: Sequence[str] | None = None,
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> dict[str, Array]:
         """Compute the outputs of a signature; blocks until the request's batch has run.
 
-        A request without inputs runs alone.
+        A request without inputs runs alone, and so does a request for a signature whose rows depend
+        on each other.
 
         Args:
           signature_name: the name of the signature.
@@ -60,6 +72,8 @@ class BatchingRunner:
           output_names: the aliases of the outputs to compute; None for all outputs.
           timeout_ms: the time limit in milliseconds, including the wait for a batch; None for no
             limit.
+          cancellation: tells whether the request is cancelled; None if it cannot be cancelled. A
+            cancelled request leaves its queue at once.
 
         Returns:
           Alias → [rows, ...].
@@ -70,19 +84,73 @@ class BatchingRunner:
           QueueFull: the queue has no room at the moment.
           UnbatchableTensor: the inputs or the outputs cannot share a batch.
           DeadlineExceeded: the time limit passed.
+          Cancelled: the request was cancelled before its batch had run.
           TpuserveError: the model raised an error.
           WouldBlock: the request must wait for a batch, in a thread that may not block.
         """
-        signature = signatures.find_signature(self._model.signatures, signature_name)
-        if not inputs:
-            return self._model.run(signature_name, inputs, output_names, timeout_ms=timeout_ms)
+        outputs = self._start(
+            signature_name,
+            inputs,
+            output_names,
+            timeout_ms,
+            cancellation,
+            blocking_allowed=nonblocking.blocking_allowed(),
+        )
+        return outputs.finish() if isinstance(outputs, Pending) else outputs
+
+    def start(
+        self,
+        signature_name: str,
+        inputs: Mapping[str, Array],
+        output_names: Sequence[str] | None = None,
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> dict[str, Array] | Pending[dict[str, Array]]:
+        """Begin to compute the outputs of a signature; arguments and errors are those of `run`.
+
+        Returns:
+          The outputs, if the request ran alone in the calling thread; otherwise their Pending. Its
+          `finish` raises the errors of the batch, and waits at most until the time limit.
+        """
+        return self._start(signature_name, inputs, output_names, timeout_ms, cancellation)
+
+    def _start(
+        self,
+        signature_name: str,
+        inputs: Mapping[str, Array],
+        output_names: Sequence[str] | None,
+        timeout_ms: float | None,
+        cancellation: Cancellation | None,
+        blocking_allowed: bool = True,
+    ) -> dict[str, Array] | Pending[dict[str, Array]]:
+        signatures.find_signature(self._model.signatures, signature_name)
+        is_unbatched = signature_name in self._unbatched
+        if is_unbatched or not inputs:
+            nonblocking.check_running_allowed()
+            if is_unbatched:
+                self._context.statistics.ran_unbatched()
+            return self._model.run(
+                signature_name,
+                inputs,
+                output_names,
+                timeout_ms=timeout_ms,
+                cancellation=cancellation,
+            )
         aliases = None if output_names is None else tuple(sorted(output_names))
 
         def run(batch_inputs: Mapping[str, Array], time_ms: float | None) -> Mapping[str, Array]:
             return self._model.run(signature_name, batch_inputs, aliases, timeout_ms=time_ms)
 
-        make_queue = partial(self._make_queue, signature_name, run, signature)
-        return self._run_in_batch((signature_name, aliases), make_queue, inputs, timeout_ms)
+        make_queue = partial(self._make_queue, signature_name, run)
+        return self._start_in_batch(
+            (signature_name, aliases),
+            make_queue,
+            inputs,
+            timeout_ms,
+            cancellation,
+            blocking_allowed,
+        )
 
     def run_multi(
         self,
@@ -90,24 +158,31 @@ class BatchingRunner:
         inputs: Mapping[str, Array],
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> dict[str, dict[str, Array]]:
         """Compute the outputs of several signatures for the same inputs; errors are those of `run`.
 
         Requests for the same outputs of the same signatures share a batch. A model that cannot
-        compute several signatures in one run gets a batch per signature.
+        compute several signatures in one run gets a batch per signature. Nothing is batched if one
+        of the signatures must not be.
 
         Args:
           output_names: signature name → the aliases of the outputs to compute.
           inputs: alias → [rows, ...].
           timeout_ms: the time limit in milliseconds; None for no limit.
+          cancellation: as for `run`.
 
         Returns:
           Signature name → alias → [rows, ...].
         """
         model = self._model
-        if not isinstance(model, SupportsMultiRun):
+        if not isinstance(model, SupportsMultiRun) or not self._unbatched.keys().isdisjoint(
+            output_names
+        ):
             return {
-                name: self.run(name, inputs, outputs, timeout_ms=timeout_ms)
+                name: self.run(
+                    name, inputs, outputs, timeout_ms=timeout_ms, cancellation=cancellation
+                )
                 for name, outputs in output_names.items()
             }
         sorted_names = {name: tuple(sorted(output_names[name])) for name in sorted(output_names)}
@@ -120,112 +195,80 @@ class BatchingRunner:
             outputs = model.run_multi(sorted_names, batch_inputs, timeout_ms=time_ms)
             return {str(i): outputs[name][alias] for i, (name, alias) in enumerate(flat_names)}
 
-        signature = signatures.find_signature(model.signatures, next(iter(sorted_names)))
-        make_queue = partial(self._make_queue, " and ".join(sorted_names), run, signature)
-        flat_outputs = self._run_in_batch((tuple(flat_names),), make_queue, inputs, timeout_ms)
+        for name in sorted_names:
+            signatures.find_signature(model.signatures, name)
+        make_queue = partial(self._make_queue, " and ".join(sorted_names), run)
+        started = self._start_in_batch(
+            (tuple(flat_names),),
+            make_queue,
+            inputs,
+            timeout_ms,
+            cancellation,
+            nonblocking.blocking_allowed(),
+        )
+        flat_outputs = started.finish() if isinstance(started, Pending) else started
         outputs_by_signature: dict[str, dict[str, Array]] = {name: {} for name in output_names}
         for i, (name, alias) in enumerate(flat_names):
             outputs_by_signature[name][alias] = flat_outputs[str(i)]
         return outputs_by_signature
 
-    def _run_in_batch(
+    def _start_in_batch(
         self,
         key: tuple[Hashable, ...],
         make_queue: Callable[[], BatchingQueue],
         inputs: Mapping[str, Array],
         timeout_ms: float | None,
-    ) -> dict[str, Array]:
+        cancellation: Cancellation | None,
+        blocking_allowed: bool,
+    ) -> dict[str, Array] | Pending[dict[str, Array]]:
+        if cancellation is not None:
+            cancellation.raise_if_cancelled()
         scheduler = self._scheduler
         size = merge.count_rows(inputs)
+        queue_key = id(self), *key
         now = scheduler.clock()
         task = BatchTask(inputs, size, now, None if timeout_ms is None else now + timeout_ms / 1000)
         try:
             ready = scheduler.try_run_inline(
-                (id(self), *key), make_queue, task, nonblocking.blocking_allowed()
+                queue_key, make_queue, task, blocking_allowed, nonblocking.running_allowed()
             )
         except TpuserveError:
-            self._metrics.batched_request(size)
+            self._context.metrics.batched_request(size)
             raise
-        self._metrics.batched_request(size)
+        self._context.metrics.batched_request(size)
         if ready is None:
-            return task.wait(scheduler.clock())
+            return self._pend(queue_key, task, cancellation)
         run, batch = ready
         try:
             run(batch)
         finally:
-            scheduler.release_inline_slot()
+            scheduler.release_inline_slot(size)
         return task.wait(now)
 
-    def _make_queue(self, name: str, run: RunModel, signature: Signature) -> BatchingQueue:
-        executor = BatchExecutor(
-            name,
-            run,
-            signature,
-            self._parameters,
-            self._metrics,
-            self._pool_name,
-            self._scheduler.clock,
+    def _pend(
+        self, key: Hashable, task: BatchTask, cancellation: Cancellation | None
+    ) -> Pending[dict[str, Array]]:
+        """Return the pending outputs of an enqueued task, which is dequeued when cancelled."""
+
+        def withdraw() -> None:
+            task.fail(Cancelled(cancellations.MESSAGE))
+            self._scheduler.remove(key, task)
+
+        def finish() -> dict[str, Array]:
+            try:
+                return task.wait(self._scheduler.clock())
+            except DeadlineExceeded:
+                self._scheduler.remove(key, task)
+                raise
+            finally:
+                if cancellation is not None:
+                    cancellation.remove_callback(withdraw)
+
+        if cancellation is not None:
+            cancellation.add_callback(withdraw)
+        return Pending(task, finish)
+
+    def _make_queue(self, name: str, run: RunModel) -> BatchingQueue:
+        return BatchingQueue(
+            self._make_policy(self._context.parameters), BatchExecutor(name, run, self._context)
         )
-        return BatchingQueue(self._make_policy(self._parameters), executor)
-
-
-class BatchingRunnerFactory:
-    """Creates the batching runners of all versions, and owns the scheduler that they share."""
-
-    def __init__(
-        self,
-        parameters: BatchingParameters,
-        *,
-        metrics: Metrics | None = None,
-        per_model: bool = False,
-        make_policy: MakePolicy = TimeoutPolicy,
-        clock: Clock = time.monotonic,
-    ) -> None:
-        """Create a factory.
-
-        Args:
-          parameters: the batching parameters of the server.
-          metrics: records batches; None for metrics of its own.
-          per_model: whether each version has its own parameters, except for the threads; a version
-            without parameters is then not batched.
-          make_policy: creates the policy of a queue.
-          clock: returns seconds, as `time.monotonic` does.
-        """
-        self._parameters = parameters
-        self._metrics = Metrics() if metrics is None else metrics
-        self._per_model = per_model
-        self._make_policy = make_policy
-        self._scheduler = Scheduler(
-            parameters.num_batch_threads, parameters.thread_pool_name, clock
-        )
-        self._metrics.watch_queue(parameters.thread_pool_name, lambda: self._scheduler.waiting)
-
-    def wrap(self, model: Model, directory: Path, name: str = "") -> InferenceRunner:
-        """Create the runner of a version; return the model itself if its requests are not batched.
-
-        Args:
-          model: the version's model.
-          directory: the version's directory, which may hold batching parameters.
-          name: the name of the version.
-
-        Raises:
-          InvalidConfig: the version's own parameters are invalid.
-        """
-        parameters = self._parameters
-        if self._per_model:
-            path = directory / PER_MODEL_FILE
-            if not path.exists():
-                return model
-            parameters = batching_parameters.read_batching_parameters(path)
-        return BatchingRunner(
-            model,
-            parameters,
-            self._make_policy,
-            self._scheduler,
-            self._metrics,
-            self._parameters.thread_pool_name,
-        )
-
-    def close(self, timeout_seconds: float = 1) -> None:
-        """Run the waiting tasks and end the threads; see `Scheduler.close`."""
-        self._scheduler.close(timeout_seconds)

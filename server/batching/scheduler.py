@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 from server.admission.nonblocking import WouldBlock
 from server.batching.policy import BatchingPolicy
-from server.batching.tasks import Batch, BatchTask
+from server.batching.run_limit import FixedRunLimit, RunLimit
+from server.batching.tasks import AloneReason, Batch, BatchTask
 from tpuserve.errors import Unavailable
 
 Clock: TypeAlias = Callable[[], float]
@@ -47,20 +48,21 @@ class Scheduler:
       clock: returns seconds, as `time.monotonic` does.
     """
 
-    def __init__(self, threads: int, name: str, clock: Clock = time.monotonic) -> None:
+    def __init__(self, runs: int | RunLimit, name: str, clock: Clock = time.monotonic) -> None:
         """Create a scheduler; its threads start with the first task that needs them.
 
         Args:
-          threads: how many batches run at the same time; 0 for tests that call `take` themselves.
+          runs: how many batches run at the same time, or the object that decides this number; 0
+            for tests that call `take` themselves.
           name: the prefix of the threads' names.
           clock: returns seconds, as `time.monotonic` does.
         """
         self.clock = clock
-        self._thread_count = threads
+        self._run_limit = FixedRunLimit(runs) if isinstance(runs, int) else runs
         self._name = name
         self._queues: OrderedDict[Hashable, BatchingQueue] = OrderedDict()
         # The number of batches that are running or in `_ready`. No batch is dequeued while the
-        # number equals the number of threads.
+        # number equals the limit.
         self._running = 0
         self._ready: deque[ReadyBatch] = deque()
         # The earliest time at which a sleeping thread wakes up by itself; infinite if none does.
@@ -71,6 +73,16 @@ class Scheduler:
         self._condition = threading.Condition(self._lock)
         self._threads: list[threading.Thread] = []
         self._is_closed = False
+
+    @property
+    def run_limit(self) -> int:
+        """How many batches may run at the same time."""
+        return self._run_limit.limit
+
+    @property
+    def running(self) -> int:
+        """The number of batches that run or wait for a thread."""
+        return self._running
 
     @property
     def waiting(self) -> int:
@@ -84,6 +96,7 @@ class Scheduler:
         make_queue: Callable[[], BatchingQueue],
         task: BatchTask,
         blocking_allowed: bool = True,
+        running_allowed: bool = True,
     ) -> ReadyBatch | None:
         """Enqueue a task, or return its batch for the caller to run.
 
@@ -92,6 +105,7 @@ class Scheduler:
           make_queue: creates the queue where none has the key.
           task: the task.
           blocking_allowed: whether the caller may wait for the task.
+          running_allowed: whether the caller may run a batch.
 
         Returns:
           A batch of this task alone: the caller runs the batch and then calls
@@ -104,12 +118,18 @@ class Scheduler:
           WouldBlock: the task must wait, and `blocking_allowed` is False; the task is not enqueued.
         """
         with self._lock:
-            if key not in self._queues and self._running < self._thread_count:
+            if (
+                running_allowed
+                and key not in self._queues
+                and self._running < self._run_limit.inline_limit
+            ):
                 self._check_open()
                 queue, now = make_queue(), self.clock()
                 queue.policy.add(task, now)
                 batch = queue.policy.take(now)
                 if batch is not None and not queue.policy.waiting:
+                    is_idle = not self._running
+                    batch.alone_reason = AloneReason.IDLE if is_idle else AloneReason.FREE_RUN
                     self._running += 1
                     return queue.run, batch
                 if blocking_allowed:
@@ -122,12 +142,17 @@ class Scheduler:
             self._submit(key, make_queue, task)
             return None
 
-    def release_inline_slot(self) -> None:
-        """Declare that the batch which `try_run_inline` returned has ended."""
+    def release_inline_slot(self, rows: int) -> None:
+        """Declare that the batch which `try_run_inline` returned has ended.
+
+        Args:
+          rows: the number of rows of the batch.
+        """
         with self._lock:
-            self._running -= 1
+            now = self.clock()
+            self._end_run(rows, now)
             if self._queues:
-                self._dispatch(self.clock())
+                self._dispatch(now)
 
     def submit(
         self, key: Hashable, make_queue: Callable[[], BatchingQueue], task: BatchTask
@@ -146,6 +171,15 @@ class Scheduler:
         """
         with self._lock:
             self._submit(key, make_queue, task)
+
+    def remove(self, key: Hashable, task: BatchTask) -> None:
+        """Dequeue a task that no longer waits; do nothing if the task is not in the queue."""
+        with self._lock:
+            queue = self._queues.get(key)
+            if queue is not None:
+                queue.policy.remove(task)
+                if not queue.policy.waiting:
+                    del self._queues[key]
 
     def take(self, now: float) -> ReadyBatch | None:
         """Dequeue a batch to run now; return None if no batch is ready.
@@ -187,13 +221,12 @@ class Scheduler:
 
     def _store_queue(self, key: Hashable, queue: BatchingQueue, now: float) -> None:
         self._queues[key] = queue
-        if len(self._threads) < self._thread_count:
-            self._start_threads()
+        self._start_threads()
         self._dispatch(now)
 
     def _dispatch(self, now: float) -> None:
         """Pass ready batches to threads, and let a thread wake up in time for the next batch."""
-        while self._queues and self._running < self._thread_count:
+        while self._queues and self._running < self._run_limit.limit:
             ready = self._take(now)
             if ready is None:
                 next_time = self._next_time()
@@ -225,7 +258,8 @@ class Scheduler:
         return min((seconds for seconds in next_times if seconds is not None), default=None)
 
     def _start_threads(self) -> None:
-        for number in range(self._thread_count):
+        """Start the threads that are missing for the current limit."""
+        for number in range(len(self._threads), self._run_limit.limit):
             name = f"{self._name}-{number}"
             thread = threading.Thread(target=self._run_batches, name=name, daemon=True)
             self._threads.append(thread)
@@ -240,21 +274,23 @@ class Scheduler:
             except Exception:
                 # Log the error and go on: the thread must live on to run later batches.
                 logger.exception("a batch failed")
+            rows = batch.size
             # Drop the finished batch, which must not stay in memory while the thread waits.
             del run, batch
             ready = None
-            ready = self._wait_for_batch(num_ended=1)
+            ready = self._wait_for_batch(rows)
 
-    def _wait_for_batch(self, num_ended: int = 0) -> ReadyBatch | None:
+    def _wait_for_batch(self, ended_rows: int | None = None) -> ReadyBatch | None:
         """Wait for the next batch of the calling thread; return None once the scheduler is closed.
 
         Args:
-          num_ended: how many batches the thread has run since its last call.
+          ended_rows: the number of rows of the batch that the thread has run; None for no batch.
         """
         with self._lock:
             # Hold the lock from the end of the old batch until a batch is claimed. Otherwise a new
             # task could run in place of a batch that has waited for a free thread.
-            self._running -= num_ended
+            if ended_rows is not None:
+                self._end_run(ended_rows, self.clock())
             while True:
                 now = math.inf if self._is_closed else self.clock()
                 ready = self._claim(now)
@@ -266,16 +302,22 @@ class Scheduler:
                     return None
                 self._sleep(now)
 
+    def _end_run(self, rows: int, now: float) -> None:
+        self._running -= 1
+        self._run_limit.run_ended(rows, now, bool(self._queues or self._ready))
+        if self._queues:
+            self._start_threads()
+
     def _claim(self, now: float) -> ReadyBatch | None:
         if self._ready:
             return self._ready.popleft()
-        ready = self._take(now) if self._running < self._thread_count else None
+        ready = self._take(now) if self._running < self._run_limit.limit else None
         if ready is not None:
             self._running += 1
         return ready
 
     def _sleep(self, now: float) -> None:
-        next_time = self._next_time() if self._running < self._thread_count else None
+        next_time = self._next_time() if self._running < self._run_limit.limit else None
         if next_time is None or next_time >= self._next_wakeup:
             # Sleep until notified, because another thread will run the next batch: a thread that
             # wakes up in time, or a busy thread once its batch has ended.

@@ -1,8 +1,9 @@
 """Tasks (waiting requests), slices of tasks, and batches of slices."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
@@ -24,6 +25,7 @@ class BatchTask:
     """
 
     __slots__ = (
+        "_callbacks",
         "_done_lock",
         "_error",
         "_lock",
@@ -47,6 +49,7 @@ class BatchTask:
         self._rows_left = size
         self._parts: dict[int, Mapping[str, Array]] = {}
         self._error: TpuserveError | None = None
+        self._callbacks: list[Callable[[], object]] = []
         self._lock = threading.Lock()
         self.is_done = False
         # This lock is held until the task is done; to wait for the task, a thread acquires the
@@ -61,9 +64,11 @@ class BatchTask:
     def fail(self, error: TpuserveError) -> None:
         """End the task with an error, unless the task is done."""
         with self._lock:
-            if not self.is_done:
-                self._error = error
-                self._finish()
+            if self.is_done:
+                return
+            self._error = error
+            self._finish()
+        self._call_back()
 
     def fail_deadline(self) -> None:
         """End the task because its deadline has passed."""
@@ -77,8 +82,21 @@ class BatchTask:
         with self._lock:
             self._parts[start] = outputs
             self._rows_left -= size
-            if self._rows_left <= 0 and not self.is_done:
-                self._finish()
+            if self._rows_left > 0 or self.is_done:
+                return
+            self._finish()
+        self._call_back()
+
+    def add_done_callback(self, callback: Callable[[], object]) -> None:
+        """Call a function once, in any thread, when the task is done; at once if it is.
+
+        The function must not block and must not raise.
+        """
+        with self._lock:
+            if not self.is_done:
+                self._callbacks.append(callback)
+                return
+        callback()
 
     def wait(self, now: float) -> dict[str, Array]:
         """Wait for the outputs until the deadline.
@@ -110,6 +128,12 @@ class BatchTask:
         self.is_done = True
         self._done_lock.release()
 
+    def _call_back(self) -> None:
+        """Call the callbacks; no callback is added any more, because the task is done."""
+        for callback in self._callbacks:
+            callback()
+        self._callbacks.clear()
+
 
 @dataclass(frozen=True)
 class TaskSlice:
@@ -136,11 +160,36 @@ class TaskSlice:
         self.task.add_part(self.start, self.size, outputs)
 
 
-@dataclass(frozen=True)
+class AloneReason(Enum):
+    """Why a request ran alone instead of in a batch with others; the values are for operators."""
+
+    IDLE = "idle_server"
+    """No other request ran or waited."""
+    FREE_RUN = "run_was_free"
+    """Other batches ran, but another batch was allowed to run, and no other request waited."""
+    ONLY_ONE = "only_one_waited"
+    """No other request for the same signature and outputs waited when the batch was formed."""
+    FULL = "next_did_not_fit"
+    """The next request would have made the batch larger than allowed."""
+    DIFFERENT_SHAPES = "different_shapes"
+    """The inputs of the other requests have other types or shapes, and cannot be concatenated."""
+    AFTER_ERROR = "repeated_after_error"
+    """The model refused the batch of the request, so each request was run again by itself."""
+    NOT_BATCHABLE = "signature_not_batchable"
+    """The signature is served without batching."""
+
+
+@dataclass
 class Batch:
-    """Slices of tasks that run together."""
+    """Slices of tasks that run together.
+
+    Attributes:
+      slices: the slices.
+      alone_reason: why the batch has one slice, if it has only one.
+    """
 
     slices: tuple[TaskSlice, ...]
+    alone_reason: AloneReason = AloneReason.ONLY_ONE
 
     @property
     def size(self) -> int:

@@ -8,9 +8,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from math import ceil
 
-from server.batching.tasks import Batch, BatchTask, TaskSlice
+from server.batching.policy import check_size
+from server.batching.tasks import AloneReason, Batch, BatchTask, TaskSlice
 from server.config.batching_parameters import BatchingParameters
-from tpuserve.errors import BatchTooLarge, QueueFull
+from tpuserve.errors import QueueFull
 
 
 @dataclass
@@ -45,11 +46,7 @@ class TimeoutPolicy:
           QueueFull: max_enqueued_batches batches are waiting.
         """
         parameters = self._parameters
-        if task.size > parameters.max_batch_size:
-            raise BatchTooLarge(
-                f"Task size {task.size} is larger than maximum input batch size "
-                f"{parameters.max_batch_size}"
-            )
+        check_size(task, parameters.max_batch_size)
         largest = parameters.largest_batch
         room = largest - self._batches[-1].size if self._batches else 0
         if not parameters.enable_large_batch_splitting and room < task.size:
@@ -69,6 +66,15 @@ class TimeoutPolicy:
             self._append(TaskSlice(task, start, min(start + largest, task.size)))
             start += largest
 
+    def remove(self, task: BatchTask) -> None:
+        """Dequeue the slices of a task; a batch without other slices is dequeued too."""
+        for batch in self._batches:
+            slices = [task_slice for task_slice in batch.slices if task_slice.task is not task]
+            if len(slices) < len(batch.slices):
+                batch.slices = slices
+                batch.size = sum(task_slice.size for task_slice in slices)
+        self._batches = deque(batch for batch in self._batches if batch.slices)
+
     def take(self, now: float) -> Batch | None:
         """Dequeue the oldest batch if it is full, timed out, or followed by another batch."""
         if not self._batches:
@@ -77,7 +83,8 @@ class TimeoutPolicy:
         is_closed = len(self._batches) > 1 or oldest.size >= self._parameters.largest_batch
         if not is_closed and now < oldest.started + self._timeout_seconds:
             return None
-        return Batch(tuple(self._batches.popleft().slices))
+        slices = tuple(self._batches.popleft().slices)
+        return Batch(slices, AloneReason.FULL if self._batches else AloneReason.ONLY_ONE)
 
     def next_time(self) -> float | None:
         """Return when the oldest batch times out; None if no task waits."""

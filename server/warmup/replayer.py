@@ -10,6 +10,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from server.dataplane import classify, examples, method_names, multi_inference, regress
 from server.dataplane.model_spec import ModelSpec
+from server.dataplane.multi_inference import AnyExampleMethod
 from server.servables.servable import Model
 from server.tensors import tensor_proto
 from tpuserve.errors import DamagedWarmUp, InvalidInput, UnsupportedModel
@@ -47,9 +48,9 @@ class WarmupReplayer:
         if kind == "predict_log":
             self._predict(model, log.predict_log.request)
         elif kind == "classify_log":
-            self._classify(model, log.classify_log.request)
+            self._run_on_examples(model, classify.METHOD, log.classify_log.request)
         elif kind == "regress_log":
-            self._regress(model, log.regress_log.request)
+            self._run_on_examples(model, regress.METHOD, log.regress_log.request)
         elif kind == "multi_inference_log":
             self._multi_inference(model, log.multi_inference_log.request)
         else:
@@ -67,21 +68,12 @@ class WarmupReplayer:
         signature.check_outputs(request.output_filter)
         model.run(name, signature.complete(inputs), list(request.output_filter) or None)
 
-    def _classify(self, model: Model, request: Any) -> None:
+    def _run_on_examples(self, model: Model, method: AnyExampleMethod, request: Any) -> None:
         name = _model_spec(request).effective_signature_name
-        signature = examples.find_signature(model.signatures, name)
-        outputs = classify.classification_outputs(signature, self._check_method_names)
+        outputs = method.find_outputs(model.signatures, name, self._check_method_names)
         serialized = _examples(request.input)
         inputs = {examples.ALIAS: examples.encode(serialized)}
-        classify.read_classification(model.run(name, inputs, outputs), len(serialized))
-
-    def _regress(self, model: Model, request: Any) -> None:
-        name = _model_spec(request).effective_signature_name
-        signature = examples.find_signature(model.signatures, name)
-        outputs = regress.regression_outputs(signature, self._check_method_names)
-        serialized = _examples(request.input)
-        inputs = {examples.ALIAS: examples.encode(serialized)}
-        regress.read_regression(model.run(name, inputs, outputs), len(serialized))
+        method.read_answer("", 0, name, model.run(name, inputs, outputs), len(serialized))
 
     def _multi_inference(self, model: Model, request: Any) -> None:
         tasks = [(_model_spec(task), task.method_name) for task in request.tasks]

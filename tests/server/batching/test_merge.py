@@ -6,11 +6,8 @@ import pytest
 from server.batching import merge
 from server.config.batching_parameters import BatchingParameters
 from server.servables.servable import Array
-from tests.server.fakes import spec
 from tpuserve.errors import Code, InvalidTensor, UnbatchableTensor
-from tpuserve.saved_model.signature import Signature
 
-SIGNATURE = Signature({"x": spec("float32")}, {"y": spec("float32", "y")})
 PLAIN = BatchingParameters(max_batch_size=4)
 ALLOWED = BatchingParameters(max_batch_size=4, allowed_batch_sizes=(2, 4))
 RAGGED = BatchingParameters(max_batch_size=4, pad_variable_length_inputs=True)
@@ -22,7 +19,7 @@ def floats(values: object) -> dict[str, Array]:
 
 def join(slices: list[dict[str, Array]], parameters: BatchingParameters) -> list[object]:
     size = sum(len(task_slice["x"]) for task_slice in slices)
-    return merge.concat_and_pad(slices, size, SIGNATURE, parameters)["x"].tolist()
+    return merge.concat_and_pad(slices, size, parameters)["x"].tolist()
 
 
 def test_rows_are_put_below_each_other() -> None:
@@ -44,18 +41,7 @@ def test_first_row_is_that_of_the_first_request_that_has_one() -> None:
 
 def test_request_that_needs_no_change_is_not_copied() -> None:
     sent = floats([1, 2])
-    assert merge.concat_and_pad([sent], 2, SIGNATURE, ALLOWED)["x"] is sent["x"]
-
-
-def test_rows_of_other_sizes_are_refused_where_padding_is_off() -> None:
-    with pytest.raises(UnbatchableTensor) as caught:
-        join([floats([[1, 2]]), floats([[1, 2, 3]])], PLAIN)
-    assert caught.value.code is Code.FAILED_PRECONDITION
-    assert str(caught.value) == (
-        "Tensors with name 'x:0' from different tasks have different shapes and padding is turned "
-        "off. Set pad_variable_length_inputs to true, or ensure that all tensors with the same "
-        "name have equal dimensions starting with the first dim."
-    )
+    assert merge.concat_and_pad([sent], 2, ALLOWED)["x"] is sent["x"]
 
 
 def test_rows_are_padded_with_the_first_element_of_their_tensor() -> None:
@@ -76,11 +62,6 @@ def test_strings_are_padded_too_and_empty_rows_with_nothing() -> None:
     none = {"x": np.empty((1, 0), object)}
     assert join([one, none], RAGGED) == [[b"a"], [b""]]
     assert join([floats([[5]]), floats([[]])], RAGGED) == [[5], [0]]
-
-
-def test_tensors_of_other_ranks_are_never_padded() -> None:
-    with pytest.raises(UnbatchableTensor):
-        join([floats([1]), floats([[1]])], RAGGED)
 
 
 def test_rows_are_counted_and_must_agree() -> None:
@@ -116,6 +97,13 @@ def test_output_without_a_row_for_each_row_is_refused(output: Array, text: str) 
     assert (caught.value.code, str(caught.value)) == (Code.FAILED_PRECONDITION, text)
 
 
-def test_types_are_compared_and_not_converted() -> None:
-    assert merge.have_same_types([floats([1]), floats([2])])
-    assert not merge.have_same_types([floats([1]), {"x": np.ones(1, np.float64)}])
+def groups(is_padded: bool, *requests: dict[str, Array]) -> list[list[int]]:
+    layouts = [merge.layout(request, is_padded) for request in requests]
+    return merge.group_by_layout(range(len(requests)), layouts)
+
+
+def test_requests_with_other_types_or_shapes_are_grouped_apart() -> None:
+    wide, narrow = floats([[1, 2]]), floats([[1]])
+    double = {"x": np.ones((1, 2), np.float64)}
+    assert groups(False, wide, narrow, double, wide) == [[0, 3], [1], [2]]
+    assert groups(True, wide, narrow, double, floats([1])) == [[0, 1], [2], [3]]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.batching.runner import BatchingRunnerFactory
+from server.admission.cancellation import Cancellation
+from server.batching.factory import BatchingRunnerFactory
 from server.config.batching_parameters import BatchingParameters
 from server.servables.multi_signature import SupportsMultiRun
 from server.servables.servable import Array, InferenceRunner
@@ -35,9 +36,16 @@ class OneBySignature(FakeModel):
         output_names: Sequence[str] | None = None,
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> dict[str, Array]:
         self.runs.append((signature_name, len(inputs["x"])))
-        return super().run(signature_name, inputs, output_names, timeout_ms=timeout_ms)
+        return super().run(
+            signature_name,
+            inputs,
+            output_names,
+            timeout_ms=timeout_ms,
+            cancellation=cancellation,
+        )
 
 
 class AllAtOnce(OneBySignature):
@@ -47,6 +55,7 @@ class AllAtOnce(OneBySignature):
         inputs: Mapping[str, Array],
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> dict[str, dict[str, Array]]:
         self.runs.append((tuple(wanted), len(inputs["x"])))
         return {name: self._run(name, inputs) for name in wanted}

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from server.admission.cancellation import Cancellation
 from server.admission.nonblocking import NonBlocking, WouldBlock
-from server.batching.runner import BatchingRunner, BatchingRunnerFactory
+from server.batching.factory import BatchingRunnerFactory
+from server.batching.runner import BatchingRunner
 from server.config.batching_parameters import BatchingParameters
 from server.dataplane import DataPlane, ModelSpec
 from server.metrics import Metrics
@@ -20,13 +22,13 @@ from tests.server.aspiring import aspire
 from tests.server.batching.waiting import Waiting
 from tests.server.fakes import FakeModel
 from tpuserve.errors import (
+    Cancelled,
     DeadlineExceeded,
     InvalidConfig,
     InvalidTensor,
     ModelExecutionError,
     SignatureNotFound,
     TpuserveError,
-    UnbatchableTensor,
 )
 
 # A batch is run when it has four rows, and otherwise not before the test's end.
@@ -49,9 +51,16 @@ class CountingModel(FakeModel):
         output_names: Sequence[str] | None = None,
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> dict[str, Array]:
         self.runs.append((signature_name, max(map(len, inputs.values()), default=0)))
-        return super().run(signature_name, inputs, output_names, timeout_ms=timeout_ms)
+        return super().run(
+            signature_name,
+            inputs,
+            output_names,
+            timeout_ms=timeout_ms,
+            cancellation=cancellation,
+        )
 
 
 def half(*values: float, dtype: type[Any] = np.float32) -> Mapping[str, Array]:
@@ -80,7 +89,7 @@ class Clients:
 
     @property
     def waiting(self) -> int:
-        return self.runners._scheduler.waiting
+        return self.runners._count_waiting()
 
     def close(self) -> None:
         self.runners.close()
@@ -177,12 +186,11 @@ def test_request_that_the_model_refuses_harms_no_neighbour(model: CountingModel)
     clients.close()
 
 
-def test_ragged_requests_are_refused_as_a_whole(model: CountingModel) -> None:
+def test_requests_of_other_shapes_run_in_groups_of_equal_shapes(model: CountingModel) -> None:
     clients = Clients(FOUR, model)
-    futures = [clients.send({"x": np.ones((2, width), np.float32)}) for width in (1, 2)]
-    for each in futures:
-        assert isinstance(each.exception(10), UnbatchableTensor)
-    assert model.runs == []
+    futures = [clients.send({"x": np.ones((1, width), np.float32)}) for width in (1, 2, 1, 1)]
+    assert [future.result(10)["y"].shape for future in futures] == [(1, 1), (1, 2), (1, 1), (1, 1)]
+    assert model.runs == [("serving_default", 3), ("serving_default", 1)]
     clients.close()
 
 
@@ -213,8 +221,23 @@ def test_request_whose_time_is_up_is_answered_and_not_run(model: CountingModel) 
     with pytest.raises(DeadlineExceeded) as caught:
         clients.runner.run("serving_default", half(9), timeout_ms=1)
     assert str(caught.value) == "Run() timeout exceeded while waiting in batching queue"
-    assert clients.send(half(1, 2, 5)).result(10)["y"].tolist() == [2.5, 3, 4.5]
-    assert model.runs == [("serving_default", 3)]
+    assert clients.waiting == 0
+    assert clients.send(half(1, 2, 5, 7)).result(10)["y"].tolist() == [2.5, 3, 4.5, 5.5]
+    assert model.runs == [("serving_default", 4)]
+    clients.close()
+
+
+def test_cancelled_request_leaves_its_queue_at_once(model: CountingModel) -> None:
+    clients = Clients(FOUR, model)
+    cancellation = Cancellation()
+    cancelled = clients.send(half(1, 2, 3), cancellation=cancellation)
+    cancellation.cancel()
+    assert error_of(cancelled)[0] == "CANCELLED"
+    assert clients.waiting == 0
+    assert clients.send(half(1, 2, 3, 4)).result(10)["y"].tolist() == [2.5, 3, 3.5, 4]
+    assert model.runs == [("serving_default", 4)]
+    with pytest.raises(Cancelled):
+        clients.runner.run("serving_default", half(1), cancellation=cancellation)
     clients.close()
 
 

@@ -217,7 +217,7 @@ def test_a_task_that_is_due_at_once_runs_inline_while_a_thread_is_free() -> None
     assert [task_slice.task for task_slice in taken[1].slices] == [first]
     assert scheduler.try_run_inline("b", lambda: timed(0, lambda batch: done.set()), task()) is None
     assert not done.wait(0.05)
-    scheduler.release_inline_slot()
+    scheduler.release_inline_slot(1)
     assert done.wait(10)
     scheduler.close()
 
@@ -261,7 +261,7 @@ def test_a_client_with_a_new_queue_for_each_task_does_not_delay_other_queues() -
         ):
             assert turn.acquire(timeout=10)
         else:
-            scheduler.release_inline_slot()
+            scheduler.release_inline_slot(1)
     scheduler.close()
 
 

@@ -35,6 +35,32 @@ def test_open_batch_waits_for_its_time() -> None:
     assert queue.take(11) is None
 
 
+def test_room_and_time_of_a_removed_task_are_free_again() -> None:
+    queue = policy()
+    leaving, staying = task(3), task(1)
+    queue.add(leaving, now=10)
+    queue.add(staying, now=10.05)
+    queue.remove(leaving)
+    queue.remove(leaving)
+    queue.add(task(3), now=10.06)
+    assert sizes(queue.take(10.06)) == [1, 3]
+    queue.add(task(4), now=11)
+    last = task(4)
+    queue.add(last, now=11)
+    queue.remove(last)
+    queue.add(task(4), now=11)
+    assert queue.waiting == 2
+
+
+def test_a_split_task_leaves_all_of_its_batches() -> None:
+    queue = policy(enable_large_batch_splitting=True, max_batch_size=8, max_execution_batch_size=4)
+    leaving = task(6)
+    queue.add(task(1), now=10)
+    queue.add(leaving, now=10)
+    queue.remove(leaving)
+    assert (queue.waiting, queue.next_time()) == (1, 10.1)
+
+
 def test_without_a_time_a_batch_is_run_at_once() -> None:
     queue = policy(batch_timeout_micros=0)
     queue.add(task(1), now=10)

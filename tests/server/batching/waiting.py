@@ -15,6 +15,9 @@ class Waiting:
     def add(self, task: BatchTask, now: float) -> None:
         self._pieces.append(TaskSlice(task, 0, task.size))
 
+    def remove(self, task: BatchTask) -> None:
+        self._pieces = [piece for piece in self._pieces if piece.task is not task]
+
     def take(self, now: float) -> Batch | None:
         slices, self._pieces = self._pieces, []
         return Batch(tuple(slices)) if slices else None

@@ -1,0 +1,143 @@
+"""The policy "continuous": a batch is whatever waits when a run of the model ends."""
+
+from collections import deque
+from itertools import takewhile
+
+from server.batching.policy import check_size
+from server.batching.tasks import AloneReason, Batch, BatchTask, TaskSlice
+from server.config.batching_parameters import BatchingParameters
+from tpuserve.errors import QueueFull
+
+# After a batch, the next batch waits for this share of the run's duration, and at most for this
+# time, for the next requests of the same clients.
+_MAX_RETURN_SHARE = 0.25
+_MAX_RETURN_SECONDS = 0.001
+
+
+class ReturningClients:
+    """Expects the clients of a batch to send their next requests soon after their answers.
+
+    Without this, the first client that returns would run alone, and all others would wait for that
+    run. After a request that ran alone, no request is expected. All queues of a version share the
+    object, because a queue exists only while tasks wait in it.
+
+    Attributes:
+      rows: the number of rows that are expected.
+      until: until when they are expected, in seconds of the scheduler's clock.
+    """
+
+    __slots__ = ("rows", "until")
+
+    def __init__(self) -> None:
+        """Expect nothing."""
+        self.rows, self.until = 0, 0.0
+
+    def run_ended(self, requests: int, rows: int, began: float, ended: float) -> None:
+        """Expect the clients of a batch that has run.
+
+        Args:
+          requests: the number of requests in the batch.
+          rows: the number of rows of the batch.
+          began: when the run began, in seconds of the scheduler's clock.
+          ended: when the run ended.
+        """
+        if requests > 1:
+            seconds = min(_MAX_RETURN_SHARE * (ended - began), _MAX_RETURN_SECONDS)
+            self.rows, self.until = rows, ended + seconds
+
+
+class ContinuousPolicy:
+    """Forms a batch of all waiting tasks, up to the largest batch, in the order of their arrival.
+
+    Batches grow with the load, because more requests arrive while a batch runs. A task waits for
+    others only right after a batch of several requests, whose clients are likely to return. The
+    queue holds at most `max_enqueued_batches` batches of the largest size, counted in rows: that
+    many runs, and no more, answer everything that waits.
+    """
+
+    def __init__(
+        self, parameters: BatchingParameters, returning: ReturningClients | None = None
+    ) -> None:
+        """Create an empty queue.
+
+        Args:
+          parameters: the sizes and bounds of batches.
+          returning: the clients that are expected back; None to expect none.
+        """
+        self._returning = ReturningClients() if returning is None else returning
+        self._parameters = parameters
+        self._max_rows = parameters.max_enqueued_batches * parameters.largest_batch
+        self._slices: deque[TaskSlice] = deque()
+        self._rows = 0
+
+    @property
+    def waiting(self) -> int:
+        """The number of task slices that wait; a task is one slice or several slices."""
+        return len(self._slices)
+
+    def add(self, task: BatchTask, now: float) -> None:
+        """Enqueue a task; a task that is larger than a batch is split into several slices.
+
+        Raises:
+          BatchTooLarge: the task has more rows than any batch may have.
+          QueueFull: the queue would hold more rows than `max_enqueued_batches` batches.
+        """
+        check_size(task, self._parameters.max_batch_size)
+        if self._slices and self._rows + task.size > self._max_rows:
+            raise QueueFull(
+                f"The batch scheduling queue to which this task was submitted is full; currently "
+                f"{self._rows} rows enqueued and max_enqueued_batches is "
+                f"{self._parameters.max_enqueued_batches} batches of "
+                f"{self._parameters.largest_batch} rows"
+            )
+        largest = self._parameters.largest_batch
+        for start in range(0, max(task.size, 1), largest):
+            self._slices.append(TaskSlice(task, start, min(start + largest, task.size)))
+        self._rows += task.size
+
+    def take(self, now: float) -> Batch | None:
+        """Dequeue the tasks to run now; return None if no task waits or others are expected."""
+        if not self._slices or now < self._ready_time():
+            return None
+        max_rows = self._choose_size()
+        first = self._slices.popleft()
+        slices, size = [first], first.size
+        while self._slices and size + self._slices[0].size <= max_rows:
+            slices.append(self._slices.popleft())
+            size += slices[-1].size
+        self._rows -= size
+        return Batch(tuple(slices), AloneReason.FULL if self._slices else AloneReason.ONLY_ONE)
+
+    def next_time(self) -> float | None:
+        """Return until when further tasks are expected, or 0; None if no task waits."""
+        return self._ready_time() if self._slices else None
+
+    def remove(self, task: BatchTask) -> None:
+        """Dequeue all slices of a task that wait."""
+        removed = [task_slice for task_slice in self._slices if task_slice.task is task]
+        for task_slice in removed:
+            self._slices.remove(task_slice)
+            self._rows -= task_slice.size
+
+    def _ready_time(self) -> float:
+        """Return when the tasks that wait are a batch; there must be a task."""
+        if self._rows >= self._returning.rows:
+            return 0
+        # Bound the wait of each task: batches of other queues may end again and again meanwhile.
+        latest = self._slices[0].task.enqueued + _MAX_RETURN_SECONDS
+        return min(self._returning.until, latest)
+
+    def _choose_size(self) -> int:
+        """Return the largest number of rows for the next batch.
+
+        Where the rows that wait do not fill an allowed batch size, the batch is either padded to
+        the next larger size, or takes the next smaller size and leaves the remaining rows to the
+        following batch: whichever is the smaller number of rows.
+        """
+        largest = self._parameters.largest_batch
+        rows = min(self._rows, largest)
+        padding = self._parameters.padded_size(rows) - rows
+        smaller = list(takewhile(lambda size: size < rows, self._parameters.allowed_batch_sizes))
+        if smaller and padding > rows - smaller[-1]:
+            return smaller[-1]
+        return largest

@@ -1,0 +1,125 @@
+"""The factory of batching runners."""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+from weakref import WeakValueDictionary
+
+from server.batching.batch_executor import BatchingContext
+from server.batching.continuous_policy import ContinuousPolicy, ReturningClients
+from server.batching.policy import MakePolicy
+from server.batching.run_limit import MeasuredRunLimit
+from server.batching.runner import BatchingRunner
+from server.batching.scheduler import Clock, Scheduler
+from server.batching.statistics import BatchingStatistics
+from server.batching.timeout_policy import TimeoutPolicy
+from server.config import batching_parameters
+from server.config.batching_parameters import CONTINUOUS, PER_MODEL_FILE, BatchingParameters
+from server.metrics import Metrics
+from server.servables.servable import InferenceRunner, Model
+
+FindUnbatched: TypeAlias = Callable[[Model, Path, BatchingParameters], Mapping[str, str]]
+"""(model, its directory, its parameters) → signature name → why it must not be batched."""
+
+
+class BatchingRunnerFactory:
+    """Creates the batching runners of all versions.
+
+    Each version has a scheduler with threads of its own, so that the batches of a slow model do not
+    delay those of another model. In TensorFlow Serving all versions share the threads.
+    """
+
+    def __init__(
+        self,
+        parameters: BatchingParameters,
+        *,
+        metrics: Metrics | None = None,
+        per_model: bool = False,
+        make_policy: MakePolicy = TimeoutPolicy,
+        find_unbatched: FindUnbatched = lambda model, directory, parameters: {},
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """Create a factory.
+
+        Args:
+          parameters: the batching parameters of the server.
+          metrics: records batches; None for metrics of its own.
+          per_model: whether each version has its own parameters, except for the threads; a version
+            without parameters is then not batched.
+          make_policy: creates the policy of a queue where the parameters say "timeout".
+          find_unbatched: finds the signatures that must not be batched by the policy "continuous".
+          clock: returns seconds, as `time.monotonic` does.
+        """
+        self._parameters = parameters
+        self._metrics = Metrics() if metrics is None else metrics
+        self._per_model = per_model
+        self._make_policy = make_policy
+        self._find_unbatched = find_unbatched
+        self._clock = clock
+        # The schedulers of versions, by the version's name. Weak references, because a version's
+        # scheduler ends with the version.
+        self._schedulers: WeakValueDictionary[str, Scheduler] = WeakValueDictionary()
+        self._metrics.watch_queue(parameters.thread_pool_name, self._count_waiting)
+        self._metrics.watch_batching(self._read_runs)
+
+    def wrap(self, model: Model, directory: Path, name: str = "") -> InferenceRunner:
+        """Create the runner of a version; return the model itself if its requests are not batched.
+
+        Args:
+          model: the version's model.
+          directory: the version's directory, which may hold batching parameters.
+          name: the name of the version.
+
+        Raises:
+          InvalidConfig: the version's own parameters are invalid.
+        """
+        parameters = self._parameters
+        if self._per_model:
+            path = directory / PER_MODEL_FILE
+            if not path.exists():
+                return model
+            parameters = batching_parameters.read_batching_parameters(path)
+        is_continuous = parameters.batching_policy == CONTINUOUS
+        statistics = BatchingStatistics(name, parameters.batching_policy, self._metrics)
+        returning = ReturningClients() if is_continuous else None
+        context = BatchingContext(
+            parameters,
+            self._metrics,
+            statistics,
+            self._parameters.thread_pool_name,
+            self._clock,
+            returning,
+        )
+        unbatched: dict[str, str] = {}
+        limit: int | MeasuredRunLimit = self._parameters.num_batch_threads
+        if is_continuous:
+            unbatched |= self._find_unbatched(model, directory, parameters)
+            limit = MeasuredRunLimit(parameters.num_batch_threads, name)
+        scheduler = Scheduler(limit, f"{parameters.thread_pool_name}-{name}", self._clock)
+        self._schedulers[name] = scheduler
+        statistics.set_unbatched(unbatched)
+        statistics.read_runs = lambda: (scheduler.running, scheduler.run_limit)
+        return BatchingRunner(
+            model,
+            partial(ContinuousPolicy, returning=returning) if is_continuous else self._make_policy,
+            scheduler,
+            context,
+            unbatched,
+            close=scheduler.close,
+        )
+
+    def close(self, timeout_seconds: float = 1) -> None:
+        """Run the waiting tasks and end the threads; see `Scheduler.close`."""
+        for scheduler in list(self._schedulers.values()):
+            scheduler.close(timeout_seconds)
+
+    def _count_waiting(self) -> int:
+        return sum(scheduler.waiting for scheduler in list(self._schedulers.values()))
+
+    def _read_runs(self) -> dict[str, tuple[int, int]]:
+        return {
+            name: (scheduler.running, scheduler.run_limit)
+            for name, scheduler in self._schedulers.items()
+        }

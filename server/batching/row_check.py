@@ -1,0 +1,175 @@
+"""Checks at load whether the rows of a batch depend on each other.
+
+The outputs of a row must not depend on the other rows of its batch, which belong to requests of
+other clients. A model with batch normalisation in training mode, or with a softmax over the rows,
+would answer a request with numbers that other requests change. The operator would not notice. So a
+signature is batched only if it was seen to compute the same for a row alone and in a batch; a
+signature that cannot be checked is not batched either.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from server.batching import merge
+from server.config.batching_parameters import BatchingParameters
+from server.servables.servable import Array, Model
+from tpuserve.errors import DeadlineExceeded, TpuserveError
+from tpuserve.saved_model.signature import Signature
+
+MakeRows: TypeAlias = Callable[[Model, Path, str], Mapping[str, Array]]
+"""(model, its directory, signature name) → the inputs of at least two different rows."""
+
+_LIMIT_SECONDS = 10.0
+_ROWS = 3
+# For bfloat16 and the 8-bit floats, which numpy does not know, as exponents of 2.
+_PRECISIONS = {"bfloat16": 2.0**-7, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
+
+logger = logging.getLogger(__name__)
+
+
+class _NotBatchable(Exception):
+    """The signature must not be batched, for the reason in the message."""
+
+
+class RowCheck:
+    """Finds the signatures of a model whose requests must not be batched."""
+
+    def __init__(
+        self,
+        make_rows: MakeRows,
+        limit_seconds: float = _LIMIT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Create a check.
+
+        Args:
+          make_rows: makes valid inputs of a signature.
+          limit_seconds: the time in which all signatures of a model must be checked; signatures
+            that are not checked by then are not batched.
+          clock: returns seconds, as `time.monotonic` does.
+        """
+        self._make_rows = make_rows
+        self._limit_seconds = limit_seconds
+        self._clock = clock
+
+    def __call__(
+        self, model: Model, directory: Path, parameters: BatchingParameters
+    ) -> dict[str, str]:
+        """Return signature name → why its requests must not be batched; log each of them.
+
+        Never fails, because a model that cannot be checked can be served without batching.
+        """
+        deadline = self._clock() + self._limit_seconds
+        reasons = {}
+        for name, signature in model.signatures.items():
+            if not signature.inputs:
+                continue
+            try:
+                _check_shapes(signature)
+                self._check_rows(model, directory, name, parameters, deadline)
+            except _NotBatchable as error:
+                reasons[name] = str(error)
+            except DeadlineExceeded:
+                reasons[name] = (
+                    f"the check of its rows took longer than {self._limit_seconds:g} seconds"
+                )
+            except TpuserveError as error:
+                reasons[name] = _uncheckable(f"the model refuses them: {error}")
+            except Exception as error:
+                reasons[name] = _uncheckable(f"{type(error).__name__}: {error}")
+        for name, reason in reasons.items():
+            logger.warning(
+                "%s: signature %s is served without batching: %s", directory, name, reason
+            )
+        return reasons
+
+    def _check_rows(
+        self,
+        model: Model,
+        directory: Path,
+        name: str,
+        parameters: BatchingParameters,
+        deadline: float,
+    ) -> None:
+        def run(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+            remaining_seconds = deadline - self._clock()
+            if remaining_seconds <= 0:
+                raise DeadlineExceeded
+            size = merge.count_rows(inputs)
+            padded = merge.concat_and_pad([inputs], size, parameters)
+            outputs = model.run(name, padded, timeout_ms=1000 * remaining_seconds)
+            (part,) = merge.split_outputs(outputs, [size], parameters.padded_size(size))
+            return part
+
+        rows = self._make_rows(model, directory, name)
+        size = min(merge.count_rows(rows), _ROWS, parameters.largest_batch)
+        if size < 2:
+            return
+        together = run({alias: array[:size] for alias, array in rows.items()})
+        for index in range(size):
+            alone = run({alias: array[index : index + 1] for alias, array in rows.items()})
+            for alias, array in alone.items():
+                difference = _difference(array[0], together[alias][index])
+                if difference:
+                    raise _NotBatchable(
+                        f"its rows depend on each other: output {alias} of one row {difference} in "
+                        f"a batch of {size} rows"
+                    )
+
+
+def _check_shapes(signature: Signature) -> None:
+    """Check that the first dimension of all inputs and outputs may have any size."""
+    for kind, specs in (("input", signature.inputs), ("output", signature.outputs)):
+        for alias, spec in specs.items():
+            if spec.shape == () or (spec.shape and spec.shape[0] is not None):
+                raise _NotBatchable(
+                    f"its {kind} {alias} has no dimension for the rows of a batch, but is {spec}"
+                )
+
+
+def _uncheckable(reason: str) -> str:
+    return (
+        f"whether its rows depend on each other cannot be checked with generated inputs, because "
+        f"{reason}. Export the model with warm-up requests, or set batching_policy to timeout, "
+        f"which batches without this check."
+    )
+
+
+def _difference(alone: Array, together: Array) -> str:
+    """Describe how the outputs of a row differ beyond rounding; empty if they do not."""
+    alone, together = np.asarray(alone), np.asarray(together)
+    if alone.shape != together.shape:
+        return f"has the shape {list(alone.shape)} alone, and {list(together.shape)}"
+    tolerance = _tolerance(alone)
+    if tolerance is None:
+        return "" if np.array_equal(alone, together) else "has other values"
+    wide = np.complex128 if alone.dtype.kind == "c" else np.float64
+    alone, together = alone.astype(wide), together.astype(wide)
+    is_finite = np.isfinite(alone)
+    scale = float(np.abs(alone[is_finite]).max(initial=0))
+    if np.allclose(alone, together, rtol=0, atol=tolerance * scale, equal_nan=True):
+        return ""
+    with np.errstate(invalid="ignore"):
+        differences = np.abs(alone - together)
+    largest = float(differences[np.isfinite(differences)].max(initial=0))
+    return f"differs by {largest:.3g}"
+
+
+def _tolerance(array: Array) -> float | None:
+    """Return the largest difference by rounding, relative to the largest output; None for 0.
+
+    A batch may be summed in another order than one row. The error of a sum of n terms grows with
+    the precision (the distance from 1 to the next float) times the square root of n, or at most
+    times n. The square root of the precision is the error of a sum of 1 / precision terms, more
+    than any layer has, or of 2,900 terms of float32 in the worst case. Rows that depend on each
+    other differ by much more than that, because the generated rows do.
+    """
+    precision = _PRECISIONS.get(array.dtype.name)
+    if precision is None and array.dtype.kind in "fc":
+        precision = float(np.finfo(array.dtype).eps)
+    return None if precision is None else float(np.sqrt(precision))

@@ -1,0 +1,75 @@
+"""Sample inputs of a signature: from the warm-up requests of a version, or generated."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+
+from server.servables.servable import Array, Model
+from tpuserve import samples
+from tpuserve.saved_model.signature import Signature
+from tpuserve.verification.inputs import warm_up_inputs
+
+_ROWS = 3
+_FILE = "saved_model.pb"
+# Only with string inputs the graph is read, to find out which strings the graph can parse. A file
+# that is larger than this is not read, because that would take seconds.
+_MAX_GRAPH_BYTES = 64 << 20
+
+
+def sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[str, Array]:
+    """Return the inputs of three rows: alias → [3, ...].
+
+    The rows are those of the first two or more warm-up rows, if the version has so many; otherwise
+    they are generated.
+
+    Raises:
+      TpuserveError: no inputs can be generated.
+    """
+    signature = model.signatures[signature_name]
+    rows = _warm_up_rows(directory, signature_name, signature)
+    if rows is not None:
+        return rows
+    definition = model.signature_defs[signature_name]
+    meta_graph = meta_graph_pb2.MetaGraphDef()
+    if any(spec.dtype == "string" for spec in signature.inputs.values()):
+        meta_graph = _read_meta_graph(directory, signature_name)
+    meta_graph.signature_def[signature_name].CopyFrom(definition)
+    return samples.generate_inputs(meta_graph, signature_name, _ROWS)
+
+
+def _warm_up_rows(directory: Path, name: str, signature: Signature) -> Mapping[str, Array] | None:
+    """Return two or three rows of the warm-up requests; None if there are fewer."""
+    rows: list[dict[str, Array]] = []
+    requests = warm_up_inputs.read_warm_up_inputs(directory, {name: signature}, []).get(name, [])
+    for request in requests:
+        for index in range(min(_ROWS, *map(len, request.values()))):
+            row = {alias: array[index : index + 1] for alias, array in request.items()}
+            if not rows or _is_new(row, rows):
+                rows.append(row)
+            if len(rows) == _ROWS:
+                break
+    if len(rows) < 2:
+        return None
+    return {alias: np.concatenate([row[alias] for row in rows]) for alias in signature.inputs}
+
+
+def _is_new(row: Mapping[str, Array], rows: list[dict[str, Array]]) -> bool:
+    """Return whether a row has the shapes of the other rows, and differs from each of them."""
+    has_same_shapes = all(row[alias].shape == array.shape for alias, array in rows[0].items())
+    return has_same_shapes and not any(
+        all(np.array_equal(row[alias], array) for alias, array in other.items()) for other in rows
+    )
+
+
+def _read_meta_graph(directory: Path, signature_name: str) -> Any:
+    """Return the metagraph with a signature; an empty metagraph if the file is missing or large."""
+    path = directory / _FILE
+    if path.is_file() and path.stat().st_size <= _MAX_GRAPH_BYTES:
+        saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+        for meta_graph in saved_model.meta_graphs:
+            if signature_name in meta_graph.signature_def:
+                return meta_graph
+    return meta_graph_pb2.MetaGraphDef()

@@ -1,0 +1,119 @@
+"""A batch is what waits when a run ends."""
+
+import pytest
+
+from server.batching.continuous_policy import ContinuousPolicy, ReturningClients
+from server.batching.tasks import AloneReason, BatchTask
+from server.config.batching_parameters import BatchingParameters
+from tpuserve.errors import BatchTooLarge, QueueFull
+
+
+def policy(*sizes: int, **parameters: object) -> tuple[ContinuousPolicy, list[BatchTask]]:
+    """A policy in which tasks of these sizes wait, and the tasks."""
+    waiting = ContinuousPolicy(BatchingParameters(**{"max_batch_size": 8, **parameters}))  # type: ignore[arg-type]
+    tasks = [BatchTask({}, size, 0, None) for size in sizes]
+    for task in tasks:
+        waiting.add(task, 0)
+    return waiting, tasks
+
+
+def taken_sizes(waiting: ContinuousPolicy) -> list[list[int]]:
+    batches = []
+    while (batch := waiting.take(0)) is not None:
+        batches.append([task_slice.size for task_slice in batch.slices])
+    return batches
+
+
+def test_all_that_waits_is_taken_in_order_up_to_the_largest_batch() -> None:
+    waiting, tasks = policy(3, 4, 2, 1)
+    batch = waiting.take(0)
+    assert batch is not None
+    assert [task_slice.task for task_slice in batch.slices] == tasks[:2]
+    assert taken_sizes(waiting) == [[2, 1]]
+
+
+def test_a_task_that_waits_is_ready_at_once() -> None:
+    waiting, _ = policy()
+    assert waiting.next_time() is None
+    assert waiting.take(0) is None
+    waiting.add(BatchTask({}, 1, 5, None), 5)
+    assert waiting.next_time() == 0
+
+
+def test_clients_of_a_batch_are_expected_back_for_a_quarter_of_its_run() -> None:
+    returning = ReturningClients()
+    waiting = ContinuousPolicy(BatchingParameters(max_batch_size=8), returning)
+    # A batch of two requests with three rows ran from 7 to 7.002 s.
+    returning.run_ended(requests=2, rows=3, began=7, ended=7.002)
+    waiting.add(BatchTask({}, 1, 7.002, None), 7.002)
+    assert waiting.take(7.0024) is None
+    assert waiting.next_time() == pytest.approx(7.0025)
+    # Nobody waits longer once as many rows wait as the last batch had.
+    waiting.add(BatchTask({}, 2, 7.0024, None), 7.0024)
+    assert waiting.next_time() == 0
+    assert waiting.take(7.0024) is not None
+    waiting.add(BatchTask({}, 1, 7.0024, None), 7.0024)
+    assert waiting.take(7.0025) is not None
+
+
+def test_clients_are_expected_back_for_a_millisecond_at_most() -> None:
+    returning = ReturningClients()
+    returning.run_ended(requests=2, rows=2, began=0, ended=10)
+    assert returning.until == pytest.approx(10.001)
+
+
+def test_no_task_waits_for_more_than_a_millisecond_while_other_batches_end() -> None:
+    returning = ReturningClients()
+    waiting = ContinuousPolicy(BatchingParameters(max_batch_size=8), returning)
+    waiting.add(BatchTask({}, 1, 7, None), 7)
+    returning.run_ended(requests=8, rows=8, began=6, ended=7.0008)
+    assert waiting.next_time() == pytest.approx(7.001)
+    returning.run_ended(requests=8, rows=8, began=6, ended=7.0016)
+    assert waiting.take(7.0016) is not None
+
+
+def test_nobody_is_expected_back_after_a_request_that_ran_alone() -> None:
+    returning = ReturningClients()
+    waiting = ContinuousPolicy(BatchingParameters(max_batch_size=8), returning)
+    returning.run_ended(requests=1, rows=4, began=7, ended=7.002)
+    waiting.add(BatchTask({}, 1, 7.002, None), 7.002)
+    assert waiting.take(7.002) is not None
+
+
+def test_the_reason_why_a_request_is_alone_is_known() -> None:
+    waiting, _ = policy(7, 2)
+    reasons = [batch.alone_reason for _ in range(2) if (batch := waiting.take(0)) is not None]
+    assert reasons == [AloneReason.FULL, AloneReason.ONLY_ONE]
+
+
+def test_a_large_request_is_split_or_refused() -> None:
+    splitting, _ = policy(8, 1, enable_large_batch_splitting=True, max_execution_batch_size=3)
+    assert taken_sizes(splitting) == [[3], [3], [2, 1]]
+    with pytest.raises(BatchTooLarge, match="^Task size 9 is larger than maximum input batch size"):
+        policy(9)
+
+
+def test_a_batch_leaves_rows_behind_rather_than_pad_more_rows() -> None:
+    # 9 rows: 8 of them fill a batch, and 55 rows of padding would fill the next size.
+    sizes = {"max_batch_size": 64, "allowed_batch_sizes": (8, 64)}
+    assert taken_sizes(policy(*[1] * 9, **sizes)[0]) == [[1] * 8, [1]]
+    # 40 rows: 24 rows of padding are fewer than the 32 rows that would be left.
+    assert taken_sizes(policy(*[1] * 40, **sizes)[0]) == [[1] * 40]
+    # A task that is larger than the smaller size runs padded.
+    assert taken_sizes(policy(9, **sizes)[0]) == [[9]]
+
+
+def test_the_rows_that_wait_are_bounded() -> None:
+    waiting, tasks = policy(8, 8, max_enqueued_batches=2)
+    with pytest.raises(QueueFull, match="currently 16 rows enqueued"):
+        waiting.add(BatchTask({}, 1, 0, None), 0)
+    waiting.remove(tasks[0])
+    waiting.add(BatchTask({}, 8, 0, None), 0)
+    assert taken_sizes(waiting) == [[8], [8]]
+
+
+def test_a_removed_task_leaves_with_all_its_slices() -> None:
+    waiting, tasks = policy(8, 1, enable_large_batch_splitting=True, max_execution_batch_size=3)
+    waiting.remove(tasks[0])
+    assert waiting.waiting == 1
+    assert taken_sizes(waiting) == [[1]]

@@ -1,0 +1,171 @@
+"""A real server forms batches of what waits, and none of rows that depend on each other."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+from server.app import Server
+from server.config.settings import Settings
+from server.servables.servable import Array
+from tests import models
+from tests.processes import LOOPBACK, free_ports
+from tpuserve.runtime import loader
+
+pytestmark = pytest.mark.slow
+
+
+class GatedModel:
+    """A real model whose runs wait at a gate, which is open at first."""
+
+    def __init__(self, directory: Path) -> None:
+        self._model = loader.load(directory)
+        self.gate, self.entered = threading.Event(), threading.Event()
+        self.gate.set()
+        self.sizes: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def run(self, name: str, inputs: Mapping[str, Array], *args: Any, **how: Any) -> Any:
+        self.sizes.append(len(inputs["x"]))
+        self.entered.set()
+        assert self.gate.wait(30)
+        return self._model.run(name, inputs, *args, **how)
+
+    def close_gate(self) -> None:
+        self.entered.clear()
+        self.sizes.clear()
+        self.gate.clear()
+
+
+@contextmanager
+def serving(base_path: Path, **settings: Any) -> Iterator[tuple[Server, GatedModel, str, str]]:
+    """A server with batching, its model, and its REST and gRPC addresses."""
+    rpc, rest = free_ports(2)
+    gated: list[GatedModel] = []
+
+    def load(directory: Path) -> Any:
+        gated.append(GatedModel(directory))
+        return gated[0]
+
+    server = Server(
+        Settings(base_path, "half", rpc, rest, LOOPBACK, enable_batching=True, **settings),
+        load,
+        on_failure=pytest.fail,
+    )
+    server.start()
+    try:
+        yield server, gated[0], f"http://{LOOPBACK}:{rest}/v1/models/half", f"{LOOPBACK}:{rpc}"
+    finally:
+        gated[0].gate.set()
+        server.stop()
+
+
+def post(url: str, x: list[list[float]]) -> Any:
+    response = httpx.post(f"{url}:predict", json={"instances": x}, timeout=60)
+    return response.json()["predictions"]
+
+
+def predict(address: str, x: list[list[float]]) -> Any:
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "half"
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.array(x, np.float32)))
+    with grpc.insecure_channel(address) as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        return tf.make_ndarray(stub.Predict(request, timeout=60).outputs["y"]).tolist()
+
+
+def waiting(server: Server) -> int:
+    servable = server._engine.dataplane._manager._servables["half"][0]
+    return int(servable.runner._scheduler.waiting)  # type: ignore[attr-defined]
+
+
+def hold_and_send(server: Server, model: GatedModel, *requests: Callable[[], Any]) -> list[Any]:
+    """The answers of requests, of which the first runs while all others begin to wait.
+
+    The first one comes over gRPC: the event loop itself runs a quick model for a REST request.
+    """
+    model.close_gate()
+    with ThreadPoolExecutor(len(requests)) as pool:
+        futures = [pool.submit(requests[0])]
+        assert model.entered.wait(30)
+        futures += [pool.submit(request) for request in requests[1:]]
+        while waiting(server) < len(requests) - 1:
+            assert not any(future.done() for future in futures)
+        model.gate.set()
+        return [future.result(30) for future in futures]
+
+
+def test_requests_that_wait_when_a_run_ends_run_together(tmp_path: Path) -> None:
+    base_path = models.export(models.half_plus_two, tmp_path).parent
+    with serving(base_path) as (server, model, url, address):
+        # So many requests that REST requests wait in the event loop, without a thread.
+        for number in range(10):
+            assert post(url, [[number]]) == [[number / 2 + 2]]
+        answers = hold_and_send(
+            *(server, model),
+            *(lambda: predict(address, [[1.0]]), lambda: predict(address, [[2.0], [5.0]])),
+            *(lambda: post(url, [[3.0]]), lambda: post(url, [[4.0], [6.0]])),
+        )
+        assert answers == [[[2.5]], [[3.0], [4.5]], [[3.5]], [[4.0], [5.0]]]
+        assert model.sizes == [1, 5]
+        statistics = httpx.get(f"{url}/statistics").json()["batching"]
+        assert statistics["policy"] == "continuous"
+        assert statistics["batch_sizes"] == {"1": 11, "5-8": 1}
+        assert statistics["unbatched_signatures"] == {}
+        version = httpx.get(f"{url}/statistics").json()["model_spec"]["version"]
+        assert httpx.get(f"{url}/versions/{version}/statistics").status_code == 200
+        assert httpx.get(f"{url}/versions/1/statistics").status_code == 404
+
+
+def test_a_client_that_leaves_takes_its_request_out_of_the_queue(tmp_path: Path) -> None:
+    base_path = models.export(models.half_plus_two, tmp_path).parent
+    with serving(base_path) as (server, model, url, address):
+        model.close_gate()
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = "half"
+        request.inputs["x"].CopyFrom(tf.make_tensor_proto([[3.0]]))
+        with ThreadPoolExecutor() as pool, grpc.insecure_channel(address) as channel:
+            first = pool.submit(predict, address, [[1.0]])
+            assert model.entered.wait(30)
+            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+            call = stub.Predict.future(request)
+            while not waiting(server):
+                assert not call.done()
+            call.cancel()
+            while waiting(server):
+                assert not first.done()
+            model.gate.set()
+            assert first.result(30) == [[2.5]]
+        assert model.sizes == [1]
+
+
+def test_rows_that_depend_on_each_other_are_served_unbatched(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    base_path = models.export(lambda x: {"y": tf.nn.softmax(x, axis=0)}, tmp_path).parent
+    with serving(base_path) as (_, model, url, address):
+        assert post(url, [[1.0], [1.0]]) == [[0.5], [0.5]]
+        (line,) = [message for message in caplog.messages if "without batching" in message]
+        assert "signature serving_default is served without batching: its rows depend" in line
+        model.close_gate()
+        with ThreadPoolExecutor() as pool:
+            futures = [pool.submit(predict, address, [[x]]) for x in (1.0, 2.0)]
+            while len(model.sizes) < 2:
+                assert not any(future.done() for future in futures)
+            model.gate.set()
+            # In one batch, the outputs would be 0.27 and 0.73.
+            assert [future.result(30) for future in futures] == [[[1.0]], [[1.0]]]
+        statistics = httpx.get(f"{url}/statistics").json()["batching"]
+        assert statistics["alone"]["signature_not_batchable"] == 3
+        assert list(statistics["unbatched_signatures"]) == ["serving_default"]
