@@ -1,5 +1,7 @@
 """The state of one gRPC call: its handler fills it in, metrics and the access log read it."""
 
+from server.admission.cancellation import Cancellation
+from server.admission.memory_budget import MemoryReservation
 from server.dataplane import ModelSpec
 
 _UNKNOWN_MODEL = ModelSpec("")
@@ -9,16 +11,21 @@ class CallContext:
     """The state of one gRPC call.
 
     Attributes:
+      memory: the memory that the call has reserved; more is reserved before it is used.
+      cancellation: is cancelled when the call ends, whether or not it is answered.
       timeout_ms: the milliseconds in which the call must be answered; None for no limit.
       model_spec: the model that the request names. Its name is empty until the handler has parsed
         the request.
       version: the version of the model that has answered; None until then.
     """
 
-    __slots__ = ("model_spec", "timeout_ms", "version")
+    memory: MemoryReservation
 
-    def __init__(self, timeout_ms: float | None = None) -> None:
-        """Create the state of a call whose request is not parsed yet."""
-        self.timeout_ms = timeout_ms
+    __slots__ = ("cancellation", "memory", "model_spec", "timeout_ms", "version")
+
+    def __init__(self) -> None:
+        """Create the state of a call; it has no `memory` until it is admitted."""
+        self.cancellation = Cancellation()
+        self.timeout_ms: float | None = None
         self.model_spec = _UNKNOWN_MODEL
         self.version: int | None = None

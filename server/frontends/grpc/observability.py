@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Mapping
-from urllib.parse import unquote
 
 import grpc
 
+from server.frontends.grpc import peers
 from server.frontends.grpc.call_context import CallContext
 from server.metrics import Metrics
 from server.request_log.access_log import AccessLog
@@ -77,16 +77,7 @@ class CallObserver:
                 signature=model_spec.signature_name,
                 status=status,
                 duration_ms=duration_ns / 1e6,
-                peer=_peer_address(context.peer()),
+                peer=peers.split_peer(context.peer())[0],
                 bytes_in=bytes_in,
                 bytes_out=bytes_out,
             )
-
-
-def _peer_address(peer: str) -> str:
-    """Return the client's IP address in grpcio's "ipv4:127.0.0.1:4000" or "ipv6:%5B::1%5D:4000"."""
-    family, _, address = peer.partition(":")
-    if family not in ("ipv4", "ipv6"):
-        return peer
-    # Remove "::ffff:", which a dual-stack socket puts before the addresses of IPv4 clients.
-    return unquote(address).rpartition(":")[0].strip("[]").removeprefix("::ffff:")

@@ -1,5 +1,6 @@
 """The gRPC server: starts, drains and stops the services."""
 
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -10,19 +11,22 @@ import grpc
 
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
+from server.admission.memory_budget import MemoryBudget
 from server.config.settings import Settings
 from server.config.tls import TlsConfig
-from server.dataplane import DataPlane
+from server.dataplane import DataPlaneInterface
 from server.frontends.grpc import server_config
 from server.frontends.grpc.auth_interceptor import ApiKeyInterceptor
 from server.frontends.grpc.executor.factory import create_call_executor
 from server.frontends.grpc.observability import CallObserver
+from server.frontends.grpc.services.call_handler import CallEnvironment
 from server.frontends.grpc.services.health import HealthService
 from server.frontends.grpc.services.registry import SERVICE_TYPES
 from server.frontends.grpc.services.service import GrpcService, ServiceContext, counted_methods
 from server.metrics import Metrics
 from server.process import ports
 from server.request_log.access_log import AccessLog
+from server.scheduling.request_queues import RequestQueues
 
 # The number of threads for calls that are rare and may take long: reloads, profiles, and status
 # changes to watching clients.
@@ -41,7 +45,7 @@ class GrpcServer:
 
     def __init__(
         self,
-        dataplane: DataPlane,
+        dataplane: DataPlaneInterface,
         host: str,
         port: int,
         grace_seconds: float,
@@ -50,7 +54,9 @@ class GrpcServer:
         tls: TlsConfig | None = None,
         keys: ApiKeys | None = None,
         admission: AdmissionController | None = None,
+        memory_budget: MemoryBudget | None = None,
         metrics: Metrics | None = None,
+        queues: RequestQueues | None = None,
         service_types: Sequence[type[GrpcService]] = SERVICE_TYPES,
         allow_direct_polling: bool = True,
     ) -> None:
@@ -66,7 +72,9 @@ class GrpcServer:
           tls: the certificate of the server; None for plain connections.
           keys: the accepted API keys; None to accept calls without a key.
           admission: limits the predictions in flight; None for no such limit.
+          memory_budget: bounds the memory of all requests together; None for no bound.
           metrics: the registry in which requests are counted; None for no metrics.
+          queues: decide when calls run; None for queues that no other frontend shares.
           service_types: the classes of the services to offer. The settings can disable some.
           allow_direct_polling: whether threads may poll gRPC's events themselves; see
             `create_call_executor`. Benchmarks and tests pass False.
@@ -82,8 +90,13 @@ class GrpcServer:
         settings = Settings(Path("/models")) if settings is None else settings
         if settings.grpc_socket_path:
             self._addresses.append(f"unix:{settings.grpc_socket_path}")
+        budget = MemoryBudget(sys.maxsize) if memory_budget is None else memory_budget
         self._executor = create_call_executor(
-            settings.grpc_max_threads, allow_direct_polling=allow_direct_polling
+            settings.grpc_max_threads,
+            queues,
+            # The budget does not count messages that have not arrived completely.
+            max_pending_bytes=budget.max_bytes // 2,
+            allow_direct_polling=allow_direct_polling,
         )
         self._admin_pool = futures.ThreadPoolExecutor(_ADMIN_THREADS, "grpc-admin")
         # Reject calls in a thread of their own. One thread suffices, because a rejection never
@@ -97,7 +110,7 @@ class GrpcServer:
             self._executor,
             interceptors=self._interceptors(keys, settings),
             options=server_config.channel_arguments(
-                settings.max_request_bytes, settings.grpc_channel_arguments
+                settings.max_request_bytes, settings.peer_limit, settings.grpc_channel_arguments
             ),
             # Let gRPC limit the number of calls only if there is no admission controller, which
             # limits the calls itself.
@@ -108,10 +121,15 @@ class GrpcServer:
         context = ServiceContext(
             dataplane=dataplane,
             settings=settings,
-            executor=self._executor,
+            environment=CallEnvironment(
+                executor=self._executor,
+                observer=self._observer,
+                memory_budget=budget,
+                max_message_bytes=settings.max_request_bytes,
+                default_timeout_ms=settings.default_request_timeout_ms or None,
+            ),
             admin_pool=self._admin_pool,
             rejection_pool=self._rejection_pool,
-            observer=self._observer,
             admission=admission,
             metrics=metrics,
             service_types=enabled,

@@ -7,11 +7,16 @@ import grpc
 from server.config.tls import TlsConfig
 
 _MAX_MESSAGE_BYTES = 2**31 - 1
+# The number of streams of one connection beyond those that admission control would accept: for
+# health checks, and for calls whose message has not arrived.
+_EXTRA_STREAMS = 100
 
 _CHANNEL_ARGUMENTS: dict[str, int | str] = {
     # Allow messages up to the largest size that protobuf allows, as TensorFlow Serving does.
     "grpc.max_receive_message_length": _MAX_MESSAGE_BYTES,
     "grpc.max_send_message_length": _MAX_MESSAGE_BYTES,
+    # Leave decompression to the server, which bounds it for all calls together.
+    "grpc.per_message_decompression": 0,
     # Disable SO_REUSEPORT. Otherwise a second server on the same port would start without an error,
     # and take a share of the clients.
     "grpc.so_reuseport": 0,
@@ -25,17 +30,24 @@ _CHANNEL_ARGUMENTS: dict[str, int | str] = {
 
 
 def channel_arguments(
-    max_request_bytes: int | None = None, user_arguments: Iterable[tuple[str, int | str]] = ()
+    max_request_bytes: int | None = None,
+    max_requests_per_peer: int = 0,
+    user_arguments: Iterable[tuple[str, int | str]] = (),
 ) -> list[tuple[str, int | str]]:
     """Return the channel arguments of a server.
 
     Args:
       max_request_bytes: the largest request message; None for the largest that protobuf allows.
+      max_requests_per_peer: the largest number of requests in flight from one client address; 0 for
+        no limit. A connection may have some more calls open. Further calls wait in the client, as
+        HTTP/2 provides, instead of taking memory of the server.
       user_arguments: channel arguments from the command line, which override the server's own.
     """
     arguments = dict(_CHANNEL_ARGUMENTS)
     if max_request_bytes is not None:
         arguments["grpc.max_receive_message_length"] = min(max_request_bytes, _MAX_MESSAGE_BYTES)
+    if max_requests_per_peer:
+        arguments["grpc.max_concurrent_streams"] = max_requests_per_peer + _EXTRA_STREAMS
     arguments.update(user_arguments)
     return list(arguments.items())
 

@@ -1,6 +1,5 @@
 """The interface of the thread pools that run gRPC calls."""
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -8,12 +7,20 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from server.frontends.grpc import peers
+from server.frontends.grpc.executor.call_admission import AdmittedCall, CallAdmission
 from server.frontends.grpc.executor.call_future import CallFuture
 from server.frontends.grpc.executor.stalled_calls import (
-    MESSAGE_TIMEOUT_SECONDS,
     CancellableCall,
+    StalledCallLimits,
     StalledCallReaper,
 )
+from server.scheduling.request_queues import RequestQueues
+from server.scheduling.ticket import RunPool
+from server.servables.pending import Pending
+
+ReadModelName: TypeAlias = Callable[[bytes], str]
+"""A function that reads the model's name from a serialised request; "" for no model."""
 
 SendMessage: TypeAlias = Callable[[bytes | None], object]
 """A function that sends a serialised message of a response stream. None ends the stream."""
@@ -29,18 +36,20 @@ class CallExecutor(ABC):
     def __init__(
         self,
         max_concurrent_calls: int,
-        message_timeout_seconds: float = MESSAGE_TIMEOUT_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
+        limits: StalledCallLimits | None = None,
+        queues: RequestQueues | None = None,
     ) -> None:
         """Create an executor.
 
         Args:
           max_concurrent_calls: the largest number of calls that run at the same time.
-          message_timeout_seconds: the time in which the first message of a call must arrive.
-          clock: a function that returns the time in seconds; only differences matter.
+          limits: the limits of calls whose first message has not arrived; None for the defaults.
+          queues: decide which calls run; None for queues that no other frontend shares.
         """
         self._max_concurrent_calls = max_concurrent_calls
-        self._reaper = StalledCallReaper(message_timeout_seconds, clock)
+        self._queues = RequestQueues() if queues is None else queues
+        self._run_pool = RunPool(max_concurrent_calls)
+        self._reaper = StalledCallReaper(limits or StalledCallLimits())
 
     @abstractmethod
     def start(self, server: grpc.Server) -> None:
@@ -53,6 +62,8 @@ class CallExecutor(ABC):
         *,
         pool: futures.ThreadPoolExecutor | None = None,
         is_quick: bool = False,
+        admission: CallAdmission | None = None,
+        read_model_name: ReadModelName = lambda raw: "",
     ) -> None:
         """Choose the threads that run a gRPC method. The default is the executor's own threads.
 
@@ -63,6 +74,9 @@ class CallExecutor(ABC):
           pool: a thread pool that runs the method instead, for methods that take long.
           is_quick: whether the method neither waits nor computes for long. The executor runs such a
             method at once, even if `max_concurrent_calls` calls run already.
+          admission: the admission control of the calls; None for none.
+          read_model_name: tells in which model's queue a call waits for one of the executor's own
+            threads.
         """
 
     @abstractmethod
@@ -80,6 +94,65 @@ class CallExecutor(ABC):
         """
         with self._reaper.tracking(call):
             return next(messages, None)
+
+    def receive_admitted(
+        self,
+        messages: Iterator[bytes],
+        context: grpc.ServicerContext,
+        admission: CallAdmission,
+    ) -> tuple[bytes | None, AdmittedCall | None]:
+        """Receive the first message of a call, as `receive_first` does, and admit the call.
+
+        Args:
+          messages: the messages of the call.
+          context: the context of the call.
+          admission: the admission with which the method was registered.
+
+        Returns:
+          The message, and the admitted call, which the caller must release; None and None if there
+          is no message.
+
+        Raises:
+          grpc.RpcError: as in `receive_first`.
+          TpuserveError: the call is refused; see `CallAdmission.admit`.
+        """
+        message = self.receive_first(messages, context)
+        if message is None:
+            return None, None
+        return message, admission.admit(message, peers.peer_name(context.peer()))
+
+    def suspend(self, messages: Iterator[bytes], call: object, pending: Pending[Any]) -> None:
+        """Let a call wait without a thread, where the executor can; otherwise return at once.
+
+        Args:
+          messages: the iterator that was passed to the handler of the call.
+          call: what the handler needs when it goes on.
+          pending: what the call waits for.
+
+        Raises:
+          CallSuspended: the handler must pass this exception on. The handler will be called again
+            when `pending` is complete, and `resume` then returns `call`.
+        """
+        return
+
+    def resume(self, messages: Iterator[bytes]) -> Any:
+        """Return the argument `call` of `suspend`; None for a call that was not suspended."""
+        return None
+
+    @abstractmethod
+    def await_turn(
+        self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
+    ) -> None:
+        """Return when a call may run in one of the executor's own threads.
+
+        Args:
+          messages: the iterator that was passed to `receive_first`.
+          context: the context of the call.
+          model: returns the name of the model.
+
+        Raises:
+          QueueFull, WaitedTooLong: the queue of the model refuses the call.
+        """
 
     @abstractmethod
     def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:

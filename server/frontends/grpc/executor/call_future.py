@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from server.frontends.grpc.executor.suspension import CallSuspended, ResumingThread
+
 logger = logging.getLogger(__name__)
 
 
@@ -14,10 +16,23 @@ class CallFuture:
     locks of a complete Future would cost a tenth of the time of a small call.
     """
 
-    __slots__ = ("_args", "_callbacks", "_function", "_is_done")
+    __slots__ = ("_args", "_callbacks", "_function", "_is_done", "_resuming_thread")
 
-    def __init__(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
-        """Create a future. `run` calls `function` with `args`."""
+    def __init__(
+        self,
+        function: Callable[..., object],
+        args: tuple[Any, ...],
+        resuming_thread: ResumingThread | None = None,
+    ) -> None:
+        """Create a future. `run` calls `function` with `args`.
+
+        Args:
+          function: grpcio's function that runs the handler of the call.
+          args: the arguments of `function`.
+          resuming_thread: calls `run` again if the handler raises CallSuspended; None if the
+            handler never does.
+        """
+        self._resuming_thread = resuming_thread
         self._function = function
         self._args = args
         self._callbacks: list[Callable[[CallFuture], object]] = []
@@ -29,18 +44,27 @@ class CallFuture:
         if self._is_done:
             self._call_callbacks()
 
-    def run(self) -> None:
-        """Call the function in the current thread. Log an exception instead of raising."""
+    def run(self) -> bool:
+        """Call the function in the current thread. Log an exception instead of raising.
+
+        Returns:
+          Whether the call is done. If its handler has suspended the call, it is done when a later
+          run ends.
+        """
         try:
             self._function(*self._args)
+        except CallSuspended as suspended:
+            assert self._resuming_thread is not None, "the handler may not suspend the call"
+            self._resuming_thread.resume_when_complete(self, suspended.pending)
+            return False
         except BaseException:
             # Catch every exception: even SystemExit must not end the thread, which also runs other
             # calls.
             logger.exception("a call has failed")
-        finally:
-            self._args = ()
-            self._is_done = True
-            self._call_callbacks()
+        self._args = ()
+        self._is_done = True
+        self._call_callbacks()
+        return True
 
     def _call_callbacks(self) -> None:
         # Take each callback with list.pop, which is atomic: two threads may run this loop at the

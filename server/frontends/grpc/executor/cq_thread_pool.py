@@ -12,24 +12,35 @@ installed grpcio has the API that this module needs.
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from functools import partial
 from typing import Any
 
 import grpc
 from grpc import _server
 from grpc._cython import cygrpc
 
-from server.frontends.grpc.executor.call_executor import CallExecutor, SendMessage
+from server.frontends.grpc.executor.call_admission import AdmittedCall, CallAdmission
+from server.frontends.grpc.executor.call_executor import (
+    CallExecutor,
+    ReadModelName,
+    SendMessage,
+)
 from server.frontends.grpc.executor.call_future import CallFuture
 from server.frontends.grpc.executor.single_poller import SinglePollerMode
-from server.frontends.grpc.executor.stalled_calls import MESSAGE_TIMEOUT_SECONDS, CancellableCall
+from server.frontends.grpc.executor.stalled_calls import CancellableCall, StalledCallLimits
 from server.frontends.grpc.executor.stream_writer import NonBlockingStreamWriter
+from server.frontends.grpc.executor.suspension import CallSuspended, ResumingThread
+from server.scheduling.request_queues import RequestQueues
+from server.scheduling.ticket import Ticket
+from server.servables.pending import Pending
+from tpuserve.errors import QueueFull, TpuserveError
 
 # The longest time for which a thread waits for an event. After it, the thread checks whether the
 # grpc.Server was deleted without a call of its method `stop`.
 _POLL_SECONDS = 1.0
+_MAX_OTHER_THREADS = 4096
 
 logger = logging.getLogger(__name__)
 
@@ -46,18 +57,19 @@ class CompletionQueueThreadPool(CallExecutor):
     def __init__(
         self,
         max_concurrent_calls: int,
-        message_timeout_seconds: float = MESSAGE_TIMEOUT_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
+        limits: StalledCallLimits | None = None,
+        queues: RequestQueues | None = None,
     ) -> None:
         """Create the executor without threads; arguments as in `CallExecutor`."""
-        super().__init__(max_concurrent_calls, message_timeout_seconds, clock)
+        super().__init__(max_concurrent_calls, limits, queues)
         self._server_state: Any = None
         self._threads: list[threading.Thread] = []
         self._running = 0
         self._single_poller = SinglePollerMode()
-        # The calls that wait for a thread. An OrderedDict, because a cancelled call is removed from
-        # any position.
-        self._queue: OrderedDict[CallFuture, bool] = OrderedDict()
+        self._resuming_thread = ResumingThread()
+        # The threads for the calls whose turn comes while a thread of another frontend ends a run.
+        # The queues limit how many calls run.
+        self._other_threads = futures.ThreadPoolExecutor(_MAX_OTHER_THREADS, "grpc-queued")
         self._lock = threading.Lock()
 
     def start(self, server: grpc.Server) -> None:
@@ -77,14 +89,17 @@ class CompletionQueueThreadPool(CallExecutor):
         *,
         pool: futures.ThreadPoolExecutor | None = None,
         is_quick: bool = False,
+        admission: CallAdmission | None = None,
+        read_model_name: ReadModelName = lambda raw: "",
     ) -> None:
         """Set the threads that run a method; arguments as in `CallExecutor.register`."""
         if is_quick:
             behavior.dispatch = _run_now
         elif pool is not None:
-            behavior.dispatch = lambda future, state: pool.submit(future.run)
+            behavior.dispatch = lambda future, message: pool.submit(future.run)
         else:
-            behavior.dispatch = self._run_or_queue
+            behavior.dispatch = partial(self._run_or_queue, read_model_name)
+        behavior.admission = admission
 
     def submit(
         self,
@@ -112,17 +127,26 @@ class CompletionQueueThreadPool(CallExecutor):
           serializers: the deserialiser and the serialiser of the method.
           kwargs: further arguments of grpcio, which are not used.
         """
-        message = _ReceivedMessage(state)
-        future = CallFuture(run, (target, event, state, behavior, lambda: message, *serializers))
-        call = event.call
+        call, reaper = event.call, self._reaper
+        message = _ReceivedMessage(state, reaper.track(call))
+        future = CallFuture(
+            run,
+            (target, event, state, behavior, lambda: message, *serializers),
+            self._resuming_thread,
+        )
         on_grpcio_received = _server._receive_message(state, call, None)
-        reaper = self._reaper
 
         def on_received(received: Any) -> Any:
             finished = on_grpcio_received(received)
             reaper.untrack(call)
             try:
-                behavior.dispatch(future, state)
+                message.admit(behavior.admission)
+                if message.refusal is None:
+                    behavior.dispatch(future, message)
+                else:
+                    # Free the message, which may be large and will not be read.
+                    state.request = None
+                    behavior.admission.rejection_pool.submit(future.run)
             except Exception:
                 # The call cannot run, for example because no thread can be started. Cancel the
                 # call, because no handler will answer it.
@@ -130,7 +154,6 @@ class CompletionQueueThreadPool(CallExecutor):
                 call.cancel()
             return finished
 
-        reaper.track(call)
         state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
         receive = cygrpc.ReceiveMessageOperation(_server._EMPTY_FLAGS)
         call.start_server_batch((receive,), on_received)
@@ -146,6 +169,36 @@ class CompletionQueueThreadPool(CallExecutor):
             return next(messages, None)
         return super().receive_first(messages, call)
 
+    def receive_admitted(
+        self,
+        messages: Iterator[bytes],
+        context: grpc.ServicerContext,
+        admission: CallAdmission,
+    ) -> tuple[bytes | None, AdmittedCall | None]:
+        """Return the first message of a call, which `submit` has admitted."""
+        if isinstance(messages, _ReceivedMessage):
+            if messages.refusal is not None:
+                raise messages.refusal
+            return next(messages, None), messages.admitted
+        return super().receive_admitted(messages, context, admission)
+
+    def suspend(self, messages: Iterator[bytes], call: object, pending: Pending[Any]) -> None:
+        """Raise CallSuspended for a call that came through `submit`."""
+        if isinstance(messages, _ReceivedMessage):
+            messages.suspended_call = call
+            raise CallSuspended(pending)
+
+    def resume(self, messages: Iterator[bytes]) -> Any:
+        """Return what `suspend` has stored for the call; None if it was not suspended."""
+        return messages.suspended_call if isinstance(messages, _ReceivedMessage) else None
+
+    def await_turn(
+        self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
+    ) -> None:
+        """Raise the refusal of the queue; a call that was not refused runs only in its turn."""
+        if isinstance(messages, _ReceivedMessage) and messages.queue_refusal is not None:
+            raise messages.queue_refusal
+
     def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
         """Return a function that queues messages instead of waiting until the client reads."""
         return NonBlockingStreamWriter(context)
@@ -154,50 +207,58 @@ class CompletionQueueThreadPool(CallExecutor):
         """End the threads of the executor. The caller must have stopped the gRPC server."""
         self._reaper.close()
         self._single_poller.close()
+        self._other_threads.shutdown(wait=False)
         if self._server_state is not None:
             self._server_state.completion_queue.shutdown()
         with self._lock:
             threads = list(self._threads)
         for thread in threads:
             thread.join(_POLL_SECONDS)
+        self._resuming_thread.close(_POLL_SECONDS)
 
     @property
     def size(self) -> int:
         """The number of threads: one more than the highest number of simultaneous calls so far."""
         return len(self._threads)
 
-    def _run_or_queue(self, future: CallFuture, state: Any) -> None:
-        """Run a call, then the queued calls; if the limit of calls is reached, queue the call."""
-        with self._lock:
-            is_queued = self._running >= self._max_concurrent_calls
-            if is_queued:
-                self._queue[future] = True
-            else:
-                self._running += 1
-                if self._running >= len(self._threads):
-                    self._try_to_add_thread()
-        if is_queued:
-            self._dequeue_when_cancelled(future, state)
+    def _run_or_queue(
+        self, read_model_name: ReadModelName, future: CallFuture, message: "_ReceivedMessage"
+    ) -> None:
+        """Run a call, and then the calls whose turn comes when it ends; or queue the call."""
+        ticket = _CallTicket(read_model_name(message.raw or b""), self, future, message)
+        try:
+            is_queued = not self._queues.submit(ticket)
+        except QueueFull as error:
+            ticket.refuse(error)
             return
-        while True:
-            future.run()
-            with self._lock:
-                if not self._queue:
-                    self._running -= 1
-                    return
-                future, _ = self._queue.popitem(last=False)
+        if is_queued:
+            self._dequeue_when_cancelled(ticket)
+            return
+        with self._lock:
+            self._running += 1
+            if self._running >= len(self._threads):
+                self._try_to_add_thread()
+        self._run_calls(ticket)
+        with self._lock:
+            self._running -= 1
 
-    def _dequeue_when_cancelled(self, future: CallFuture, state: Any) -> None:
+    def _run_calls(self, ticket: Ticket | None) -> None:
+        """Run a call whose turn has come, and then those that `RequestQueues.finish` returns."""
+        while isinstance(ticket, _CallTicket):
+            if ticket.future.run():
+                self._single_poller.mark_call_run()
+            ticket = self._queues.finish(ticket)
+
+    def _dequeue_when_cancelled(self, ticket: "_CallTicket") -> None:
         """Remove a queued call, and release its admission slot, as soon as the client cancels."""
 
         def dequeue() -> None:
-            with self._lock:
-                was_queued = self._queue.pop(future, False)
-            if was_queued:
+            if self._queues.withdraw(ticket):
                 # Run the handler of the cancelled call, because only the handler releases the
                 # admission slot. The handler sees that the call has ended, and returns at once.
-                future.run()
+                ticket.future.run()
 
+        state = ticket.message.state
         with state.condition:
             if state.callbacks is not None:
                 state.callbacks.append(dequeue)
@@ -278,24 +339,80 @@ class CompletionQueueThreadPool(CallExecutor):
 
 
 class _ReceivedMessage:
-    """An iterator over the one message that a call has received; empty if no message came."""
+    """An iterator over the one message that a call has received; empty if no message came.
 
-    __slots__ = ("_state",)
+    Attributes:
+      admitted: the admitted call; None if there is no message or no admission.
+      refusal: the error with which the call was refused; None if it was not.
+      queue_refusal: the error with which the queue of the model has refused the call; None if it
+        has not.
+      state: grpcio's state of the call.
+      suspended_call: what the handler of a suspended call needs to go on; None for other calls.
+    """
 
-    def __init__(self, state: Any) -> None:
-        self._state = state
+    __slots__ = ("_peer_name", "admitted", "queue_refusal", "refusal", "state", "suspended_call")
+
+    def __init__(self, state: Any, peer_name: str) -> None:
+        self.state = state
+        self._peer_name = peer_name
+        self.admitted: AdmittedCall | None = None
+        self.refusal: TpuserveError | None = None
+        self.suspended_call: object = None
+        self.queue_refusal: TpuserveError | None = None
+
+    @property
+    def raw(self) -> bytes | None:
+        """The serialised message, until the iterator has returned it; None if none has come."""
+        raw: bytes | None = self.state.request
+        return raw
+
+    def admit(self, admission: CallAdmission | None) -> None:
+        """Admit the call if a message has arrived; without one, the call is only ended."""
+        message = self.state.request
+        if admission is None or message is None:
+            return
+        try:
+            self.admitted = admission.admit(message, self._peer_name)
+        except TpuserveError as error:
+            self.refusal = error
 
     def __iter__(self) -> "_ReceivedMessage":
         return self
 
     def __next__(self) -> bytes:
-        message: bytes | None = self._state.request
+        message: bytes | None = self.state.request
         if message is None:
             raise StopIteration
-        self._state.request = None
+        self.state.request = None
         return message
 
 
-def _run_now(future: CallFuture, state: Any) -> None:
+class _CallTicket(Ticket):
+    """The place of a call in the queues."""
+
+    __slots__ = ("_executor", "future", "message")
+
+    def __init__(
+        self,
+        model: str,
+        executor: CompletionQueueThreadPool,
+        future: CallFuture,
+        message: _ReceivedMessage,
+    ) -> None:
+        super().__init__(model, executor._run_pool)
+        self._executor = executor
+        self.future = future
+        self.message = message
+
+    def start(self) -> None:
+        self._executor._other_threads.submit(self._executor._run_calls, self)
+
+    def refuse(self, error: TpuserveError) -> None:
+        # Let the handler end the call, because only the handler releases the admission slot.
+        self.message.queue_refusal = error
+        self.future.run()
+
+
+def _run_now(future: CallFuture, message: _ReceivedMessage) -> None:
     """Run a call in the current thread."""
     future.run()

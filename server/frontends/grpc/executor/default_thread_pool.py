@@ -1,17 +1,26 @@
 """The executor that uses only grpcio's public API: a pool of threads with a queue of calls."""
 
+import dataclasses
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 import grpc
 
-from server.frontends.grpc.executor.call_executor import CallExecutor, SendMessage
+from server.frontends.grpc.executor.call_admission import CallAdmission
+from server.frontends.grpc.executor.call_executor import (
+    CallExecutor,
+    ReadModelName,
+    SendMessage,
+)
 from server.frontends.grpc.executor.call_future import CallFuture
-from server.frontends.grpc.executor.stalled_calls import MESSAGE_TIMEOUT_SECONDS
+from server.frontends.grpc.executor.stalled_calls import StalledCallLimits
+from server.scheduling.request_queues import RequestQueues
+from server.scheduling.ticket import RunPool, Ticket
+from tpuserve.errors import Cancelled, TpuserveError
 
 # After a thread has waited for this time for the first message of its call, the pool adds another
 # thread, which runs other calls meanwhile.
@@ -19,6 +28,8 @@ _SLOW_MESSAGE_SECONDS = 0.1
 # The number of threads for methods registered with `is_quick`. Few threads suffice, because such a
 # method takes long only if its request message is late.
 _QUICK_THREADS = 4
+# Allow fewer calls without a message than the other executor, because each of them takes a thread.
+_MAX_WAITING_CALLS, _MAX_WAITING_CALLS_PER_PEER = 800, 200
 
 
 class DefaultThreadPool(CallExecutor):
@@ -32,14 +43,25 @@ class DefaultThreadPool(CallExecutor):
     def __init__(
         self,
         max_concurrent_calls: int,
-        message_timeout_seconds: float = MESSAGE_TIMEOUT_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
+        limits: StalledCallLimits | None = None,
+        queues: RequestQueues | None = None,
     ) -> None:
         """Create the executor and start its threads; arguments as in `CallExecutor`."""
-        super().__init__(max_concurrent_calls, message_timeout_seconds, clock)
+        super().__init__(
+            max_concurrent_calls,
+            dataclasses.replace(
+                limits or StalledCallLimits(),
+                max_calls=_MAX_WAITING_CALLS,
+                max_calls_per_peer=_MAX_WAITING_CALLS_PER_PEER,
+            ),
+            queues,
+        )
         self._queue: SimpleQueue[CallFuture | None] = SimpleQueue()
         self._quick_pool = futures.ThreadPoolExecutor(_QUICK_THREADS, "grpc-quick")
         self._size = 0
+        self._num_awaiting_turn = 0
+        # The ticket of the call that runs in the current thread.
+        self._current = threading.local()
         self._lock = threading.Lock()
         for _ in range(max_concurrent_calls):
             self._add_thread()
@@ -55,6 +77,8 @@ class DefaultThreadPool(CallExecutor):
         *,
         pool: futures.ThreadPoolExecutor | None = None,
         is_quick: bool = False,
+        admission: CallAdmission | None = None,
+        read_model_name: ReadModelName = lambda raw: "",
     ) -> None:
         """Set the threads that run a method; arguments as in `CallExecutor.register`."""
         method_pool = self._quick_pool if is_quick else pool
@@ -65,9 +89,33 @@ class DefaultThreadPool(CallExecutor):
         """Run a function in one of the executor's threads. Only grpcio calls this method."""
         future = CallFuture(function, args)
         self._queue.put(future)
-        if self._reaper.has_waiting_calls:
+        if self._reaper.has_waiting_calls or self._num_awaiting_turn:
             self._add_replacements()
         return future
+
+    def await_turn(
+        self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
+    ) -> None:
+        """Block until the call may run; meanwhile another thread takes this thread's place."""
+        ticket = _CallTicket(model(), self._run_pool)
+        if not self._queues.submit(ticket):
+            with self._lock:
+                self._num_awaiting_turn += 1
+            try:
+                self._add_replacements()
+                if not context.add_callback(partial(self._withdraw, ticket)):
+                    self._withdraw(ticket)
+                ticket.turn.wait()
+            finally:
+                with self._lock:
+                    self._num_awaiting_turn -= 1
+            if ticket.error is not None:
+                raise ticket.error
+        self._current.ticket = ticket
+
+    def _withdraw(self, ticket: "_CallTicket") -> None:
+        if self._queues.withdraw(ticket):
+            ticket.refuse(Cancelled("the client has cancelled the call"))
 
     def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
         """Return `send`, grpcio's own function, which blocks while the client does not read."""
@@ -91,12 +139,17 @@ class DefaultThreadPool(CallExecutor):
         return self._size
 
     def _add_replacements(self) -> None:
-        while self._queue.qsize() and self._size < self._target_size():
+        num_queued = self._queue.qsize()
+        for _ in range(min(num_queued, self._target_size(num_queued) - self._size)):
             self._add_thread()
 
-    def _target_size(self) -> int:
-        stalled = self._reaper.calls_waiting_longer_than(_SLOW_MESSAGE_SECONDS)
-        return self._max_concurrent_calls + len(stalled)
+    def _target_size(self, num_queued: int) -> int:
+        num_stalled = len(self._reaper.calls_waiting_longer_than(_SLOW_MESSAGE_SECONDS))
+        if num_stalled >= self._max_concurrent_calls:
+            # All threads wait for messages. Add one for each queued call, because there may be as
+            # many calls without a message among them.
+            num_stalled += num_queued
+        return self._max_concurrent_calls + num_stalled + self._num_awaiting_turn
 
     def _add_thread(self) -> None:
         with self._lock:
@@ -108,7 +161,12 @@ class DefaultThreadPool(CallExecutor):
             future = self._queue.get()
             if future is None:
                 break
+            self._current.ticket = None
             future.run()
+            if self._current.ticket is not None:
+                following = self._queues.finish(self._current.ticket)
+                if following is not None:
+                    following.start()
             # Delete the future, which refers to a whole message. Otherwise the message would stay
             # in memory until this thread runs its next call.
             del future
@@ -118,7 +176,30 @@ class DefaultThreadPool(CallExecutor):
         if self._size <= self._max_concurrent_calls:
             return False
         with self._lock:
-            if self._size <= self._target_size():
+            if self._size <= self._target_size(self._queue.qsize()):
                 return False
             self._size -= 1
             return True
+
+
+class _CallTicket(Ticket):
+    """The place in the queues of a call whose thread waits.
+
+    Attributes:
+      turn: is set when the call may run, or is refused.
+      error: why the call is refused; None if it may run.
+    """
+
+    __slots__ = ("error", "turn")
+
+    def __init__(self, model: str, pool: RunPool) -> None:
+        super().__init__(model, pool)
+        self.turn = threading.Event()
+        self.error: TpuserveError | None = None
+
+    def start(self) -> None:
+        self.turn.set()
+
+    def refuse(self, error: TpuserveError) -> None:
+        self.error = error
+        self.turn.set()

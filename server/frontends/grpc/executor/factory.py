@@ -1,23 +1,32 @@
 """Chooses the thread pool that runs gRPC calls."""
 
 import logging
+import sys
 
 import grpc
 
 from server.frontends.grpc.executor import grpcio_compat
 from server.frontends.grpc.executor.call_executor import CallExecutor
 from server.frontends.grpc.executor.default_thread_pool import DefaultThreadPool
+from server.frontends.grpc.executor.stalled_calls import StalledCallLimits
+from server.scheduling.request_queues import RequestQueues
 
 logger = logging.getLogger(__name__)
 
 
 def create_call_executor(
-    max_concurrent_calls: int, *, allow_direct_polling: bool = True
+    max_concurrent_calls: int,
+    queues: RequestQueues | None = None,
+    *,
+    max_pending_bytes: int = sys.maxsize,
+    allow_direct_polling: bool = True,
 ) -> CallExecutor:
     """Create the fastest executor that the installed grpcio supports.
 
     Args:
       max_concurrent_calls: the largest number of calls that run at the same time.
+      queues: decide which calls run; None for queues that no other frontend shares.
+      max_pending_bytes: the memory that incomplete messages may take, in bytes.
       allow_direct_polling: whether the executor may use grpcio's private API. Benchmarks and
         tests pass False to get the pool that uses only the public API.
 
@@ -25,15 +34,16 @@ def create_call_executor(
       A CompletionQueueThreadPool if `grpcio_compat` finds that the installed grpcio supports one;
       else a DefaultThreadPool.
     """
+    limits = StalledCallLimits(max_pending_bytes=max_pending_bytes)
     if not allow_direct_polling:
-        return DefaultThreadPool(max_concurrent_calls)
+        return DefaultThreadPool(max_concurrent_calls, limits, queues)
     if grpcio_compat.supports_direct_polling():
         from server.frontends.grpc.executor.cq_thread_pool import CompletionQueueThreadPool
 
-        return CompletionQueueThreadPool(max_concurrent_calls)
+        return CompletionQueueThreadPool(max_concurrent_calls, limits, queues)
     logger.warning(
         "grpcio %s has other internals than this server knows. The gRPC frontend works, but "
         "answers small requests more slowly. Install grpcio 1.71 to 1.85 for full speed.",
         grpc.__version__,
     )
-    return DefaultThreadPool(max_concurrent_calls)
+    return DefaultThreadPool(max_concurrent_calls, limits, queues)

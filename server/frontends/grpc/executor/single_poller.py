@@ -23,6 +23,10 @@ _TICK_SECONDS = 0.002
 _IDLE_TICKS = 10
 
 
+class _ThreadState(threading.local):
+    has_run_call = False
+
+
 class SinglePollerMode:
     """Decides whether all threads poll for events, or only one of them.
 
@@ -38,6 +42,7 @@ class SinglePollerMode:
           clock: a function that returns the time in seconds; only differences matter.
         """
         self._clock = clock
+        self._thread = _ThreadState()
         self._lock = threading.Lock()
         self._poller: int | None = None
         self._quick_calls = 0
@@ -74,8 +79,9 @@ class SinglePollerMode:
         if is_poller:
             self._busy_since = None
             self._events += 1
+        has_run_call, self._thread.has_run_call = self._thread.has_run_call, False
         # Count quick calls without a lock: an error of 1 in the count does not matter.
-        if self._clock() - began <= _QUICK_SECONDS:
+        if not has_run_call or self._clock() - began <= _QUICK_SECONDS:
             self._quick_calls = min(self._quick_calls + 1, _QUICK_CALLS)
             if self._quick_calls == _QUICK_CALLS and self._poller is None:
                 self._activate()
@@ -87,6 +93,15 @@ class SinglePollerMode:
             self.deactivate()
         else:
             self._quick_calls = 0
+
+    def mark_call_run(self) -> None:
+        """Report that the current thread has run a call in the event that it handles.
+
+        Only such events can be slow. Other events, and those of calls that were suspended before
+        they waited or ran a model, take long only if other threads keep the GIL or the processors
+        busy; they count as quick.
+        """
+        self._thread.has_run_call = True
 
     def wait_turn(self) -> None:
         """Block the current thread as long as another thread is the only poller."""

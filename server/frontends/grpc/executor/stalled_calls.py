@@ -1,15 +1,35 @@
-"""Cancels calls whose first message does not arrive in time."""
+"""Bounds the calls whose first message has not arrived: in time, and in number."""
 
 import logging
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple, Protocol
 
-MESSAGE_TIMEOUT_SECONDS = 60.0
-"""The time in which the first message of a call must arrive."""
+from server.frontends.grpc import peers
+from server.frontends.grpc.executor.received_bytes import received_bytes_by_address
 
+MESSAGE_TIMEOUT_SECONDS = 10.0
+"""The time in which a connection must deliver `_MIN_BYTES_PER_SECOND` to calls without a message.
+
+A client on a slow line may send a large message for any time, but cannot keep a call open with a
+byte now and then.
+"""
+
+MAX_WAITING_CALLS = 8000
+"""The largest number of calls without a message."""
+
+MAX_WAITING_CALLS_PER_PEER = 1000
+"""The largest number of calls without a message of one client address."""
+
+_MIN_BYTES_PER_SECOND = 1000
 _CHECK_INTERVAL_SECONDS = 1
+
+Address = tuple[str, int]
 
 logger = logging.getLogger(__name__)
 
@@ -20,34 +40,96 @@ class CancellableCall(Protocol):
     def cancel(self) -> object:
         """Cancel the call."""
 
+    def peer(self) -> str | bytes:
+        """Return the address of the client."""
+
+
+@dataclass(frozen=True)
+class StalledCallLimits:
+    """The limits of calls whose first message has not arrived.
+
+    Attributes:
+      timeout_seconds: the time after which a call is cancelled if its connection has received
+        almost nothing meanwhile.
+      max_calls: the largest number of such calls.
+      max_calls_per_peer: the largest number of such calls of one client address.
+      max_pending_bytes: the largest number of bytes that connections with such calls may receive
+        together since their oldest call has begun. gRPC keeps incomplete messages in memory.
+      clock: returns the time in seconds; only differences matter.
+      received_bytes: returns the bytes received by each connection: address and port of the
+        client → bytes.
+    """
+
+    timeout_seconds: float = MESSAGE_TIMEOUT_SECONDS
+    max_calls: int = MAX_WAITING_CALLS
+    max_calls_per_peer: int = MAX_WAITING_CALLS_PER_PEER
+    max_pending_bytes: int = sys.maxsize
+    clock: Callable[[], float] = time.monotonic
+    received_bytes: Callable[[], dict[Address, int]] = received_bytes_by_address
+
+
+class _Wait(NamedTuple):
+    """The wait of a call for its first message: its begin, and the client's address and name."""
+
+    since: float
+    peer: str
+    peer_name: str
+
 
 class StalledCallReaper:
-    """Tracks the calls that wait for their first message, and cancels those that wait too long."""
+    """Tracks the calls that wait for their first message, and cancels those beyond the limits.
 
-    def __init__(self, timeout_seconds: float, clock: Callable[[], float]) -> None:
-        """Create a reaper that tracks no call yet.
+    When there are too many of them, the oldest ones are cancelled, because the message of an honest
+    call arrives soon after the call has begun.
+    """
 
-        Args:
-          timeout_seconds: the time in which the first message of a call must arrive.
-          clock: a function that returns the time in seconds; only differences matter.
-        """
-        self._timeout_seconds = timeout_seconds
-        self._clock = clock
-        self._waiting_since: dict[CancellableCall, float] = {}
+    def __init__(self, limits: StalledCallLimits) -> None:
+        """Create a reaper that tracks no call yet."""
+        self._limits = limits
+        self._clock = limits.clock
+        # The calls that wait, the oldest first, and their number for each client.
+        self._waits: dict[CancellableCall, _Wait] = {}
+        self._num_waits: dict[str, int] = {}
+        # For each connection with calls that wait: its received bytes at the last time at which
+        # the connection had received enough, and that time.
+        self._progress: dict[Address, tuple[int, float]] = {}
+        # For each of these calls: the received bytes of its connection when it was first seen.
+        self._first_counts: dict[CancellableCall, int] = {}
+        self._lock = threading.Lock()
         self._is_closed = threading.Event()
 
     @property
     def has_waiting_calls(self) -> bool:
         """Whether any call waits for its first message."""
-        return bool(self._waiting_since)
+        return bool(self._waits)
 
-    def track(self, call: CancellableCall) -> None:
-        """Add a call that waits for its first message, and start its timeout."""
-        self._waiting_since[call] = self._clock()
+    def track(self, call: CancellableCall) -> str:
+        """Add a call that waits for its first message; if there are too many, cancel the oldest.
+
+        Returns:
+          The name of the client, as in `peers.peer_name`.
+        """
+        peer = call.peer()
+        peer = peer if isinstance(peer, str) else peer.decode("utf-8", "replace")
+        name = peers.peer_name(peer)
+        limits, surplus = self._limits, []
+        with self._lock:
+            self._waits[call] = _Wait(self._clock(), peer, name)
+            count = self._num_waits[name] = self._num_waits.get(name, 0) + 1
+            if name and count > limits.max_calls_per_peer:
+                surplus = self._oldest(limits.max_calls_per_peer, name)
+            elif len(self._waits) > limits.max_calls:
+                surplus = self._oldest(limits.max_calls)
+            for old_call in surplus:
+                self._remove(old_call)
+        for old_call in surplus:
+            old_call.cancel()
+        return name
 
     def untrack(self, call: CancellableCall) -> None:
         """Stop tracking a call whose first message has arrived, or that has ended without one."""
-        del self._waiting_since[call]
+        with self._lock:
+            self._remove(call)
 
     @contextmanager
     def tracking(self, call: CancellableCall) -> Iterator[None]:
@@ -61,15 +143,70 @@ class StalledCallReaper:
     def calls_waiting_longer_than(self, seconds: float) -> list[CancellableCall]:
         """List the calls that have waited for their first message for more than the given time."""
         limit = self._clock() - seconds
-        # Iterate over a copy, because other threads change the dict of waiting calls meanwhile.
-        # dict.copy is atomic.
-        return [call for call, since in self._waiting_since.copy().items() if since < limit]
+        with self._lock:
+            return [call for call, wait in self._waits.items() if wait.since < limit]
 
     def cancel_stalled(self) -> None:
-        """Cancel the calls whose first message has not arrived within `timeout_seconds`."""
-        for call in self.calls_waiting_longer_than(self._timeout_seconds):
-            logger.warning("a call is cancelled: its message has not arrived in time")
+        """Cancel the calls that have waited too long, or that keep too much in memory.
+
+        Call this function every `_CHECK_INTERVAL_SECONDS`.
+        """
+        with self._lock:
+            limit = self._clock() - _CHECK_INTERVAL_SECONDS
+            waits = {call: wait for call, wait in self._waits.items() if wait.since < limit}
+        if not waits:
+            self._progress, self._first_counts = {}, {}
+            return
+        counts = self._limits.received_bytes()
+        calls = {*self._find_stalled(waits, counts), *self._find_largest(waits, counts)}
+        if calls:
+            logger.warning(
+                "%d calls are cancelled: their messages have not arrived in time", len(calls)
+            )
+        for call in calls:
             call.cancel()
+
+    def _find_stalled(
+        self, waits: dict[CancellableCall, _Wait], counts: dict[Address, int]
+    ) -> list[CancellableCall]:
+        """List the calls that have waited too long, on connections that receive almost nothing."""
+        now, timeout_seconds = self._clock(), self._limits.timeout_seconds
+        last_progress, self._progress = self._progress, {}
+        stalled = []
+        for call, wait in waits.items():
+            address = peers.split_peer(wait.peer)
+            if address not in self._progress:
+                count = counts.get(address, 0)
+                last_count, last_time = last_progress.get(address, (count, wait.since))
+                if count - last_count >= _MIN_BYTES_PER_SECOND * timeout_seconds:
+                    last_count, last_time = count, now
+                self._progress[address] = last_count, last_time
+            if now - max(self._progress[address][1], wait.since) > timeout_seconds:
+                stalled.append(call)
+        return stalled
+
+    def _find_largest(
+        self, waits: dict[CancellableCall, _Wait], counts: dict[Address, int]
+    ) -> list[CancellableCall]:
+        """List the calls of the connections that keep most in memory, if all keep too much."""
+        calls: dict[Address, list[CancellableCall]] = {}
+        for call, wait in waits.items():
+            calls.setdefault(peers.split_peer(wait.peer), []).append(call)
+        first_counts, self._first_counts = self._first_counts, {}
+        pending = {}
+        for address, calls_of_address in calls.items():
+            count = counts.get(address, 0)
+            for call in calls_of_address:
+                self._first_counts[call] = first_counts.get(call, count)
+            pending[address] = count - min(map(self._first_counts.__getitem__, calls_of_address))
+        largest: list[CancellableCall] = []
+        total = sum(pending.values())
+        for address in sorted(pending, key=pending.__getitem__, reverse=True):
+            if total <= self._limits.max_pending_bytes:
+                break
+            total -= pending[address]
+            largest += calls[address]
+        return largest
 
     def start(self, check: Callable[[], object] | None = None) -> None:
         """Start a thread that calls a function every second until `close`.
@@ -87,3 +224,24 @@ class StalledCallReaper:
     def close(self) -> None:
         """End the thread that `start` has started."""
         self._is_closed.set()
+
+    def _oldest(self, limit: int, peer_name: str | None = None) -> list[CancellableCall]:
+        """List the oldest calls, of one client or of all; the caller holds the lock.
+
+        Lists an eighth of the limit, so that the search is rare.
+        """
+        calls = (
+            call
+            for call, wait in self._waits.items()
+            if peer_name is None or wait.peer_name == peer_name
+        )
+        return list(islice(calls, max(1, limit // 8)))
+
+    def _remove(self, call: CancellableCall) -> None:
+        """Remove a call that may have been removed before; the caller holds the lock."""
+        wait = self._waits.pop(call, None)
+        if wait is None:
+            return
+        self._num_waits[wait.peer_name] -= 1
+        if not self._num_waits[wait.peer_name]:
+            del self._num_waits[wait.peer_name]

@@ -4,16 +4,21 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
-from google.protobuf.message import DecodeError
 
-from server.frontends.grpc import errors
+from server.admission import cancellation as cancellations
+from server.admission.memory_budget import MemoryBudget
+from server.frontends.grpc import compression, errors
 from server.frontends.grpc.call_context import CallContext
-from server.frontends.grpc.executor.call_executor import CallExecutor
+from server.frontends.grpc.executor.call_admission import AdmittedCall, CallAdmission
+from server.frontends.grpc.executor.call_executor import CallExecutor, ReadModelName
+from server.frontends.grpc.executor.suspension import CallSuspended
 from server.frontends.grpc.observability import CallObserver
+from server.servables.pending import Pending
 from tpuserve.errors import (
     Cancelled,
     Code,
@@ -25,12 +30,12 @@ from tpuserve.errors import (
 
 Message: TypeAlias = Any
 
-UnaryFunction: TypeAlias = Callable[[bytes, CallContext], bytes]
+UnaryFunction: TypeAlias = Callable[[bytes, CallContext], bytes | Pending[bytes]]
 """A function that implements a unary method.
 
 The function gets the serialised request and the state of the call, and returns the serialised
-response. The function parses the request itself, so that this package, and not grpcio, writes the
-error for invalid bytes.
+response, or its Pending if the request waits for a batch. The function parses the request itself,
+so that this package, and not grpcio, writes the error for invalid bytes.
 """
 
 # A call with more time left than this counts as one without a deadline, because grpcio reports a
@@ -51,32 +56,60 @@ class UnaryMethod:
         `CallExecutor`.
       is_quick: whether the method neither waits nor computes for long, so that a call is answered
         even while all threads of the executor are busy.
+      read_model_name: reads from the serialised request in which model's queue a call waits; "" for
+        the queue of the calls that run no model.
     """
 
     function: UnaryFunction
     pool: futures.ThreadPoolExecutor | None = None
     is_quick: bool = False
+    read_model_name: ReadModelName = lambda raw: ""
 
 
-def parse_message(message_type: type[Message], raw: bytes) -> Message:
-    """Parse a serialised message.
+@dataclass(slots=True)
+class _UnaryCall:
+    """The state of a call that its handler keeps while the call waits for a batch.
 
-    Raises:
-      InvalidInput: the bytes are not a message of the type.
+    Attributes:
+      context: the state of the call.
+      started_ns: when the call began, in nanoseconds of `time.perf_counter_ns`.
+      num_bytes: the size of the request message.
+      admitted: the admitted call; None if there is no message or no admission.
+      pending: the serialised response; None for a call that does not wait.
     """
-    try:
-        return message_type.FromString(raw)
-    except (DecodeError, RecursionError) as error:
-        name = message_type.DESCRIPTOR.full_name
-        raise InvalidInput(f"the request cannot be parsed as a {name}") from error
+
+    context: CallContext = field(default_factory=CallContext)
+    started_ns: int = field(default_factory=time.perf_counter_ns)
+    num_bytes: int = 0
+    admitted: AdmittedCall | None = None
+    pending: Pending[bytes] | None = None
+
+
+@dataclass(frozen=True)
+class CallEnvironment:
+    """What the handlers of all unary methods of a server share.
+
+    Attributes:
+      executor: runs the calls.
+      observer: records the calls.
+      memory_budget: bounds the memory of all requests together.
+      max_message_bytes: the largest size of a request message after decompression.
+      default_timeout_ms: the milliseconds in which a call without a deadline must be answered; None
+        for no limit.
+    """
+
+    executor: CallExecutor
+    observer: CallObserver
+    memory_budget: MemoryBudget
+    max_message_bytes: int
+    default_timeout_ms: float | None
 
 
 def build_unary_handler(
     name: str,
     method: UnaryMethod,
-    executor: CallExecutor,
-    observer: CallObserver,
-    on_done: Callable[[], object] = lambda: None,
+    environment: CallEnvironment,
+    admission: CallAdmission | None = None,
 ) -> grpc.RpcMethodHandler:
     """Build grpcio's handler of a unary method.
 
@@ -87,23 +120,52 @@ def build_unary_handler(
     Args:
       name: the full name of the method, such as "/tensorflow.serving.PredictionService/Predict".
       method: the implementation.
-      executor: runs the calls.
-      observer: records the calls.
-      on_done: a function to call at the end of each call, successful or not.
+      environment: what all handlers share.
+      admission: admits the calls; None for calls that are always admitted.
     """
     function = method.function
+    executor, observer = environment.executor, environment.observer
+    max_message_bytes = environment.max_message_bytes
+    is_queued = method.pool is None and not method.is_quick
 
     def handle_call(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        call = CallContext()
-        started_ns = time.perf_counter_ns()
-        message, reply, status = None, b"", "OK"
+        suspended: _UnaryCall | None = executor.resume(messages)
+        running = _UnaryCall() if suspended is None else suspended
+        call, reply, status, is_over = running.context, b"", "OK", True
         try:
-            message = executor.receive_first(messages, context)
-            call.timeout_ms = _remaining_ms(context)
+            if running.pending is not None:
+                reply = running.pending.finish()
+                return reply
+            if admission is None:
+                message = executor.receive_first(messages, context)
+            else:
+                message, running.admitted = executor.receive_admitted(messages, context, admission)
+            if message is not None and is_queued:
+                executor.await_turn(messages, context, partial(method.read_model_name, message))
+            call.timeout_ms = _remaining_ms(context, environment.default_timeout_ms)
             if message is None:
                 raise InvalidInput("the call has no request message. Send exactly one.")
-            reply = function(message, call)
+            running.num_bytes = len(message)
+            if not context.add_callback(call.cancellation.cancel):
+                raise Cancelled(cancellations.MESSAGE)
+            call.memory = (
+                environment.memory_budget.reserve()
+                if running.admitted is None
+                else running.admitted.memory
+            )
+            content = compression.decompress(
+                message, max_message_bytes, call.memory, call.cancellation
+            )
+            result = function(content, call)
+            if isinstance(result, Pending):
+                running.pending = result
+                executor.suspend(messages, running, result)
+                result = result.finish()
+            reply = result
             return reply
+        except CallSuspended:
+            is_over = False
+            raise
         except TpuserveError as error:
             status = error.code.name
             errors.abort_with_error(context, error)
@@ -123,13 +185,22 @@ def build_unary_handler(
             status = Code.INTERNAL.name
             context.abort(grpc.StatusCode.INTERNAL, "Internal error, see the server's log")
         finally:
-            on_done()
-            observer.record(
-                name, call, status, started_ns, context, len(message or b""), len(reply)
-            )
+            if is_over:
+                if running.admitted is not None:
+                    running.admitted.release()
+                observer.record(
+                    *(name, call, status, running.started_ns, context),
+                    *(running.num_bytes, len(reply)),
+                )
         raise AssertionError("abort never returns")
 
-    executor.register(handle_call, pool=method.pool, is_quick=method.is_quick)
+    executor.register(
+        handle_call,
+        pool=method.pool,
+        is_quick=method.is_quick,
+        admission=admission,
+        read_model_name=method.read_model_name,
+    )
     return grpc.stream_unary_rpc_method_handler(handle_call)
 
 
@@ -155,17 +226,19 @@ def build_rejecting_handler(
     return grpc.stream_unary_rpc_method_handler(reject_call)
 
 
-def _remaining_ms(context: grpc.ServicerContext) -> float | None:
-    """Return the milliseconds until the deadline of a call; None for no deadline.
+def _remaining_ms(context: grpc.ServicerContext, default_ms: float | None) -> float | None:
+    """Return the milliseconds in which a call must be answered; None for no limit.
+
+    Args:
+      context: the context of the call.
+      default_ms: the time limit of a call without a deadline.
 
     Raises:
       DeadlineExceeded, Cancelled: the client no longer waits for the response.
     """
     remaining_seconds = context.time_remaining()
     if remaining_seconds is None or remaining_seconds > _NO_DEADLINE_SECONDS:
-        remaining_seconds = None
-    elif remaining_seconds <= 0:
+        return default_ms
+    if remaining_seconds <= 0:
         raise DeadlineExceeded("Deadline Exceeded")
-    if not context.is_active():
-        raise Cancelled("the client has cancelled the call")
-    return None if remaining_seconds is None else remaining_seconds * 1000
+    return remaining_seconds * 1000

@@ -16,12 +16,16 @@ from server.frontends.grpc.executor.call_executor import SendMessage
 from server.frontends.grpc.services.call_handler import (
     UnaryMethod,
     build_unary_handler,
-    parse_message,
 )
+from server.frontends.grpc.services.parsing import parse_message
 from server.frontends.grpc.services.service import GrpcService, ServiceContext
+from server.tensors import protobuf_wire
 from tpuserve.errors import InvalidInput, NotFound
 
 _Response = health_pb2.HealthCheckResponse
+# The serialised tag of the field `statuses` of a HealthListResponse, and those of a map entry.
+_STATUSES_TAG = protobuf_wire.field_tag(1)
+_KEY_TAG, _VALUE_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_tag(2)
 
 
 class HealthService(GrpcService):
@@ -50,8 +54,8 @@ class HealthService(GrpcService):
         return settings.enable_grpc_healthcheck_service
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
-        """Return the handler of the methods Check and Watch."""
-        executor, observer = self._context.executor, self._context.observer
+        """Return the handler of the methods Check, List and Watch."""
+        executor = self._context.executor
 
         def watch(
             messages: Iterator[bytes], context: grpc.ServicerContext, send: SendMessage
@@ -69,9 +73,15 @@ class HealthService(GrpcService):
         # thread, except while a status is sent.
         watch.experimental_non_blocking = True  # type: ignore[attr-defined]
         name = self.names[0]
-        check = UnaryMethod(self._check, is_quick=True)
+        environment = self._context.environment
+        quick_methods = {
+            method: build_unary_handler(
+                f"/{name}/{method}", UnaryMethod(function, is_quick=True), environment
+            )
+            for method, function in (("Check", self._check), ("List", self._list))
+        }
         methods = {
-            "Check": build_unary_handler(f"/{name}/Check", check, executor, observer),
+            **quick_methods,
             # Declare Watch with a stream of requests, although it has only one. Only then can the
             # executor limit the time until the request arrives.
             "Watch": grpc.stream_stream_rpc_method_handler(watch),
@@ -95,6 +105,19 @@ class HealthService(GrpcService):
         if name not in self._known_names:
             known = ", ".join(repr(known) for known in sorted(self._known_names))
             raise NotFound(f"no service is named {name!r}. Known names: {known}.")
+        return self._serialize_status()
+
+    def _list(self, raw: bytes, call: CallContext) -> bytes:
+        """Return a serialised HealthListResponse, a map of all names to their statuses."""
+        # Do not use the generated message, which older versions of grpcio-health-checking lack.
+        status = protobuf_wire.encode_field(_VALUE_TAG, self._serialize_status())
+        entries = (
+            protobuf_wire.encode_field(_KEY_TAG, name.encode()) + status
+            for name in sorted(self._known_names)
+        )
+        return b"".join(protobuf_wire.encode_field(_STATUSES_TAG, entry) for entry in entries)
+
+    def _serialize_status(self) -> bytes:
         status = _Response.NOT_SERVING if self._is_draining else _Response.SERVING
         return bytes(_Response(status=status).SerializeToString())
 

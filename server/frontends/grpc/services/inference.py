@@ -8,45 +8,49 @@ from typing import Any, TypeAlias, TypeVar
 
 from tensorflow_serving.apis import classification_pb2, inference_pb2, regression_pb2
 
-from server.dataplane import Classification, DataPlane, Regression
+from server.dataplane import Classification, DataPlaneInterface, Regression
 from server.frontends.grpc.call_context import CallContext
-from server.frontends.grpc.services.call_handler import UnaryFunction, parse_message
+from server.frontends.grpc.services.call_handler import UnaryFunction
 from server.frontends.grpc.services.model_spec import (
     decode_model_spec,
     decode_request_model_spec,
     serialize_model_spec,
 )
+from server.frontends.grpc.services.parsing import parse_within_limits
 from server.frontends.grpc.services.serialized_input import read_examples
 from server.proto.serialized_input_pb2 import ExamplesRequest, MultiInferenceRequest
+from server.tensors.parsing_cost import EXAMPLES_REQUEST
 
 _Result = TypeVar("_Result", Classification, Regression)
 _WriteResult: TypeAlias = Callable[[Any, _Result], None]
 
 
-def classify_function(dataplane: DataPlane) -> UnaryFunction:
+def classify_function(dataplane: DataPlaneInterface) -> UnaryFunction:
     """Return the implementation of Classify; raises what `DataPlane.classify` raises."""
     return _examples_function(
         dataplane.classify, classification_pb2.ClassificationResponse, _write_classification
     )
 
 
-def regress_function(dataplane: DataPlane) -> UnaryFunction:
+def regress_function(dataplane: DataPlaneInterface) -> UnaryFunction:
     """Return the implementation of Regress; raises what `DataPlane.regress` raises."""
     return _examples_function(
         dataplane.regress, regression_pb2.RegressionResponse, _write_regression
     )
 
 
-def multi_inference_function(dataplane: DataPlane) -> UnaryFunction:
+def multi_inference_function(dataplane: DataPlaneInterface) -> UnaryFunction:
     """Return the implementation of MultiInference; it raises what the DataPlane method raises."""
 
     def multi_inference(raw: bytes, call: CallContext) -> bytes:
-        message = parse_message(MultiInferenceRequest, raw)
+        message = parse_within_limits(MultiInferenceRequest, raw, EXAMPLES_REQUEST, call)
         tasks = [(decode_model_spec(task.model_spec), task.method_name) for task in message.tasks]
         if tasks:
             call.model_spec = tasks[0][0]
         examples = read_examples(message.input)
-        results = dataplane.multi_inference(tasks, examples, timeout_ms=call.timeout_ms)
+        results = dataplane.multi_inference(
+            tasks, examples, timeout_ms=call.timeout_ms, cancellation=call.cancellation
+        )
         response = inference_pb2.MultiInferenceResponse()
         for result in results:
             call.version = result.version
@@ -75,10 +79,12 @@ def _examples_function(
     """
 
     def run_on_examples(raw: bytes, call: CallContext) -> bytes:
-        message = parse_message(ExamplesRequest, raw)
+        message = parse_within_limits(ExamplesRequest, raw, EXAMPLES_REQUEST, call)
         call.model_spec = decode_request_model_spec(message)
         examples = read_examples(message.input)
-        result = run(call.model_spec, examples, timeout_ms=call.timeout_ms)
+        result = run(
+            call.model_spec, examples, timeout_ms=call.timeout_ms, cancellation=call.cancellation
+        )
         call.version = result.version
         response = response_type()
         _write_model_spec(response.model_spec, result)

@@ -5,15 +5,17 @@ Source: tensorflow_serving/apis/predict.proto.
 
 from tensorflow_serving.apis import predict_pb2
 
-from server.dataplane import DataPlane, Prediction
+from server.dataplane import DataPlaneInterface, Prediction
 from server.frontends.grpc.call_context import CallContext
-from server.frontends.grpc.services.call_handler import parse_message
 from server.frontends.grpc.services.model_spec import (
     decode_request_model_spec,
     serialize_model_spec,
 )
+from server.frontends.grpc.services.parsing import parse_within_limits, parsing_turn
+from server.servables.pending import Pending
 from server.servables.servable import Array
 from server.tensors import protobuf_wire, serializer, tensor_proto
+from server.tensors.parsing_cost import PREDICT_REQUEST
 from tpuserve.saved_model.signature import Signature
 
 # The serialised tags of the fields `outputs` and `model_spec` of a PredictResponse.
@@ -25,7 +27,7 @@ class Predict:
 
     def __init__(
         self,
-        dataplane: DataPlane,
+        dataplane: DataPlaneInterface,
         *,
         as_content: bool = False,
         max_tensor_bytes: int = tensor_proto.MAX_BYTES,
@@ -44,32 +46,41 @@ class Predict:
         self._as_content = as_content
         self._max_tensor_bytes = max_tensor_bytes
 
-    def __call__(self, raw: bytes, call: CallContext) -> bytes:
-        """Run a model on the inputs of a PredictRequest; return a PredictResponse.
+    def __call__(self, raw: bytes, call: CallContext) -> bytes | Pending[bytes]:
+        """Run a model on the inputs of a PredictRequest; return a PredictResponse or its Pending.
 
         Raises:
           TpuserveError: the request is invalid, or `DataPlane.predict` has raised the error.
         """
-        message = parse_message(predict_pb2.PredictRequest, raw)
+        message = parse_within_limits(predict_pb2.PredictRequest, raw, PREDICT_REQUEST, call)
         call.model_spec = decode_request_model_spec(message)
 
-        def read_inputs(_: Signature) -> dict[str, Array]:
-            limit = self._max_tensor_bytes
-            return {
-                alias: tensor_proto.tensor_proto_to_array(proto, alias, limit)
-                for alias, proto in message.inputs.items()
-            }
+        def read_inputs(signature: Signature) -> dict[str, Array]:
+            # Check the names first, so that no array is created in vain.
+            signature.check_inputs(message.inputs.keys())
+            inputs = {}
+            with parsing_turn(len(raw)):
+                for alias, proto in message.inputs.items():
+                    call.cancellation.raise_if_cancelled()
+                    inputs[alias] = tensor_proto.tensor_proto_to_array(
+                        proto, alias, self._max_tensor_bytes, call.memory.grow
+                    )
+            return inputs
 
-        prediction = self._dataplane.predict(
+        prediction = self._dataplane.start_predict(
             call.model_spec,
             read_inputs,
             list(message.output_filter),
             timeout_ms=call.timeout_ms,
+            cancellation=call.cancellation,
         )
-        call.version = prediction.version
-        return self._serialize_response(prediction)
+        if isinstance(prediction, Pending):
+            finish = prediction.finish
+            return prediction.then(lambda: self._serialize_response(finish(), call))
+        return self._serialize_response(prediction, call)
 
-    def _serialize_response(self, prediction: Prediction) -> bytes:
+    def _serialize_response(self, prediction: Prediction, call: CallContext) -> bytes:
+        call.version = prediction.version
         chunks: list[serializer.Chunk] = []
         for alias, array in prediction.outputs.items():
             chunks += serializer.serialize_map_entry(_OUTPUTS_TAG, alias, array, self._as_content)

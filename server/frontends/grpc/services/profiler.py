@@ -8,25 +8,15 @@ import grpc
 
 from server.config.settings import Settings
 from server.frontends.grpc.services.service import GrpcService, ServiceContext
-from server.process import ports
 
-_HOST = "127.0.0.1"
 _NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 # A call with more time left than this counts as one without a deadline, because grpcio reports a
 # deadline in the far future if the client has set none.
 _NO_DEADLINE_SECONDS = 10**8
+# The duration of the events that are recorded while a profile is taken.
+_EVENT_SECONDS = 0.1
 
 logger = logging.getLogger(__name__)
-
-
-def start_tf_profiler_server() -> str:
-    """Start TensorFlow's profiler server on a free port of this machine, and return its address."""
-    import tensorflow as tf
-
-    with ports.bind_port(_HOST, 0, "--enable_profiler") as reserved:
-        port = reserved.getsockname()[1]
-    tf.profiler.experimental.server.start(port)
-    return f"{_HOST}:{port}"
 
 
 class ProfilerService(GrpcService, grpc.GenericRpcHandler):
@@ -41,17 +31,18 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
     def __init__(
         self,
         context: ServiceContext,
-        start_server: Callable[[], str] = start_tf_profiler_server,
+        start_server: Callable[[], str] | None = None,
     ) -> None:
         """Create the service.
 
         Args:
           context: the dependencies of the service.
-          start_server: starts the profiler server and returns its address. A process can start only
-            one such server.
+          start_server: starts the profiler server, unless it runs, and returns its address; None
+            for the server of the process that runs the models.
         """
         self._context = context
-        self._start_server = start_server
+        self._start_server = start_server or context.dataplane.start_profiler
+        self._address = ""
         self._channel: grpc.Channel | None = None
         self._lock = threading.Lock()
 
@@ -97,6 +88,7 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
         # When the client cancels its call, cancel the forwarded call as well, which ends the
         # recording.
         context.add_callback(call.cancel)
+        self._trace_until_done(call)
         try:
             return bytes(call.result())
         except grpc.RpcError:
@@ -105,11 +97,26 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
             context.abort(grpc.StatusCode.CANCELLED, "the call was cancelled")
         raise AssertionError("abort never returns")
 
+    def _trace_until_done(self, call: grpc.Future) -> None:
+        """Wait for a forwarded call, and record events of the profiler meanwhile.
+
+        TensorFlow's client refuses a profile without events, which that of an idle server would be.
+        """
+        is_done = threading.Event()
+        call.add_done_callback(lambda _: is_done.set())
+        admission = self._context.admission
+        while not is_done.is_set():
+            in_flight = 0 if admission is None else admission.in_flight
+            self._context.dataplane.record_profiler_event(_EVENT_SECONDS, in_flight)
+
     def _connect(self) -> grpc.Channel:
         """Return the channel to the profiler server; start the server at the first call."""
+        address = self._start_server()
         with self._lock:
-            if self._channel is None:
-                self._channel = grpc.insecure_channel(self._start_server(), _NO_LIMIT)
+            # The address changes if the process that runs the models was started again.
+            if self._channel is None or address != self._address:
+                self._address = address
+                self._channel = grpc.insecure_channel(address, _NO_LIMIT)
             return self._channel
 
 

@@ -10,9 +10,9 @@ from concurrent import futures
 from typing import Any
 
 import grpc
-from google.protobuf import descriptor_pool
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from server.frontends.grpc.services.reflection_pool import ReflectionPool
 from server.frontends.grpc.services.service import GrpcService, ServiceContext
 
 _METHOD = "ServerReflectionInfo"
@@ -39,7 +39,7 @@ class ReflectionService(GrpcService):
         _import_descriptors(context.service_types)
         self._servicer = reflection.ReflectionServicer(
             [name for service in context.service_types for name in service.names],
-            descriptor_pool.Default(),
+            ReflectionPool(),
         )
         self._open_streams: set[grpc.ServicerContext] = set()
         self._is_draining = False

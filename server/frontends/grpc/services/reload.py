@@ -3,37 +3,30 @@
 Source: tensorflow_serving/apis/model_management.proto, model_service_impl.cc.
 """
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Iterable
 
 from tensorflow_serving.apis import model_management_pb2
 
 from server.config import model_file
-from server.dataplane import DataPlane
+from server.dataplane import DataPlaneInterface
 from server.frontends.grpc.call_context import CallContext
-from server.frontends.grpc.services.call_handler import parse_message
-
-CounterValue: TypeAlias = Callable[[str], int | None]
-"""A function that returns the value of a metric, given the metric's name.
-
-An example of a name is "/tensorflow/serving/request_count". The value is that of the metric's first
-time series. The function returns None if no metric has the name.
-"""
+from server.frontends.grpc.services.parsing import parse_message
+from server.metrics import Metrics
+from tpuserve.errors import TpuserveError
 
 
 class HandleReloadConfigRequest:
     """The method HandleReloadConfigRequest: replaces the model configuration of a data plane."""
 
-    def __init__(self, dataplane: DataPlane, counter_value: CounterValue) -> None:
+    def __init__(self, dataplane: DataPlaneInterface, metrics: Metrics | None) -> None:
         """Create the method.
 
         Args:
           dataplane: applies the configuration.
-          counter_value: returns the current value of the counter with a given metric name; None if
-            there is no such counter.
+          metrics: counts the reloads and has the counters of `metric_names`; None for no metrics.
         """
         self._dataplane = dataplane
-        self._counter_value = counter_value
+        self._metrics = Metrics() if metrics is None else metrics
 
     def __call__(self, raw: bytes, call: CallContext) -> bytes:
         """Apply a ReloadConfigRequest, and return how much its `metric_names` grew meanwhile.
@@ -47,7 +40,12 @@ class HandleReloadConfigRequest:
         """
         message = parse_message(model_management_pb2.ReloadConfigRequest, raw)
         before = self._counter_values(message.metric_names)
-        self._dataplane.reload(model_file.from_reload_request(message.config))
+        try:
+            self._dataplane.reload(model_file.from_reload_request(message.config))
+        except TpuserveError as error:
+            self._metrics.reloaded(error.code.name)
+            raise
+        self._metrics.reloaded("OK")
         after = self._counter_values(message.metric_names)
         response = model_management_pb2.ReloadConfigResponse()
         response.status.SetInParent()
@@ -56,4 +54,4 @@ class HandleReloadConfigRequest:
         return bytes(response.SerializeToString())
 
     def _counter_values(self, names: Iterable[str]) -> list[int]:
-        return [self._counter_value(name) or 0 for name in names]
+        return [self._metrics.first_value(name) or 0 for name in names]

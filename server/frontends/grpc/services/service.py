@@ -14,13 +14,14 @@ import grpc
 
 from server.admission.admission import AdmissionController
 from server.config.settings import Settings
-from server.dataplane import DataPlane
+from server.dataplane import DataPlaneInterface
+from server.frontends.grpc.executor.call_admission import CallAdmission
 from server.frontends.grpc.executor.call_executor import CallExecutor
 from server.frontends.grpc.observability import CallObserver
 from server.frontends.grpc.services import call_handler
-from server.frontends.grpc.services.call_handler import UnaryMethod
+from server.frontends.grpc.services.call_handler import CallEnvironment, UnaryMethod
 from server.metrics import Metrics
-from tpuserve.errors import TooManyRequests, Unavailable
+from tpuserve.errors import Unavailable
 
 
 @dataclass(frozen=True)
@@ -30,24 +31,32 @@ class ServiceContext:
     Attributes:
       dataplane: finds and runs the models.
       settings: the settings of the server.
-      executor: the thread pool that runs calls.
+      environment: what the handlers of unary methods share.
       admin_pool: the thread pool for calls that are rare and may take long, such as reloads.
       rejection_pool: a pool of one thread, which rejects calls.
-      observer: records finished calls.
       admission: limits the calls in flight; None for no limit.
       metrics: the registry of the server's metrics; None for no metrics.
       service_types: the classes of all enabled services.
     """
 
-    dataplane: DataPlane
+    dataplane: DataPlaneInterface
     settings: Settings
-    executor: CallExecutor
+    environment: CallEnvironment
     admin_pool: futures.ThreadPoolExecutor
     rejection_pool: futures.ThreadPoolExecutor
-    observer: CallObserver
     admission: AdmissionController | None
     metrics: Metrics | None
     service_types: Sequence[type["GrpcService"]]
+
+    @property
+    def executor(self) -> CallExecutor:
+        """The thread pool that runs calls."""
+        return self.environment.executor
+
+    @property
+    def observer(self) -> CallObserver:
+        """The object that records finished calls."""
+        return self.environment.observer
 
 
 class GrpcService(ABC):
@@ -94,8 +103,8 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
 
     Attributes:
       is_admission_controlled: whether the admission controller limits the calls in flight. A call
-        is in flight from its arrival, so that calls that wait for a thread or for the rest of their
-        message count too.
+        is in flight from the arrival of its message, so that calls that wait for a thread count
+        too, and calls without a message do not.
     """
 
     is_admission_controlled: ClassVar[bool] = False
@@ -104,10 +113,16 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
         """Create the service, and a handler for each of its methods."""
         self._context = context
         self._admission = context.admission if self.is_admission_controlled else None
-        on_done = (lambda: None) if self._admission is None else self._admission.release
+        admission = CallAdmission(
+            self._admission, context.environment.memory_budget, context.rejection_pool
+        )
         self._handlers = {
             name: call_handler.build_unary_handler(
-                name, method, context.executor, context.observer, on_done
+                name,
+                method,
+                context.environment,
+                # Answer quick methods, such as a status, whatever other requests use.
+                None if method.is_quick and self._admission is None else admission,
             )
             for name, method in self._methods_by_full_name().items()
         }
@@ -121,7 +136,7 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
         return [self]
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Return the handler of a call, or a rejecting handler if admission refuses the call.
+        """Return the handler of a call, or a rejecting handler while the server is draining.
 
         Returns:
           None for a method of another service.
@@ -131,8 +146,8 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
         if handler is None or self._admission is None:
             return handler
         try:
-            self._admission.acquire()
-        except (Unavailable, TooManyRequests) as error:
+            self._admission.raise_if_draining()
+        except Unavailable as error:
             return call_handler.build_rejecting_handler(
                 name, error, self._context.observer, self._context.rejection_pool
             )

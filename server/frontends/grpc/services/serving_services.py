@@ -7,6 +7,10 @@ from collections.abc import Mapping
 
 from server.frontends.grpc.services import inference
 from server.frontends.grpc.services.call_handler import UnaryMethod
+from server.frontends.grpc.services.model_name import (
+    read_model_name,
+    read_model_name_of_tasks,
+)
 from server.frontends.grpc.services.model_service import GetModelMetadata, GetModelStatus
 from server.frontends.grpc.services.predict import Predict
 from server.frontends.grpc.services.reload import HandleReloadConfigRequest
@@ -33,10 +37,17 @@ class PredictionService(UnaryService):
             max_tensor_bytes=settings.max_request_bytes,
         )
         return {
-            "Predict": UnaryMethod(predict),
-            "Classify": UnaryMethod(inference.classify_function(dataplane)),
-            "Regress": UnaryMethod(inference.regress_function(dataplane)),
-            "MultiInference": UnaryMethod(inference.multi_inference_function(dataplane)),
+            "Predict": UnaryMethod(predict, read_model_name=read_model_name),
+            "Classify": UnaryMethod(
+                inference.classify_function(dataplane), read_model_name=read_model_name
+            ),
+            "Regress": UnaryMethod(
+                inference.regress_function(dataplane), read_model_name=read_model_name
+            ),
+            "MultiInference": UnaryMethod(
+                inference.multi_inference_function(dataplane),
+                read_model_name=read_model_name_of_tasks,
+            ),
             "GetModelMetadata": UnaryMethod(GetModelMetadata(dataplane)),
         }
 
@@ -55,9 +66,7 @@ class ModelService(UnaryService):
     def methods(self) -> Mapping[str, UnaryMethod]:
         """Return the methods of the service by their names."""
         context = self._context
-        metrics = context.metrics
-        counter_value = (lambda name: None) if metrics is None else metrics.first_value
-        reload = HandleReloadConfigRequest(context.dataplane, counter_value)
+        reload = HandleReloadConfigRequest(context.dataplane, context.metrics)
         return {
             "GetModelStatus": UnaryMethod(GetModelStatus(context.dataplane), is_quick=True),
             "HandleReloadConfigRequest": UnaryMethod(reload, pool=context.admin_pool),

@@ -117,6 +117,8 @@ def serving(dataplane: DataPlane, has_port: bool = True, **options: Any) -> Iter
     server_options = {
         name: options.pop(name)
         for name in (
+            "memory_budget",
+            "queues",
             "tls",
             "keys",
             "admission",

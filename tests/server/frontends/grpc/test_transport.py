@@ -88,6 +88,19 @@ def test_unix_socket_serves_with_and_without_a_port(dataplane: DataPlane) -> Non
                         assert values(other) == Y
 
 
+def test_unix_socket_of_another_server_is_taken_over(dataplane: DataPlane) -> None:
+    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as stale:
+        path = f"{directory}/socket"
+        stale.bind(path)
+        for _ in range(2):
+            with (
+                clients.serving(dataplane, False, grpc_socket_path=path),
+                clients.serving(dataplane, False, grpc_socket_path=path),
+                clients.connect(f"unix:{path}") as client,
+            ):
+                assert values(client) == Y
+
+
 def test_channel_arguments_of_the_user_are_applied(dataplane: DataPlane) -> None:
     # Those that TensorFlow Serving's suite passes, and one whose effect is seen.
     arguments = (

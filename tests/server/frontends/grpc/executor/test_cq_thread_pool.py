@@ -13,6 +13,9 @@ import pytest
 
 from server.frontends.grpc.executor import grpcio_compat
 from server.frontends.grpc.executor.cq_thread_pool import CompletionQueueThreadPool
+from server.frontends.grpc.executor.stalled_calls import StalledCallLimits
+from server.scheduling.request_queues import RequestQueues
+from server.scheduling.run_limits import RunLimits
 from tests.processes import LOOPBACK
 from tests.server.frontends.grpc import clients
 
@@ -119,13 +122,33 @@ def test_calls_that_wait_after_many_quick_ones_run_at_the_same_time(echo: Echo) 
 
 @pytest.mark.parametrize("is_quick", [True, False])
 def test_quick_method_runs_while_all_threads_are_busy(echo: Echo, is_quick: bool) -> None:
-    with serving(echo, CompletionQueueThreadPool(0), is_quick=is_quick) as begin:
-        call = begin([b"a"])
-        if is_quick:
-            assert call.result() == b"echo a"
-        else:
-            assert not echo.entered.acquire(timeout=0.1)
-            call.cancel()
+    with serving(echo, CompletionQueueThreadPool(1), is_quick=is_quick) as begin:
+        echo.gate.clear()
+        begun = [begin([b"a"]) for _ in range(2)]
+        assert echo.entered.acquire(timeout=10)
+        assert echo.entered.acquire(timeout=10 if is_quick else 0.1) == is_quick
+        echo.gate.set()
+        assert [call.result() for call in begun] == [b"echo a"] * 2
+
+
+def test_calls_of_a_model_wait_for_each_other_and_not_those_of_another(echo: Echo) -> None:
+    queues = RequestQueues(lambda name: RunLimits(max_concurrent_runs=1))
+    executor = CompletionQueueThreadPool(4, queues=queues)
+    with serving(echo, executor, read_model_name=bytes.decode) as begin:
+        echo.gate.clear()
+        running = begin([b"slow"])
+        assert echo.entered.acquire(timeout=10)
+        waiting = begin([b"slow"])
+        assert wait_for(lambda: queues._read_lengths()[("slow",)] == 1)
+        other = begin([b"other"])
+        assert echo.entered.acquire(timeout=10)
+        assert echo.messages == [b"slow", b"other"]
+        echo.gate.set()
+        assert [call.result() for call in (running, waiting, other)] == [
+            b"echo slow",
+            b"echo slow",
+            b"echo other",
+        ]
 
 
 def test_thread_survives_a_method_that_raises(echo: Echo) -> None:
@@ -136,7 +159,7 @@ def test_thread_survives_a_method_that_raises(echo: Echo) -> None:
 
 def test_stalled_call_takes_no_thread_and_is_cancelled(echo: Echo) -> None:
     clock, end = Clock(), threading.Event()
-    executor = CompletionQueueThreadPool(1, message_timeout_seconds=60, clock=clock)
+    executor = CompletionQueueThreadPool(1, StalledCallLimits(clock=clock))
 
     def never() -> Iterator[bytes]:
         end.wait(10)
@@ -147,7 +170,7 @@ def test_stalled_call_takes_no_thread_and_is_cancelled(echo: Echo) -> None:
         assert begin([b"a"]).result() == b"echo a"
         # A call that arrives after the clock has moved would not be late.
         assert wait_for(lambda: len(executor._reaper.calls_waiting_longer_than(-1)) == 3)
-        clock.now = 61
+        clock.now = 11
         assert [call.exception().code() for call in stalled] == [grpc.StatusCode.CANCELLED] * 3
         assert begin([b"a"]).result() == b"echo a"
         end.set()

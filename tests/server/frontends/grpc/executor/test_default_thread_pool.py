@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from server.frontends.grpc.executor.default_thread_pool import DefaultThreadPool
+from server.frontends.grpc.executor.stalled_calls import StalledCallLimits
 
 
 class Clock:
@@ -33,6 +34,9 @@ class Call:
     def deliver(self) -> None:
         self._ended.set()
 
+    def peer(self) -> str:
+        return "unix:"
+
     def cancel(self) -> None:
         self.is_cancelled = True
         self._ended.set()
@@ -45,7 +49,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def executor(clock: Clock) -> Iterator[DefaultThreadPool]:
-    executor = DefaultThreadPool(1, message_timeout_seconds=60, clock=clock)
+    executor = DefaultThreadPool(1, StalledCallLimits(60, clock=clock))
     yield executor
     executor.shutdown()
 

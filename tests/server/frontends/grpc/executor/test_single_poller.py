@@ -15,9 +15,13 @@ class Clock:
         return self.now
 
 
-def handle_event(mode: SinglePollerMode, clock: Clock, seconds: float) -> None:
+def handle_event(
+    mode: SinglePollerMode, clock: Clock, seconds: float, runs_call: bool = True
+) -> None:
     began = mode.begin_event()
     clock.now += seconds
+    if runs_call:
+        mode.mark_call_run()
     mode.end_event(began)
 
 
@@ -50,6 +54,14 @@ def test_slow_event_restarts_the_count() -> None:
     for seconds in (*[QUICK] * 63, SLOW, *[QUICK] * 63):
         handle_event(mode, clock, seconds)
     assert not mode.is_active
+
+
+def test_event_that_runs_no_call_counts_as_quick() -> None:
+    clock = Clock()
+    mode = SinglePollerMode(clock)
+    for seconds in (*[QUICK] * 63, SLOW):
+        handle_event(mode, clock, seconds, runs_call=False)
+    assert mode.is_active
 
 
 def test_mode_ends_while_an_event_takes_long() -> None:

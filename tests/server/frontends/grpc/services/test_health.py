@@ -39,6 +39,35 @@ def test_services_have_names_without_a_package(stub: Any, service: str) -> None:
     assert stub.Check(request(service), timeout=10).status == SERVING
 
 
+def test_list_has_the_status_of_every_name(server: Any, stub: Any) -> None:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from grpc_health.v1 import health_pb2
+
+    # A message with the fields of HealthListResponse, which not every grpcio-health-checking has.
+    file = descriptor_pb2.FileDescriptorProto(
+        name="list.proto", package="l", dependency=[health_pb2.DESCRIPTOR.name], syntax="proto3"
+    )
+    response = file.message_type.add(name="Response")
+    response.field.add(name="statuses", number=1, label=3, type=11, type_name=".l.Response.Entry")
+    entry = response.nested_type.add(name="Entry")
+    entry.field.add(name="key", number=1, label=1, type=9)
+    check = ".grpc.health.v1.HealthCheckResponse"
+    entry.field.add(name="value", number=2, label=1, type=11, type_name=check)
+    entry.options.map_entry = True
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)
+    pool.AddSerializedFile(file.SerializeToString())
+    message_class: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName("l.Response"))
+    with clients.connect(server.address) as client:
+        ask = client.channel.unary_unary("/grpc.health.v1.Health/List")
+        for drain, status in ((lambda: None, SERVING), (server.drain, NOT_SERVING)):
+            drain()
+            statuses = message_class.FromString(ask(b"", timeout=10)).statuses
+            assert {name: value.status for name, value in statuses.items()} == dict.fromkeys(
+                ["", "ModelService", "PredictionService"], status
+            )
+
+
 def test_unknown_service_is_not_found(stub: Any) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         stub.Check(request("tensorflow.serving.ModelService"), timeout=10)

@@ -47,6 +47,39 @@ def test_services_are_listed_and_described(dataplane: DataPlane, version: str) -
     assert {"Predict", "Classify", "Regress", "MultiInference", "GetModelMetadata"} <= methods
 
 
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_each_listed_service_is_described(dataplane: DataPlane, version: str) -> None:
+    from google.protobuf import descriptor_pb2, descriptor_pool
+    from grpc_reflection.v1alpha import reflection_pb2
+
+    services = [*SERVICES, "grpc.health.v1.Health"]
+    with (
+        clients.serving(dataplane, enable_grpc_healthcheck_service=True) as server,
+        clients.connect(server.address) as client,
+    ):
+        ask = client.channel.stream_stream(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            reflection_pb2.ServerReflectionRequest.SerializeToString,
+            reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        requests = [
+            reflection_pb2.ServerReflectionRequest(file_containing_symbol=name) for name in services
+        ]
+        answers = list(ask(iter(requests), timeout=30))
+    for name, answer in zip(services, answers, strict=True):
+        files = [
+            descriptor_pb2.FileDescriptorProto.FromString(serialized)
+            for serialized in answer.file_descriptor_response.file_descriptor_proto
+        ]
+        # The files are complete: a client can build the service from them alone.
+        pool, pending = descriptor_pool.DescriptorPool(), {file.name: file for file in files}
+        while pending:
+            ready = [file for file in pending.values() if not pending.keys() & set(file.dependency)]
+            for file in ready:
+                pool.Add(pending.pop(file.name))
+        assert pool.FindServiceByName(name).methods
+
+
 def test_disabled_service_is_unimplemented(dataplane: DataPlane) -> None:
     with (
         clients.serving(dataplane, enable_profiler=False) as server,

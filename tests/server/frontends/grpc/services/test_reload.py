@@ -58,6 +58,11 @@ def reload(client: Client, *names: str, metrics: Any = (), base_path: str = "/mo
     return client.model.HandleReloadConfigRequest(request, timeout=10)
 
 
+def reload_counts(config_manager: ModelConfigManager) -> list[str]:
+    lines = config_manager.metrics.exposition().decode().splitlines()
+    return [line for line in lines if line.startswith(":tpuserve:reload_count{")]
+
+
 def test_reload_puts_the_configuration_in_force(
     client: Client, config_manager: ModelConfigManager
 ) -> None:
@@ -65,6 +70,7 @@ def test_reload_puts_the_configuration_in_force(
     assert [config.names() for config in config_manager.configs] == [["a", "b"]]
     assert reply.HasField("status")
     assert (reply.status.error_code, reply.status.error_message) == (0, "")
+    assert reload_counts(config_manager) == [':tpuserve:reload_count{status="OK"} 1']
 
 
 def test_response_has_the_growth_of_metrics(
@@ -102,8 +108,14 @@ def test_response_has_the_growth_of_metrics(
     ],
 )
 def test_error_has_tensorflow_servings_code_and_text(
-    client: Client, names: list[str], base_path: str, code: str, text: str
+    client: Client,
+    config_manager: ModelConfigManager,
+    names: list[str],
+    base_path: str,
+    code: str,
+    text: str,
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         reload(client, *names, base_path=base_path)
     assert clients.status_and_text(caught) == (code, text)
+    assert reload_counts(config_manager) == [f':tpuserve:reload_count{{status="{code}"}} 1']

@@ -1,0 +1,77 @@
+"""Decompresses request messages within the limits of the server.
+
+gRPC itself would decompress a message before the server knows of it: up to the limit of one
+message, but for any number of messages at once, and, before grpcio 1.83, without a limit. The
+server therefore turns gRPC's decompression off.
+"""
+
+import zlib
+
+from server.admission.cancellation import Cancellation
+from server.admission.memory_budget import MemoryReservation
+from tpuserve.errors import RequestTooLarge
+
+# The first bytes of gzip data. They begin no protobuf message: its first field would have the wire
+# type 7, which does not exist.
+_GZIP_MAGIC = b"\x1f\x8b"
+# The first byte of zlib data, which gRPC calls "deflate". The messages of this server have no field
+# that begins with it.
+_ZLIB_MAGIC = b"\x78"
+_GZIP_WINDOW_BITS, _ZLIB_WINDOW_BITS = 31, 15
+# The most bytes to decompress between two checks of the limits.
+_CHUNK_BYTES = 1 << 20
+
+
+def decompress(
+    message: bytes, max_bytes: int, memory: MemoryReservation, cancellation: Cancellation
+) -> bytes:
+    """Return a message decompressed; unchanged if it is not compressed.
+
+    Args:
+      message: the message as the client has sent it: compressed with gzip, zlib, or not.
+      max_bytes: the largest size of the decompressed message.
+      memory: the memory of the request, which grows with the decompressed message.
+      cancellation: ends the work when the client no longer waits.
+
+    Raises:
+      RequestTooLarge: the decompressed message is larger than `max_bytes`.
+      RequestTooLarge, MemoryBudgetExceeded: the decompressed message exceeds the memory budget.
+      Cancelled: the client no longer waits.
+    """
+    window_bits = find_window_bits(message)
+    if window_bits is None:
+        return message
+    decompressor = zlib.decompressobj(window_bits)
+    chunks, size, pending, reserved_bytes = [], 0, message, memory.num_bytes
+    while not decompressor.eof:
+        # Each byte is in memory twice while the chunks are joined.
+        memory.grow(2 * _CHUNK_BYTES)
+        cancellation.raise_if_cancelled()
+        try:
+            chunk = decompressor.decompress(pending, _CHUNK_BYTES)
+        except zlib.error:
+            chunk = b""
+        if not chunk and not decompressor.eof:
+            # The data is no complete compressed message. Leave it to the parser, which may accept
+            # the message after all.
+            memory.shrink(memory.num_bytes - reserved_bytes)
+            return message
+        memory.shrink(2 * (_CHUNK_BYTES - len(chunk)))
+        pending = decompressor.unconsumed_tail
+        size += len(chunk)
+        chunks.append(chunk)
+        if size > max_bytes:
+            raise RequestTooLarge(
+                f"the message has more than {max_bytes} bytes after decompression "
+                f"(--max_request_bytes). Send less at a time."
+            )
+    return b"".join(chunks)
+
+
+def find_window_bits(message: bytes) -> int | None:
+    """Return the `wbits` with which zlib decompresses a message; None if it is not compressed."""
+    if message.startswith(_GZIP_MAGIC):
+        return _GZIP_WINDOW_BITS
+    if message.startswith(_ZLIB_MAGIC):
+        return _ZLIB_WINDOW_BITS
+    return None

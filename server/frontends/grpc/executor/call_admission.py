@@ -1,0 +1,76 @@
+"""Admits calls whose message has arrived, within the limits of requests and of memory."""
+
+from concurrent import futures
+
+from server.admission.admission import AdmissionController
+from server.admission.memory_budget import MemoryBudget, MemoryReservation
+
+
+class AdmittedCall:
+    """A call that has been admitted, until `release`.
+
+    Attributes:
+      memory: the memory that the call uses; the size of its message at first.
+    """
+
+    __slots__ = ("_controller", "_peer_name", "memory")
+
+    def __init__(
+        self, controller: AdmissionController | None, peer_name: str, memory: MemoryReservation
+    ) -> None:
+        """Create the record of a call for which a slot of the controller is taken."""
+        self._controller = controller
+        self._peer_name = peer_name
+        self.memory = memory
+
+    def release(self) -> None:
+        """Give back the slot and the memory of the call. Call this once."""
+        self.memory.release()
+        if self._controller is not None:
+            self._controller.release(self._peer_name)
+
+
+class CallAdmission:
+    """Admits the calls of one gRPC method.
+
+    Attributes:
+      rejection_pool: the thread pool in which refused calls are ended.
+    """
+
+    def __init__(
+        self,
+        controller: AdmissionController | None,
+        budget: MemoryBudget,
+        rejection_pool: futures.ThreadPoolExecutor,
+    ) -> None:
+        """Create the admission of a method.
+
+        Args:
+          controller: limits the calls in flight; None for no limit.
+          budget: bounds the memory of all requests together.
+          rejection_pool: the thread pool in which refused calls are ended.
+        """
+        self._controller = controller
+        self._budget = budget
+        self.rejection_pool = rejection_pool
+
+    def admit(self, message: bytes, peer_name: str) -> AdmittedCall:
+        """Admit a call whose message has arrived.
+
+        Args:
+          message: the message, whose bytes count as memory of the call.
+          peer_name: the name of the client, from `peers.peer_name`.
+
+        Raises:
+          Unavailable: the server is draining.
+          TooManyRequests: there are too many calls in flight, or too many of this client.
+          RequestTooLarge, MemoryBudgetExceeded: the message exceeds the memory budget.
+        """
+        memory = self._budget.reserve(len(message))
+        try:
+            if self._controller is not None:
+                self._controller.acquire(peer_name)
+        except BaseException:
+            memory.release()
+            raise
+        return AdmittedCall(self._controller, peer_name, memory)

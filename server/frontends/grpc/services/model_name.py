@@ -1,0 +1,95 @@
+"""Reads the model's name from a serialised request, without parsing the request.
+
+The queue in which a call waits depends on the model, and a request is parsed only when its turn has
+come. Source of the wire format: https://protobuf.dev/programming-guides/encoding.
+"""
+
+import zlib
+from functools import lru_cache
+
+from server.frontends.grpc import compression
+from server.tensors import protobuf_wire
+
+# The largest number of fields of a message that are looked at. A request for inference has a field
+# for each input and each requested output; the limit bounds the time for a hostile message.
+_MAX_FIELDS = 256
+# The largest size of a ModelSpec whose name is cached.
+_MAX_CACHED_BYTES = 256
+# How much of a compressed request is decompressed. Serialisers write field 1 first.
+_BEGINNING_BYTES = 4096
+_FIRST_FIELD = protobuf_wire.field_tag(1)[0]
+# The sizes of the fields with a fixed size, in bytes, by their wire types.
+_FIXED_SIZES = {1: 8, 5: 4}
+_VARINT = 0
+
+
+def read_model_name(raw: bytes) -> str:
+    """Return the name in `model_spec`, field 1 of a PredictRequest and of the like.
+
+    Returns:
+      "" if the request names no model, or is no valid message.
+    """
+    specs = _first_fields(_uncompressed_beginning(raw))
+    spec = specs[0] if len(specs) == 1 else b"".join(specs)
+    return _cached_name(spec) if len(spec) <= _MAX_CACHED_BYTES else _last_name(spec)
+
+
+def read_model_name_of_tasks(raw: bytes) -> str:
+    """Return the name in `model_spec` of the first task, field 1 of a MultiInferenceRequest.
+
+    Returns:
+      "" if the request names no model, or is no valid message.
+    """
+    tasks = _first_fields(_uncompressed_beginning(raw))
+    return read_model_name(tasks[0]) if tasks else ""
+
+
+def _uncompressed_beginning(raw: bytes) -> bytes:
+    """Return a request as it is, or the decompressed beginning of a compressed request."""
+    window_bits = compression.find_window_bits(raw)
+    if window_bits is None:
+        return raw
+    try:
+        return zlib.decompressobj(window_bits).decompress(raw[:_BEGINNING_BYTES], _BEGINNING_BYTES)
+    except zlib.error:
+        return raw
+
+
+def _last_name(spec: bytes) -> str:
+    """Return the name in a serialised ModelSpec; of several names the last one, as in a parser."""
+    names = _first_fields(spec)
+    return names[-1].decode("utf-8", "replace") if names else ""
+
+
+_cached_name = lru_cache(maxsize=1024)(_last_name)
+
+
+def _first_fields(raw: bytes) -> list[bytes]:
+    """Return the values of the length-delimited field 1 of a message, up to the first error."""
+    values: list[bytes] = []
+    position, stop = 0, len(raw)
+    try:
+        for _ in range(_MAX_FIELDS):
+            if position >= stop:
+                break
+            tag = raw[position]
+            position += 1
+            if tag > 0x7F:
+                tag, position = protobuf_wire.decode_varint(raw, position - 1)
+            wire_type = tag & 7
+            if wire_type == protobuf_wire.WIRE_TYPE_LEN:
+                length = raw[position]
+                position += 1
+                if length > 0x7F:
+                    length, position = protobuf_wire.decode_varint(raw, position - 1)
+                if tag == _FIRST_FIELD:
+                    values.append(raw[position : position + length])
+                position += length
+            elif wire_type == _VARINT:
+                _, position = protobuf_wire.decode_varint(raw, position)
+            else:
+                position += _FIXED_SIZES[wire_type]
+    except (IndexError, KeyError, ValueError):
+        # Let the parser of the request report the error.
+        pass
+    return values

@@ -1,0 +1,153 @@
+"""Calls whose message has not arrived are bounded in time and in number."""
+
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from server.frontends.grpc import peers
+from server.frontends.grpc.executor.received_bytes import received_bytes_by_address
+from server.frontends.grpc.executor.stalled_calls import StalledCallLimits, StalledCallReaper
+
+
+class Call:
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+        self.is_cancelled = False
+
+    def peer(self) -> str:
+        return self._peer
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Machine:
+    """A clock, and the bytes that two connections have received."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.received = self.received_by_other = 0
+
+    def reaper(self, **limits: int) -> StalledCallReaper:
+        def received_bytes() -> dict[tuple[str, int], int]:
+            return {("10.0.0.1", 7): self.received, ("10.0.0.2", 7): self.received_by_other}
+
+        return StalledCallReaper(
+            StalledCallLimits(
+                10, clock=lambda: self.seconds, received_bytes=received_bytes, **limits
+            )
+        )
+
+
+def cancelled(calls: list[Call]) -> list[bool]:
+    return [call.is_cancelled for call in calls]
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_second", "is_cancelled"), [(0, True), (900, True), (2000, False)]
+)
+def test_call_is_cancelled_unless_its_connection_goes_on_receiving(
+    bytes_per_second: int, is_cancelled: bool
+) -> None:
+    machine = Machine()
+    reaper, call = machine.reaper(), Call("ipv4:10.0.0.1:7")
+    reaper.track(call)
+    for _ in range(100):
+        machine.seconds += 1
+        machine.received += bytes_per_second
+        reaper.cancel_stalled()
+    assert call.is_cancelled == is_cancelled
+
+
+def test_call_that_begins_late_on_an_idle_connection_gets_its_whole_time() -> None:
+    machine = Machine()
+    reaper, old, new = machine.reaper(), Call("ipv4:10.0.0.1:7"), Call("ipv4:10.0.0.1:7")
+    reaper.track(old)
+    for second in range(1, 20):
+        machine.seconds = second
+        if second == 8:
+            reaper.track(new)
+        reaper.cancel_stalled()
+        assert old.is_cancelled == (second > 10)
+        assert new.is_cancelled == (second > 18)
+
+
+def test_client_with_too_many_calls_loses_its_oldest() -> None:
+    reaper = Machine().reaper(max_calls_per_peer=8)
+    other = Call("ipv4:10.0.0.2:1")
+    reaper.track(other)
+    calls = [Call(f"ipv4:10.0.0.1:{port}") for port in range(1, 11)]
+    for call in calls:
+        reaper.track(call)
+    assert cancelled(calls) == [True] * 2 + [False] * 8
+    assert not other.is_cancelled
+    for call in (*calls, other):
+        reaper.untrack(call)
+    assert not reaper.has_waiting_calls
+    assert not reaper._num_waits
+
+
+def test_too_many_calls_of_all_clients_end_the_oldest() -> None:
+    reaper = Machine().reaper(max_calls=8)
+    calls = [Call(f"ipv4:10.0.0.{host}:1") for host in range(1, 11)]
+    for call in calls:
+        reaper.track(call)
+    assert cancelled(calls) == [True] * 2 + [False] * 8
+
+
+def test_connection_with_the_largest_incomplete_messages_loses_its_calls() -> None:
+    machine = Machine()
+    reaper = machine.reaper(max_pending_bytes=1_000_000)
+    large, small = Call("ipv4:10.0.0.1:7"), Call("ipv4:10.0.0.2:7")
+    # What came before the calls does not count.
+    machine.received = 10**9
+    for call in (large, small):
+        reaper.track(call)
+    for _ in range(9):
+        machine.seconds += 2
+        reaper.cancel_stalled()
+        assert not large.is_cancelled
+        machine.received += 100_000
+        machine.received_by_other += 20_000
+    machine.received += 20_000
+    machine.seconds += 2
+    reaper.cancel_stalled()
+    assert (large.is_cancelled, small.is_cancelled) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("peer", "address", "name"),
+    [
+        ("ipv4:127.0.0.1:4000", ("127.0.0.1", 4000), "127.0.0.1"),
+        ("ipv6:%5B::ffff:10.0.0.1%5D:7", ("10.0.0.1", 7), "10.0.0.1"),
+        ("ipv6:%5B2001:db8::1%5D:7", ("2001:db8::1", 7), "2001:db8::/64"),
+        ("unix:", ("unix:", 0), ""),
+    ],
+)
+def test_peer_is_split_and_named(peer: str, address: tuple[str, int], name: str) -> None:
+    assert peers.split_peer(peer) == address
+    assert peers.peer_name(peer) == name
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_received_bytes_of_a_connection_are_counted(family: socket.AddressFamily) -> None:
+    with socket.socket(family) as listener:
+        # An IPv4 client of an IPv6 socket, as the server's clients are by default.
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(("::" if family == socket.AF_INET6 else "127.0.0.1", 0))
+        listener.listen()
+        with socket.create_connection(("127.0.0.1", listener.getsockname()[1])) as client:
+            served, _ = listener.accept()
+            with served:
+                receive_all(client.sendall, served, 12_345)
+                assert received_bytes_by_address()[client.getsockname()] == 12_345
+                # The descriptors are still open.
+                receive_all(client.sendall, served, 1)
+
+
+def receive_all(send: Callable[[bytes], None], receiver: socket.socket, count: int) -> None:
+    send(b"x" * count)
+    while count:
+        count -= len(receiver.recv(count))
