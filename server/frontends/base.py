@@ -14,12 +14,14 @@ from urllib.parse import quote
 
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
+from server.admission.memory_budget import MemoryBudget
 from server.config import tls
 from server.config.settings import Settings
-from server.dataplane import DataPlane
+from server.dataplane import DataPlaneInterface
 from server.metrics import Metrics
 from server.process import ports
-from tpuserve.runtime import gc_control, tf_logging
+from server.scheduling.request_queues import RequestQueues
+from tpuserve.runtime import gc_control, serving_import
 
 LAST_SECONDS = 1
 """The time that each step of the shutdown may take once no request is in flight."""
@@ -60,6 +62,8 @@ class FrontendContext:
       dataplane: finds and runs the models; all frontends share the data plane.
       metrics: the registry in which requests are counted.
       admission: the controller that limits the number of requests that run at the same time.
+      memory_budget: bounds the memory of the requests of all frontends together.
+      queues: decide when the requests of all frontends run.
       keys: the accepted API keys; None to accept requests without a key.
       tls: the certificate and the keys of TLS; None for plain connections.
       metrics_path: the path of the metrics over REST; None to serve no metrics.
@@ -68,30 +72,37 @@ class FrontendContext:
     """
 
     settings: Settings
-    dataplane: DataPlane
+    dataplane: DataPlaneInterface
     metrics: Metrics
     admission: AdmissionController
+    memory_budget: MemoryBudget
+    queues: RequestQueues
     keys: ApiKeys | None
     tls: tls.TlsConfig | None
     metrics_path: str | None
     on_failure: Callable[[str], None]
 
 
-def preload_modules(settings: Settings) -> None:
-    """Import the modules of the enabled frontends before models are loaded.
+def import_rest_modules() -> None:
+    """Import the modules of the REST frontend, which need no TensorFlow."""
+    _import_modules("server.frontends.rest.app", "server.frontends.rest.transport.server")
 
-    Otherwise the first requests would wait for the imports. Garbage collection is disabled during
-    the imports, so that the collector never visits the imported objects.
+
+def import_tensorflow_and_grpc_modules(settings: Settings) -> None:
+    """Import TensorFlow and, if gRPC is enabled, the modules of the gRPC frontend.
+
+    Call this before models are loaded: otherwise the first requests would wait for the imports.
+    Without gRPC, whose services need TensorFlow's protos, TensorFlow is imported when the first
+    model is loaded.
     """
-    names = []
-    logger.info("starting: importing TensorFlow, which takes a few seconds")
     if settings.port or settings.grpc_socket_path:
-        # Import TensorFlow now only for gRPC, whose services need TensorFlow's protos. Without
-        # gRPC, TensorFlow is imported when the first model is loaded.
-        tf_logging.import_tensorflow()
-        names += ["server.frontends.grpc.server", "server.warmup.replayer"]
-    if settings.rest_api_port:
-        names += ["server.frontends.rest.app", "server.frontends.rest.transport.server"]
+        serving_import.import_tensorflow_for_serving()
+        _import_modules("server.frontends.grpc.server", "server.warmup.replayer")
+
+
+def _import_modules(*names: str) -> None:
+    # Disable garbage collection during the imports, so that the collector never visits the
+    # imported objects.
     with gc_control.gc_disabled():
         for name in names:
             importlib.import_module(name)
@@ -120,28 +131,23 @@ def start_grpc(context: FrontendContext, reserved: socket.socket | None) -> Fron
         tls=context.tls,
         keys=context.keys,
         admission=context.admission,
+        memory_budget=context.memory_budget,
         metrics=context.metrics,
+        queues=context.queues,
     )
     # Close the reserving socket only after gRPC has bound the port, so that no other process takes
     # the port in between. gRPC can bind the port, because the reserving socket does not listen.
     with reserved or nullcontext():
         _start(frontend, settings, settings.port, "--port")
-    if reserved is not None:
-        logger.info("gRPC on %s", ports.format_address(settings.host, settings.port))
-    if settings.grpc_socket_path:
-        logger.info("gRPC on unix:%s", settings.grpc_socket_path)
     return frontend
 
 
-def start_rest(
-    context: FrontendContext, reserved: socket.socket, models: Iterable[str]
-) -> Frontend:
-    """Start the REST frontend, and log the URL of each model.
+def start_rest(context: FrontendContext, reserved: socket.socket) -> Frontend:
+    """Start the REST frontend.
 
     Args:
       context: the dependencies of the frontend.
       reserved: a socket that is bound to the port. The frontend listens on this socket.
-      models: the names of the models whose URLs are logged.
 
     Raises:
       PortInUse: the frontend cannot listen on the port.
@@ -156,16 +162,39 @@ def start_rest(
         metrics=context.metrics,
         keys=context.keys,
         admission=context.admission,
+        memory_budget=context.memory_budget,
+        queues=context.queues,
         monitoring_path=context.metrics_path,
     )
     grace_seconds = math.ceil(settings.shutdown_grace_seconds)
     frontend = RestServer(app, reserved, grace_seconds, context.on_failure, tls=context.tls)
     _start(frontend, settings, settings.rest_api_port, "--rest_api_port")
-    scheme = "https" if context.tls is not None else "http"
+    return frontend
+
+
+def log_addresses(settings: Settings, models: Iterable[str]) -> None:
+    """Log the addresses of the started frontends, with the URL of each model.
+
+    Args:
+      settings: the settings of the server.
+      models: the names of the models.
+    """
+    # Log TensorFlow Serving's texts too, which tools wait for.
+    if settings.port:
+        address = ports.format_address(settings.host, settings.port)
+        logger.info("Running gRPC ModelServer at %s ...", address)
+    if settings.grpc_socket_path:
+        logger.info("Running gRPC ModelServer at UNIX socket %s ...", settings.grpc_socket_path)
+    if not settings.rest_api_port:
+        return
+    host = "localhost" if settings.host in ports.ALL_ADDRESSES else settings.host
+    logger.info(
+        "Exporting HTTP/REST API at:%s ...", ports.format_address(host, settings.rest_api_port)
+    )
+    scheme = "https" if settings.ssl_config_file else "http"
     address = f"{scheme}://{ports.format_address(settings.host, settings.rest_api_port)}"
     for name in models:
         logger.info("REST API on %s/v1/models/%s", address, quote(name, safe=""))
-    return frontend
 
 
 def _start(frontend: Frontend, settings: Settings, port: int, flag: str) -> None:
@@ -201,7 +230,9 @@ def join_with_deadline(frontend: Frontend, deadline: float) -> bool:
     return not joining.is_alive()
 
 
-def reserve_port(on_error: ExitStack, host: str, port: int, flag: str) -> socket.socket | None:
+def reserve_port(
+    on_error: ExitStack, host: str, port: int, flag: str, *, is_shared: bool = False
+) -> socket.socket | None:
     """Bind a socket to a port, so that no other process takes it before a frontend listens.
 
     Args:
@@ -210,8 +241,11 @@ def reserve_port(on_error: ExitStack, host: str, port: int, flag: str) -> socket
       host: the address to bind.
       port: the port; 0 for a frontend that is disabled.
       flag: the command-line flag that sets the port, for the text of an error.
+      is_shared: whether other processes of this server listen on the port too.
 
     Returns:
       The socket; None for port 0.
     """
-    return on_error.enter_context(ports.bind_port(host, port, flag)) if port else None
+    if not port:
+        return None
+    return on_error.enter_context(ports.bind_port(host, port, flag, is_shared=is_shared))

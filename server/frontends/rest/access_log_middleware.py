@@ -1,5 +1,6 @@
 """Writes a line of the access log for each request over REST."""
 
+import asyncio
 import time
 from functools import partial
 
@@ -7,7 +8,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from server.frontends.rest.asgi_app import RootApp
 from server.frontends.rest.transport.headers import Headers, Peer
-from server.frontends.rest.transport.responses import Response, SyncHandler
+from server.frontends.rest.transport.responses import AnySyncResponse, Response, SyncHandler
 from server.request_log.access_log import AccessLog
 
 _PROTOCOL = "REST"
@@ -28,9 +29,9 @@ class AccessLogMiddleware:
         """Close the wrapped application."""
         self._app.close()
 
-    def find_fast_path(self, url: bytes) -> SyncHandler | None:
-        """Return the application's fast-path handler for a URL, if any, wrapped to log requests."""
-        handler = self._app.find_fast_path(url)
+    def find_fast_path(self, url: bytes, headers: Headers) -> SyncHandler | None:
+        """Return the application's fast-path handler, if any, wrapped to log requests."""
+        handler = self._app.find_fast_path(url, headers)
         return None if handler is None else partial(self._handle_synchronously, handler, url)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,12 +66,20 @@ class AccessLogMiddleware:
 
     def _handle_synchronously(
         self, handler: SyncHandler, url: bytes, headers: Headers, body: bytes, peer: Peer
-    ) -> Response | None:
+    ) -> AnySyncResponse:
         started = time.perf_counter()
         response = handler(headers, body, peer)
-        if response is not None:
+
+        def write(response: Response) -> None:
             path, sent = url.decode("latin-1"), len(response.body)
             self._write("POST", path, response, response.status, started, peer, len(body), sent)
+
+        if isinstance(response, asyncio.Future):
+            response.add_done_callback(
+                lambda future: None if future.cancelled() else write(future.result())
+            )
+        elif response is not None:
+            write(response)
         return response
 
     def _write(

@@ -4,26 +4,31 @@ from collections.abc import Sequence
 
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
+from server.admission.memory_budget import MemoryBudget
 from server.config.settings import Settings
-from server.dataplane import DataPlane
+from server.dataplane import DataPlaneInterface
 from server.frontends.rest.access_log_middleware import AccessLogMiddleware
 from server.frontends.rest.asgi_app import RootApp
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
 from server.frontends.rest.dispatch.router import Router
-from server.frontends.rest.openapi.app import build_openapi_app
+from server.frontends.rest.openapi.lazy_app import LazyOpenApiApp
 from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.v1.router import V1Router
 from server.metrics import Metrics
+from server.parsing.request_parser import RequestParser
 from server.request_log.access_log import AccessLog
+from server.scheduling.request_queues import RequestQueues
 
 
 def build_rest_app(
-    dataplane: DataPlane,
+    dataplane: DataPlaneInterface,
     settings: Settings | None = None,
     *,
     metrics: Metrics | None = None,
     keys: ApiKeys | None = None,
     admission: AdmissionController | None = None,
+    memory_budget: MemoryBudget | None = None,
+    queues: RequestQueues | None = None,
     monitoring_path: str | None = None,
     extra_routers: Sequence[Router] = (),
 ) -> RootApp | AccessLogMiddleware:
@@ -35,16 +40,27 @@ def build_rest_app(
       metrics: Counts the requests that never reach the data plane. Served at `monitoring_path`.
       keys: The accepted API keys. None disables authentication.
       admission: Limits the number of requests in flight, and tells whether the server is ready.
+      memory_budget: Bounds the memory of all requests together. None means no bound.
+      queues: Decide when requests run. None means queues that no other frontend shares.
       monitoring_path: The path of the metrics, for example "/monitoring/prometheus/metrics". None
         means that metrics are not served.
       extra_routers: The routers of further APIs to serve beside TensorFlow Serving's.
     """
     config = RestConfig.from_settings(settings)
-    routers = (V1Router(dataplane), *extra_routers)
+    parser = RequestParser()
+    routers = (V1Router(dataplane, parser), *extra_routers)
     root = RootApp(
-        Dispatcher(routers, config, metrics, admission),
+        Dispatcher(
+            routers,
+            config,
+            metrics,
+            admission,
+            memory_budget,
+            queues,
+            on_close=parser.close,
+        ),
         dataplane,
-        build_openapi_app(dataplane, keys is not None),
+        LazyOpenApiApp(dataplane, keys is not None),
         config,
         metrics=metrics,
         keys=keys,

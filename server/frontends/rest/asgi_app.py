@@ -1,26 +1,28 @@
 """The ASGI application for all REST requests: API keys, CORS headers, health, metrics, routing."""
 
+import asyncio
 from functools import partial
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
-from server.dataplane import DataPlane
+from server.dataplane import DataPlaneInterface
 from server.frontends.rest import errors
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
-from server.frontends.rest.openapi import app as openapi_app
+from server.frontends.rest.openapi import paths as openapi_paths
 from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.transport.headers import Headers, Peer, get_header
 from server.frontends.rest.transport.responses import (
     TEXT,
+    AnySyncResponse,
     Response,
     SyncHandler,
     not_found,
     send_response,
 )
 from server.metrics import Metrics
-from tpuserve.errors import Unauthenticated
+from tpuserve.errors import ServerStarting, Unauthenticated
 
 HEALTH, READINESS = "/healthz", "/readyz"
 _CORS_HEADERS = (
@@ -36,7 +38,7 @@ class RootApp:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        dataplane: DataPlane,
+        dataplane: DataPlaneInterface,
         openapi: ASGIApp,
         config: RestConfig,
         *,
@@ -50,7 +52,7 @@ class RootApp:
         Args:
           dispatcher: Answers the paths of the APIs, such as those below /v1/.
           dataplane: Tells whether a model is available, for the readiness check.
-          openapi: Answers the paths that begin with one of `openapi.app.PATHS`.
+          openapi: Answers the paths that begin with one of `openapi.paths.PATHS`.
           config: The settings of the frontend.
           metrics: Counts the requests without a valid API key. Served at `monitoring_path`, if both
             are present.
@@ -71,16 +73,25 @@ class RootApp:
             *((monitoring_path,) if config.open_metrics else ()),
         }
 
-    def find_fast_path(self, url: bytes) -> SyncHandler | None:
-        """Return a function that answers POST requests to a URL directly in the event loop.
+    def find_fast_path(self, url: bytes, headers: Headers) -> SyncHandler | None:
+        """Return a function that answers a POST request directly in the event loop.
+
+        Args:
+          url: The URL of the request.
+          headers: The headers of the request, whose body has not arrived.
 
         Returns:
-          None if requests to the URL may take long, so that they must run in a thread.
+          None if the request may take long, so that it must run in a thread, and if it is refused,
+          because it then is answered before its body has arrived.
         """
+        if self._admission is not None and (
+            self._admission.startup_activity or self._admission.is_draining
+        ):
+            return None
         handler = self._dispatcher.find_fast_path(url)
-        if handler is None or (self._keys is None and not self._cors_headers):
-            return handler
-        return partial(self._handle_synchronously, handler, url.decode())
+        if handler is None or self._find_authentication_error(url.decode(), "POST", headers):
+            return None
+        return partial(self._add_cors_headers_to, handler) if self._cors_headers else handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request. Ignore ASGI scopes that are not HTTP requests."""
@@ -101,12 +112,13 @@ class RootApp:
         response = self._authenticate(path, scope["method"], scope["headers"])
         if response is None:
             if self._dispatcher.is_routed(path):
-                response = await self._dispatcher.dispatch(path, scope, receive)
-            elif path.startswith(openapi_app.PATHS):
+                response = self._refuse_while_starting()
+                response = response or await self._dispatcher.dispatch(path, scope, receive)
+            elif path.startswith(openapi_paths.PATHS):
                 await self._openapi(scope, receive, send)
                 return None
             else:
-                response = self._answer_other_path(path, scope["method"])
+                response = await self._answer_other_path(path, scope["method"])
         response = self._add_cors_headers(response)
         await send_response(send, response)
         return response
@@ -115,11 +127,16 @@ class RootApp:
         """Stop the threads that run requests. Call after the last request."""
         self._dispatcher.close()
 
-    def _handle_synchronously(
-        self, handler: SyncHandler, path: str, headers: Headers, body: bytes, peer: Peer
-    ) -> Response | None:
-        response = self._authenticate(path, "POST", headers) or handler(headers, body, peer)
+    def _add_cors_headers_to(
+        self, handler: SyncHandler, headers: Headers, body: bytes, peer: Peer
+    ) -> AnySyncResponse:
+        response = handler(headers, body, peer)
+        if isinstance(response, asyncio.Future):
+            return asyncio.ensure_future(self._add_cors_headers_later(response))
         return None if response is None else self._add_cors_headers(response)
+
+    async def _add_cors_headers_later(self, response: asyncio.Future[Response]) -> Response:
+        return self._add_cors_headers(await response)
 
     def _add_cors_headers(self, response: Response) -> Response:
         if not self._cors_headers:
@@ -128,9 +145,21 @@ class RootApp:
 
     def _authenticate(self, path: str, method: str, headers: Headers) -> Response | None:
         """Return the error response to a request without a valid API key; None to accept it."""
+        error = self._find_authentication_error(path, method, headers)
+        if error is None:
+            return None
+        if self._metrics is not None and self._dispatcher.is_routed(path):
+            # Count the request without its model name. Otherwise clients without a key could add
+            # any number of series to the metrics, one for each name that they make up.
+            self._metrics.request_done("", "", "REST", error.code.name, 0)
+        return errors.response_to_error(error)
+
+    def _find_authentication_error(
+        self, path: str, method: str, headers: Headers
+    ) -> Unauthenticated | None:
         if self._keys is None or path in self._open_paths:
             return None
-        if method == "GET" and path in openapi_app.OPEN_PATHS:
+        if method == "GET" and path in openapi_paths.OPEN_PATHS:
             return None
         # Accept CORS preflight requests without a key, because browsers send no key with them.
         if method == "OPTIONS" and self._dispatcher.is_routed(path):
@@ -141,20 +170,27 @@ class RootApp:
                 None if authorization is None else authorization.decode("latin-1")
             )
         except Unauthenticated as error:
-            if self._metrics is not None and self._dispatcher.is_routed(path):
-                # Count the request without its model name. Otherwise clients without a key could
-                # add any number of series to the metrics, one for each name that they make up.
-                self._metrics.request_done("", "", "REST", error.code.name, 0)
-            return errors.response_to_error(error)
+            return error
         return None
 
-    def _answer_other_path(self, path: str, method: str) -> Response:
+    def _refuse_while_starting(self) -> Response | None:
+        """Return the error response of a server that knows no models yet; None once it does."""
+        activity = self._admission.startup_activity if self._admission is not None else ""
+        if not activity:
+            return None
+        return errors.response_to_error(
+            ServerStarting(f"the server is starting: {activity}. Send the request again later.")
+        )
+
+    async def _answer_other_path(self, path: str, method: str) -> Response:
         if path == HEALTH:
             return Response(200, b"ok\n", TEXT)
         if path == READINESS:
             reason = self._get_unready_reason()
             if reason:
-                return Response(503, b"not ready: %s\n" % reason, TEXT)
+                is_draining = self._admission is not None and self._admission.is_draining
+                headers = (errors.CLOSE,) if is_draining else ()
+                return Response(503, f"not ready: {reason}\n".encode(), TEXT, headers)
             return Response(200, b"ready\n", TEXT)
         if self._monitoring_path and path.partition("?")[0] == self._monitoring_path:
             if path != self._monitoring_path:
@@ -162,17 +198,19 @@ class RootApp:
             if method != "GET":
                 return errors.error_response(400, f"Malformed request: {method} {path}")
             assert self._metrics is not None
-            return Response(200, self._metrics.exposition(), TEXT)
+            # In a thread, because the metrics may have to be collected from other processes.
+            return Response(200, await asyncio.to_thread(self._metrics.exposition), TEXT)
         return not_found()
 
-    def _get_unready_reason(self) -> bytes:
-        """Return why the readiness check must fail, as a text; empty if the server is ready.
+    def _get_unready_reason(self) -> str:
+        """Return why the readiness check must fail; "" if the server is ready.
 
         A server with one available model is ready: a model that cannot be loaded must not keep
         requests from the others.
         """
         if self._admission is not None and self._admission.is_draining:
-            return b"the server is shutting down"
+            return "the server is shutting down"
         if self._admission is not None and not self._admission.is_ready:
-            return b"the server is starting"
-        return b"" if self._dataplane.is_available else b"no model is available"
+            activity = self._admission.startup_activity
+            return f"the server is starting: {activity}" if activity else "the server is starting"
+        return "" if self._dataplane.is_available else "no model is available"

@@ -4,7 +4,7 @@ import logging
 
 from server.codec import responses
 from server.frontends.rest.transport.responses import Response
-from tpuserve.errors import Code, RequestTooLarge, TpuserveError
+from tpuserve.errors import Code, MemoryBudgetExceeded, RequestTooLarge, ShuttingDown, TpuserveError
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +28,15 @@ HTTP_STATUS: dict[Code, int] = {
     Code.DATA_LOSS: 500,
     Code.UNAUTHENTICATED: 401,
 }
-_TOO_LARGE = 413
+# The HTTP status of errors whose canonical code has another status.
+_SPECIAL_STATUS: dict[type[TpuserveError], int] = {
+    RequestTooLarge: 413,
+    MemoryBudgetExceeded: 503,
+}
 # The header that asks a client to wait for a second before it sends the request again.
 _RETRY_AFTER = (b"retry-after", b"1")
+CLOSE = (b"connection", b"close")
+"""The header that closes the connection after the response."""
 _HEADERS = {
     401: ((b"www-authenticate", b"Bearer"),),
     429: (_RETRY_AFTER,),
@@ -45,9 +51,11 @@ def response_to_error(error: Exception) -> Response:
     the server: its details go to the log alone.
     """
     if isinstance(error, TpuserveError):
-        too_large = isinstance(error, RequestTooLarge)
-        status = _TOO_LARGE if too_large else HTTP_STATUS[error.code]
-        return error_response(status, str(error), error.code)
+        status = _SPECIAL_STATUS.get(type(error)) or HTTP_STATUS[error.code]
+        response = error_response(status, str(error), error.code)
+        if isinstance(error, ShuttingDown):
+            response = response._replace(headers=(*response.headers, CLOSE))
+        return response
     logger.error("a request has failed", exc_info=error)
     return error_response(500, "Internal error, see the server's log", Code.INTERNAL)
 

@@ -13,7 +13,7 @@ class RestConfig:
     Attributes:
       max_request_bytes: The largest size of a request body, both as received and after
         decompression.
-      timeout_ms: The milliseconds that a model may take. None means no limit.
+      timeout_ms: The milliseconds that a request may take. None means no limit.
       threads: The size of the thread pool that models run in.
       allow_origins: Whether all responses allow pages of any origin to read them (CORS).
       access_log: Whether each request is logged.
@@ -37,9 +37,10 @@ class RestConfig:
         """Return the REST settings among all settings of a server. None means the defaults."""
         if settings is None:
             return cls()
+        time_limits = (settings.rest_api_timeout_in_ms, settings.default_request_timeout_ms)
         return cls(
             max_request_bytes=settings.max_request_bytes or cls.max_request_bytes,
-            timeout_ms=settings.rest_api_timeout_in_ms or None,
+            timeout_ms=min(filter(None, time_limits), default=None),
             threads=settings.rest_api_num_threads or cls.threads,
             allow_origins=settings.rest_api_enable_cors_support,
             access_log=settings.access_log,

@@ -1,45 +1,46 @@
-"""The fast path while batching is on: runs a request in the event loop if it need not wait."""
+"""The fast path while batching is on: requests that need no thread, because they run or wait."""
 
-import math
-
+from server.admission.latency_tracker import LatencyTracker
 from server.admission.nonblocking import NonBlocking, WouldBlock
-from server.frontends.rest.dispatch.workers import LatencyTracker
+from server.frontends.rest.dispatch.workers import MAX_INLINE_BYTES
 from server.frontends.rest.transport.headers import Headers, Peer
-from server.frontends.rest.transport.responses import Response, SyncHandler
+from server.frontends.rest.transport.responses import AnySyncResponse, SyncHandler
 
-# After this number of requests in a row that would have blocked, the route counts as slow, and its
-# requests run in threads. The number is high, because even requests to a quick route would block
-# while the thread pool finishes earlier requests.
-_MAX_BLOCKED_IN_A_ROW = 64
+# After a request that needs a thread, this number of requests run in threads without a try: the
+# request was parsed in vain.
+_REQUESTS_IN_THREADS = 64
 
-_NON_BLOCKING = NonBlocking()
+_RUN, _WAIT = NonBlocking(), NonBlocking(may_run=False)
 
 
 class AdaptiveFastPath:
-    """Answers requests in the event loop, except for requests that would block the loop."""
+    """Parses small requests in the event loop, and lets them wait for their batch without a thread.
+
+    If the requests of a route are quick, the event loop also runs the model for a request that is
+    alone.
+    """
 
     def __init__(self, handler: SyncHandler, tracker: LatencyTracker) -> None:
         """Wrap a handler.
 
         Args:
-          handler: Raises WouldBlock if it would block.
-          tracker: Decides whether the handler's route is quick enough for the event loop. Receives
-            an infinite latency, which marks the route as slow, if the handler would block often.
+          handler: Raises WouldBlock if the request needs a thread, for example because it is not
+            batched.
+          tracker: Tells whether the requests of the route are quick.
         """
         self._handler = handler
         self._tracker = tracker
-        self._blocked_in_a_row = 0
+        self._requests_in_threads = 0
 
-    def __call__(self, headers: Headers, body: bytes, peer: Peer) -> Response | None:
-        """Return the response; None if the handler would block, so that a thread must run it."""
-        try:
-            with _NON_BLOCKING:
-                response = self._handler(headers, body, peer)
-        except WouldBlock:
-            self._blocked_in_a_row += 1
-            if self._blocked_in_a_row >= _MAX_BLOCKED_IN_A_ROW:
-                self._blocked_in_a_row = 0
-                self._tracker.record(math.inf)
+    def __call__(self, headers: Headers, body: bytes, peer: Peer) -> AnySyncResponse:
+        """Return the response or its future; None if a thread must run the request."""
+        if self._requests_in_threads:
+            self._requests_in_threads -= 1
             return None
-        self._blocked_in_a_row = 0
-        return response
+        try:
+            may_run = self._tracker.is_quick and len(body) <= MAX_INLINE_BYTES
+            with _RUN if may_run else _WAIT:
+                return self._handler(headers, body, peer)
+        except WouldBlock:
+            self._requests_in_threads = _REQUESTS_IN_THREADS
+            return None

@@ -1,26 +1,35 @@
 """Applies admission control, body limits, time limits, threads and metrics to all routers."""
 
+import asyncio
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from starlette.types import Receive, Scope
 
 from server.admission.admission import AdmissionController
+from server.admission.cancellation import Cancellation
+from server.admission.latency_tracker import LatencyTracker
+from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.admission.nonblocking import WouldBlock
+from server.admission.peers import network_of_host
 from server.frontends.rest import errors
 from server.frontends.rest.dispatch.adaptive_fast_path import AdaptiveFastPath
 from server.frontends.rest.dispatch.router import Route, Router
-from server.frontends.rest.dispatch.workers import LatencyTracker, Workers
+from server.frontends.rest.dispatch.workers import MAX_INLINE_BYTES, Workers
 from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.transport.headers import Headers, Peer, get_header
 from server.frontends.rest.transport.request_body import (
-    MemoryReservation,
     RequestBodyReader,
+    gunzip,
+    join_chunks,
     parse_body_headers,
 )
-from server.frontends.rest.transport.responses import JSON, Response, SyncHandler
+from server.frontends.rest.transport.responses import JSON, AnySyncResponse, Response, SyncHandler
 from server.metrics import Metrics
+from server.scheduling.request_queues import RequestQueues
+from server.servables.pending import Pending
 from tpuserve.errors import Code, TpuserveError
 
 # The largest number of routes whose latencies are kept. When it is reached, the latencies of all
@@ -38,15 +47,30 @@ class Dispatcher:
         config: RestConfig,
         metrics: Metrics | None = None,
         admission: AdmissionController | None = None,
+        memory_budget: MemoryBudget | None = None,
+        queues: RequestQueues | None = None,
+        on_close: Callable[[], object] = lambda: None,
     ) -> None:
-        """Create a dispatcher; see `server.frontends.rest.app.build_rest_app`."""
+        """Create a dispatcher; see `server.frontends.rest.app.build_rest_app`.
+
+        Args:
+          routers: Answer the requests.
+          config: The settings of the frontend.
+          metrics: Counts the requests.
+          admission: Limits the number of requests in flight.
+          memory_budget: Limits the memory of all requests together. None means no limit.
+          queues: Decide when requests run. None means queues that no other frontend shares.
+          on_close: Called by `close`.
+        """
+        self._on_close = on_close
         self._routers = tuple(routers)
         self._metrics = metrics
         self._admission = AdmissionController() if admission is None else admission
         self._timeout_ms = config.timeout_ms
+        self._memory_budget = MemoryBudget(sys.maxsize) if memory_budget is None else memory_budget
         self._bodies = RequestBodyReader(config.max_request_bytes)
         self._is_batched = config.is_batched
-        self._workers = Workers(config.threads, config.timeout_ms, not config.is_batched)
+        self._workers = Workers(config.threads, config.timeout_ms, not config.is_batched, queues)
         self._trackers: dict[tuple[str, Route], LatencyTracker] = {}
         self._fast_paths: dict[bytes, tuple[LatencyTracker, SyncHandler]] = {}
 
@@ -71,7 +95,7 @@ class Dispatcher:
                 self._fast_paths.clear()
             self._fast_paths[url] = fast_path
         tracker, handler = fast_path
-        return handler if tracker.is_quick else None
+        return handler if tracker.is_quick or (self._is_batched and tracker.has_run) else None
 
     async def dispatch(self, path: str, scope: Scope, receive: Receive) -> Response:
         """Answer a request whose path begins with the prefix of a router.
@@ -92,18 +116,21 @@ class Dispatcher:
             else:
                 route = router.parse_route(method, path)
                 if route.runs_model:
-                    response = await self._run_model(router, route, headers, receive)
+                    response = await self._run_model(router, route, scope, receive)
                 else:
                     work = partial(router.handle, route, headers, b"", timeout_ms=self._timeout_ms)
-                    response = await self._workers.run(work, 0, self._get_tracker(router, route))
+                    tracker = self._get_tracker(router, route)
+                    result = await self._workers.run("", work, 0, tracker)
+                    response = result.finish() if isinstance(result, Pending) else result
         except Exception as error:
             response = _to_response(error, route)
         self._record(route, response, time.perf_counter_ns() - started_ns)
         return response
 
     def close(self) -> None:
-        """Stop the thread pool. Call after the last request."""
+        """Stop the thread pools. Call after the last request."""
         self._workers.close()
+        self._on_close()
 
     def _find_router(self, path: str) -> Router | None:
         for router in self._routers:
@@ -112,46 +139,104 @@ class Dispatcher:
         return None
 
     async def _run_model(
-        self, router: Router, route: Route, headers: Headers, receive: Receive
+        self, router: Router, route: Route, scope: Scope, receive: Receive
     ) -> Response:
-        reservation = self._bodies.reserve()
+        headers, peer = scope["headers"], _network_of(scope.get("client"))
+        # Refuse the request before its body arrives, which may take long.
+        self._admission.raise_if_draining()
+        reservation = self._memory_budget.reserve()
         try:
             length, is_gzip = parse_body_headers(headers)
-            body = await self._bodies.read(receive, length, reservation)
-            self._admission.acquire()
+            chunks = await self._bodies.read(receive, length, reservation)
+            self._admission.acquire(peer)
         except BaseException:
             reservation.release()
             raise
-        handle = partial(router.handle, route, headers)
-        work = partial(self._handle_body, handle, body, is_gzip, reservation, time.monotonic())
+        release = partial(self._release, peer, reservation)
         # The size after decompression is not known yet, so assume the largest size. Large requests
         # run in a thread.
-        size = self._bodies.max_decompressed_bytes if is_gzip else len(body)
-        on_dropped = partial(self._release, reservation)
-        return await self._workers.run(work, size, self._get_tracker(router, route), on_dropped)
+        size = self._bodies.max_decompressed_bytes if is_gzip else sum(map(len, chunks))
+        tracker = self._get_tracker(router, route)
+        cancellation = Cancellation()
+        handle = partial(
+            router.handle, route, headers, cancellation=cancellation, reservation=reservation
+        )
+        received_at = time.monotonic()
+        work = partial(
+            self._handle_body,
+            handle,
+            chunks,
+            is_gzip,
+            reservation,
+            cancellation,
+            received_at,
+            release,
+        )
+        watcher: asyncio.Future[None] | None = None
+
+        def watch_for_disconnect() -> None:
+            nonlocal watcher
+            watcher = asyncio.ensure_future(_cancel_on_disconnect(receive, cancellation))
+
+        try:
+            answer = await self._workers.run(
+                route.model, work, size, tracker, release, cancellation, watch_for_disconnect
+            )
+            if isinstance(answer, Pending):
+                return await self._finish_later(answer, cancellation)
+            return answer
+        except BaseException:
+            # The time is over, or the server is stopping: nobody waits for the work any more.
+            cancellation.cancel()
+            raise
+        finally:
+            if watcher is not None:
+                watcher.cancel()
 
     def _handle_body(
         self,
-        handle: "partial[Response]",
-        body: bytes,
+        handle: "partial[Response | Pending[Response]]",
+        chunks: list[bytes],
         is_gzip: bool,
         reservation: MemoryReservation,
+        cancellation: Cancellation,
         received_at: float,
-    ) -> Response:
+        release: Callable[[], object],
+    ) -> Response | Pending[Response]:
         try:
+            body = join_chunks(chunks, reservation)
+            chunks.clear()
             if is_gzip:
-                body = self._bodies.gunzip(body, reservation)
+                body = gunzip(
+                    body,
+                    self._bodies.max_decompressed_bytes,
+                    reservation.grow,
+                    cancellation.raise_if_cancelled,
+                )
             timeout_ms: float | None = self._timeout_ms
             if timeout_ms is not None:
                 timeout_ms = max(1, timeout_ms - (time.monotonic() - received_at) * 1000)
-            return handle(body, timeout_ms=timeout_ms)
-        finally:
+            response = handle(body, timeout_ms=timeout_ms)
+        except BaseException:
+            release()
+            raise
+        if not isinstance(response, Pending):
             # Release the admission slot and the memory only now, when the model has run, even if
             # the client has disconnected earlier.
-            self._release(reservation)
+            release()
+            return response
+        finish = response.finish
 
-    def _release(self, reservation: MemoryReservation) -> None:
-        self._admission.release()
+        def finish_and_release() -> Response:
+            try:
+                return finish()
+            finally:
+                release()
+
+        return response.then(finish_and_release)
+
+    def _release(self, peer: str, reservation: MemoryReservation) -> None:
+        self._admission.release(peer)
         reservation.release()
 
     def _build_fast_path(self, url: bytes) -> tuple[LatencyTracker, SyncHandler] | None:
@@ -165,8 +250,6 @@ class Dispatcher:
             return None
         tracker = self._get_tracker(router, route)
         handler: SyncHandler = partial(self._handle_synchronously, router, route, tracker)
-        # With batching, the handler may have to wait for a batch to fill. `AdaptiveFastPath` then
-        # returns None, so that the request runs in a thread.
         return tracker, AdaptiveFastPath(handler, tracker) if self._is_batched else handler
 
     def _handle_synchronously(
@@ -177,24 +260,120 @@ class Dispatcher:
         headers: Headers,
         body: bytes,
         peer: Peer,
-    ) -> Response | None:
+    ) -> AnySyncResponse:
         if get_header(headers, b"content-encoding") is not None:
             return None
-        started_ns = time.perf_counter_ns()
+        if len(body) > MAX_INLINE_BYTES and not self._is_batched:
+            return None
+        ticket = self._workers.begin_inline(route.model)
+        if ticket is None:
+            return None
         try:
-            self._admission.acquire()
-            try:
-                response = router.handle(route, headers, body, timeout_ms=self._timeout_ms)
-            finally:
-                self._admission.release()
-        except WouldBlock:
-            raise
+            return self._run_inline(router, route, tracker, headers, body, peer)
+        finally:
+            self._workers.end_inline(ticket)
+
+    def _run_inline(
+        self,
+        router: Router,
+        route: Route,
+        tracker: LatencyTracker,
+        headers: Headers,
+        body: bytes,
+        peer: Peer,
+    ) -> AnySyncResponse:
+        started_ns = time.perf_counter_ns()
+        network = _network_of(peer)
+        try:
+            self._admission.acquire(network)
         except Exception as error:
             response = _to_response(error, route)
+        else:
+            cancellation = Cancellation() if self._is_batched else None
+            handle = partial(router.handle, route, headers, body, timeout_ms=self._timeout_ms)
+            try:
+                result = handle(cancellation=cancellation)
+            except WouldBlock:
+                self._admission.release(network)
+                raise
+            except Exception as error:
+                result = _to_response(error, route)
+            if isinstance(result, Pending):
+                finish = partial(
+                    self._finish_pending, result.finish, route, tracker, started_ns, network
+                )
+                return self._finish_later(result.then(finish), cancellation)
+            response = result
+            self._admission.release(network)
         elapsed_ns = time.perf_counter_ns() - started_ns
         tracker.record(elapsed_ns / 1e9)
         self._record(route, response, elapsed_ns)
         return response
+
+    def _finish_pending(
+        self,
+        finish: Callable[[], Response],
+        route: Route,
+        tracker: LatencyTracker,
+        started_ns: int,
+        network: str,
+    ) -> Response:
+        try:
+            response = finish()
+        except Exception as error:
+            response = _to_response(error, route)
+        finally:
+            self._admission.release(network)
+        elapsed_ns = time.perf_counter_ns() - started_ns
+        if not tracker.is_quick:
+            tracker.record(elapsed_ns / 1e9)
+        self._record(route, response, elapsed_ns)
+        return response
+
+    def _finish_later(
+        self, pending: Pending[Response], cancellation: Cancellation | None
+    ) -> asyncio.Future[Response]:
+        """Return the future of a response. The response is finished in the event loop.
+
+        If the time limit of requests passes first, the future has that error as its response. If
+        the future is cancelled, so is the request.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Response] = loop.create_future()
+
+        def deliver() -> None:
+            if timer is not None:
+                timer.cancel()
+            response = pending.finish()
+            if not future.done():
+                future.set_result(response)
+
+        def expire() -> None:
+            if not future.done():
+                future.set_result(errors.response_to_error(self._workers.timeout_error()))
+            cancel()
+
+        def cancel() -> None:
+            if cancellation is not None:
+                cancellation.cancel()
+
+        def cancel_with_future(future: asyncio.Future[Response]) -> None:
+            if future.cancelled():
+                cancel()
+
+        timer = (
+            None if self._timeout_ms is None else loop.call_later(self._timeout_ms / 1000, expire)
+        )
+        future.add_done_callback(cancel_with_future)
+
+        def deliver_in_loop() -> None:
+            if asyncio._get_running_loop() is loop:
+                deliver()
+            else:
+                loop.call_soon_threadsafe(deliver)
+
+        pending.add_done_callback(deliver_in_loop)
+        return future
 
     def _record(self, route: Route, response: Response, elapsed_ns: int) -> None:
         if self._metrics is not None:
@@ -210,6 +389,17 @@ class Dispatcher:
                 self._fast_paths.clear()
             tracker = self._trackers[key] = LatencyTracker()
         return tracker
+
+
+def _network_of(peer: Peer) -> str:
+    return "" if peer is None else network_of_host(peer[0])
+
+
+async def _cancel_on_disconnect(receive: Receive, cancellation: Cancellation) -> None:
+    """Cancel a request, whose body has been read, when its client closes the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    cancellation.cancel()
 
 
 def _to_response(error: Exception, route: Route) -> Response:

@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from server.admission.cancellation import Cancellation
+from server.admission.memory_budget import MemoryReservation
 from server.frontends.rest.transport.headers import Headers
 from server.frontends.rest.transport.responses import Response
+from server.servables.pending import Pending
 
 
 @dataclass(frozen=True)
@@ -53,15 +56,28 @@ class Router(Protocol):
         """
 
     def handle(
-        self, route: Route, headers: Headers, body: bytes, *, timeout_ms: float | None
-    ) -> Response:
+        self,
+        route: Route,
+        headers: Headers,
+        body: bytes,
+        *,
+        timeout_ms: float | None,
+        cancellation: Cancellation | None = None,
+        reservation: MemoryReservation | None = None,
+    ) -> Response | Pending[Response]:
         """Answer one request. Several threads may call this method at the same time.
+
+        A request that waits for a batch returns a Pending of its response, so that no thread waits.
 
         Args:
           route: The result of `parse_route`.
           headers: The headers of the request, with names in lower case.
           body: The raw body, decompressed if it was gzip. Empty unless `route.runs_model`.
           timeout_ms: The milliseconds left for the answer. None means no limit.
+          cancellation: Tells whether the client still waits for the answer. None if the caller, the
+            event loop, cannot learn of a disconnect before the answer.
+          reservation: The memory of the request, which holds the body already. None if the body is
+            too small to be counted.
 
         Raises:
           WouldBlock: The request would have to wait, but the caller, the event loop, has forbidden

@@ -1,189 +1,213 @@
-"""Chooses where handlers run: in the event loop if they are quick, else in a thread pool."""
+"""Chooses where handlers run: in the event loop if they are quick, else in threads."""
 
 import asyncio
-import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar, cast
 
-from tpuserve.errors import DeadlineExceeded
+from server.admission import cancellation as cancellations
+from server.admission.cancellation import Cancellation
+from server.admission.latency_tracker import LatencyTracker
+from server.parsing.request_parser import MAX_LOCAL_BYTES
+from server.scheduling.request_queues import RequestQueues
+from server.scheduling.ticket import InlineTicket, RunPool, Ticket
+from tpuserve.errors import Cancelled, DeadlineExceeded, QueueFull, TpuserveError
 
 Result = TypeVar("Result")
 
-# A request that takes less than this time is quick. A route whose requests are quick runs in the
-# event loop, until its requests become slow: passing a request to a thread and back takes longer
-# than a small model runs, and would reduce the requests/s of such a model to a quarter.
-_QUICK_SECONDS = 0.001
-# A new route runs in threads for this number of requests. The fastest of them decides whether the
-# route is quick, because the latency of the others may include waiting for other threads.
-_FIRST_RUNS = 8
-# A route that has become too slow for the event loop runs in threads for a number of requests. This
-# number doubles each time, up to _MAX_RUNS, so that a route on a busy machine does not switch back
-# and forth. After _RUNS_UNTIL_RESET quick requests in the event loop, the number starts at
-# _FIRST_RUNS again.
-_MAX_RUNS = 4096
-_RUNS_UNTIL_RESET = 4096
-# A quick route becomes slow after four slow requests, or after one very slow request. Ten quick
-# requests cancel one slow request.
-_MAX_SLOW_RUNS, _CREDIT_PER_QUICK_RUN = 4.0, 0.1
-_VERY_SLOW_SECONDS = 0.05
-# In quick requests, the tracker calls `read_wait` only once in this number of requests, because the
-# call reads a file and so takes time itself.
-_RUNS_PER_READING = 64
-_SCHEDULER_FILE = "/proc/thread-self/schedstat"
 # Requests with more bytes than this always run in threads, because they take long to parse.
-_MAX_INLINE_BYTES = 4096
-
-
-def runqueue_wait_seconds() -> float:
-    """Return how many seconds the calling thread has waited for a CPU so far; 0 if unknown.
-
-    Source: https://docs.kernel.org/scheduler/sched-stats.html. Available on Linux alone.
-    """
-    try:
-        with open(_SCHEDULER_FILE, "rb") as file:
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0
-
-
-class LatencyTracker:
-    """Tracks the latencies of a route to predict whether its next request is quick.
-
-    On a busy machine even a quick request occasionally takes long, because its thread waits for a
-    CPU. So the tracker subtracts this wait from the latency.
-
-    Attributes:
-      is_quick: Whether the next request is expected to be quick.
-    """
-
-    __slots__ = (
-        "_fastest",
-        "_last_wait",
-        "_num_quick_runs",
-        "_num_runs_in_threads",
-        "_read_wait",
-        "_remaining_runs",
-        "_slow_runs",
-        "is_quick",
-    )
-
-    def __init__(self, read_wait: Callable[[], float] = runqueue_wait_seconds) -> None:
-        """Create a tracker. The route counts as slow until its first requests have run.
-
-        Args:
-          read_wait: Returns the seconds that the calling thread has waited for a CPU so far.
-        """
-        self._read_wait = read_wait
-        self._last_wait: float | None = None
-        self.is_quick = False
-        self._num_runs_in_threads = self._remaining_runs = _FIRST_RUNS
-        self._fastest = math.inf
-        self._slow_runs = 0.0
-        self._num_quick_runs = 0
-
-    def record(self, seconds: float) -> None:
-        """Record the latency of one request, and update `is_quick`."""
-        if not self.is_quick:
-            self._record_in_thread(seconds)
-        elif seconds < _QUICK_SECONDS:
-            if not self._num_quick_runs % _RUNS_PER_READING:
-                self._last_wait = self._read_wait()
-            self._num_quick_runs += 1
-            if self._slow_runs > 0:
-                self._slow_runs -= _CREDIT_PER_QUICK_RUN
-        elif (seconds := seconds - self._wait_since_last_reading()) >= _QUICK_SECONDS:
-            self._slow_runs += 1 if seconds < _VERY_SLOW_SECONDS else _MAX_SLOW_RUNS
-            if self._slow_runs >= _MAX_SLOW_RUNS:
-                self._mark_slow()
-
-    def _mark_slow(self) -> None:
-        if self._num_quick_runs >= _RUNS_UNTIL_RESET:
-            self._num_runs_in_threads = _FIRST_RUNS
-        else:
-            self._num_runs_in_threads = min(2 * self._num_runs_in_threads, _MAX_RUNS)
-        self._remaining_runs = self._num_runs_in_threads
-        self.is_quick = False
-
-    def _wait_since_last_reading(self) -> float:
-        previous, self._last_wait = self._last_wait, self._read_wait()
-        return 0.0 if previous is None else self._last_wait - previous
-
-    def _record_in_thread(self, seconds: float) -> None:
-        self._fastest = min(self._fastest, seconds)
-        self._remaining_runs -= 1
-        if self._remaining_runs > 0:
-            return
-        self.is_quick = self._fastest < _QUICK_SECONDS
-        # Discard the last result of `read_wait`: it dates from before the requests ran in threads,
-        # and the difference to the next result would include all waits since then.
-        self._last_wait = None
-        self._remaining_runs = self._num_runs_in_threads
-        self._fastest = math.inf
-        self._slow_runs = 0.0
-        self._num_quick_runs = 0
+MAX_INLINE_BYTES = 4096
+# Requests with more bytes than this take at most half of the runs of their model, so that small
+# requests never wait until large requests are parsed.
+_MAX_SMALL_BYTES = MAX_LOCAL_BYTES
+# More threads than the queues ever let run at the same time.
+_MAX_THREADS = 4096
 
 
 class Workers:
-    """Runs requests in a thread pool, but quick and small requests in the event loop.
+    """Runs requests in threads when their turn comes, but quick and small ones in the event loop.
 
     Attributes:
       may_run_inline: Whether quick and small requests run in the event loop.
     """
 
-    def __init__(self, threads: int, timeout_ms: float | None, may_run_inline: bool = True) -> None:
-        """Create the thread pool.
+    def __init__(
+        self,
+        threads: int,
+        timeout_ms: float | None,
+        may_run_inline: bool = True,
+        queues: RequestQueues | None = None,
+    ) -> None:
+        """Create workers without threads.
 
         Args:
-          threads: The number of threads.
+          threads: The largest number of small requests that run at the same time; see
+            `RunPool.max_running`. Half as many large requests run beside them.
           timeout_ms: The milliseconds to wait for a result. None means no limit.
           may_run_inline: Whether quick and small requests run in the event loop. Must be False if
             requests wait for each other, as with batching.
+          queues: Decide when requests run. None means queues that no other frontend shares.
         """
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rest-worker")
+        self._queues = RequestQueues() if queues is None else queues
+        self._run_pool = RunPool(threads)
+        self._large_pool = RunPool(max(1, threads // 2), share=0.5)
+        # The queues limit how many requests run.
+        self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="rest-worker")
         self._timeout_ms = timeout_ms
         self.may_run_inline = may_run_inline
 
+    def timeout_error(self) -> DeadlineExceeded:
+        """Return the error of a request that takes longer than the time limit."""
+        return DeadlineExceeded(
+            f"the request was not answered within {self._timeout_ms:g} ms "
+            f"(--rest_api_timeout_in_ms)"
+        )
+
     async def run(
         self,
+        model: str,
         work: Callable[[], Result],
         size: int,
         tracker: LatencyTracker,
         on_dropped: Callable[[], object] = lambda: None,
+        cancellation: Cancellation | None = None,
+        on_submitted: Callable[[], object] = lambda: None,
     ) -> Result:
         """Run a function and return its result.
 
         Args:
+          model: The name of the model in whose queue the request waits. "" means no model.
           work: The function. May block.
-          size: The size of the request in bytes. Large requests never run in the event loop.
+          size: The size of the request in bytes. Only small requests run in the event loop.
           tracker: The latencies of the request's route.
-          on_dropped: Called if `work` never runs, because it had not begun when the time was over.
+          on_dropped: Called if `work` never runs.
+          cancellation: Takes the request out of its queue. None means that the request cannot be
+            cancelled.
+          on_submitted: Called unless the request runs in the event loop.
 
         Raises:
           DeadlineExceeded: The work takes too long. Work that has begun continues, and its result
             is discarded.
+          QueueFull: The queue of the model refuses the request.
+          WaitedTooLong: The queue of the model refuses the request, after it has waited.
+          Cancelled: The request was cancelled while it waited.
         """
-        if self.may_run_inline and size <= _MAX_INLINE_BYTES and tracker.is_quick:
-            return _run_timed(tracker, work)
-        submitted = self._pool.submit(_run_timed, tracker, work)
-        submitted.add_done_callback(lambda future: future.cancelled() and on_dropped())
-        # Wrap the pool's future in an asyncio future: when the timeout below cancels the asyncio
-        # future, the pool's future is cancelled too, and work that has not begun never runs.
-        future = asyncio.wrap_future(submitted)
-        if self._timeout_ms is None:
-            return await future
+        if self.may_run_inline and size <= MAX_INLINE_BYTES and tracker.is_quick:
+            inline = self.begin_inline(model)
+            if inline is not None:
+                try:
+                    return _run_timed(tracker, work)
+                finally:
+                    self.end_inline(inline)
+        pool = self._run_pool if size <= _MAX_SMALL_BYTES else self._large_pool
+        if size <= MAX_INLINE_BYTES:
+            # The latencies of larger requests say nothing of those that may run in the event loop.
+            work = partial(_run_timed, tracker, work)
+        ticket = _WorkTicket(model, pool, self, work, on_dropped)
         try:
-            return await asyncio.wait_for(future, self._timeout_ms / 1000)
+            if self._queues.submit(ticket):
+                ticket.start()
+        except QueueFull:
+            on_dropped()
+            raise
+        on_submitted()
+        if cancellation is not None:
+            cancellation.add_callback(partial(self._withdraw, ticket))
+        try:
+            timeout_seconds = None if self._timeout_ms is None else self._timeout_ms / 1000
+            return cast(Result, await asyncio.wait_for(ticket.future, timeout_seconds))
         except asyncio.TimeoutError:
-            raise DeadlineExceeded(
-                f"the request was not answered within {self._timeout_ms:g} ms "
-                f"(--rest_api_timeout_in_ms)"
-            ) from None
+            raise self.timeout_error() from None
+        finally:
+            if ticket.future.cancelled():
+                self._withdraw(ticket)
+
+    def begin_inline(self, model: str) -> Ticket | None:
+        """Begin to run a request in the event loop, unless the request would have to wait.
+
+        Args:
+          model: The name of the model that runs.
+
+        Returns:
+          The ticket to pass to `end_inline`. None if a thread must run the request in its turn.
+        """
+        ticket = InlineTicket(model, self._run_pool)
+        return ticket if self._queues.try_start(ticket) else None
+
+    def end_inline(self, ticket: Ticket) -> None:
+        """End a run that `begin_inline` has begun, and pass waiting requests to threads."""
+        following = self._queues.finish(ticket)
+        if following is not None:
+            following.start()
 
     def close(self) -> None:
-        """Stop the thread pool. Functions that have not begun to run never run."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Stop the threads. Functions that have not begun to run never run."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _withdraw(self, ticket: "_WorkTicket") -> None:
+        if self._queues.withdraw(ticket):
+            ticket.refuse(Cancelled(cancellations.MESSAGE))
+
+    def _run_tickets(self, ticket: Ticket | None) -> None:
+        """Run a request whose turn has come, and then those that `finish` returns."""
+        while isinstance(ticket, _WorkTicket):
+            ticket.run()
+            ticket = self._queues.finish(ticket)
+
+
+class _WorkTicket(Ticket):
+    """The place in the queues of a request that runs in a thread.
+
+    Attributes:
+      future: Gets the result of the work, or its exception.
+    """
+
+    __slots__ = ("_loop", "_on_dropped", "_work", "_workers", "future")
+
+    def __init__(
+        self,
+        model: str,
+        pool: RunPool,
+        workers: Workers,
+        work: Callable[[], Any],
+        on_dropped: Callable[[], object],
+    ) -> None:
+        super().__init__(model, pool)
+        self._workers = workers
+        self._work = work
+        self._on_dropped = on_dropped
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self._loop.create_future()
+
+    def start(self) -> None:
+        self._workers._threads.submit(self._workers._run_tickets, self)
+
+    def refuse(self, error: TpuserveError) -> None:
+        self._on_dropped()
+        self._finish(None, error)
+
+    def run(self) -> None:
+        try:
+            self._finish(self._work(), None)
+        except BaseException as error:
+            self._finish(None, error)
+
+    def _finish(self, result: Any, error: BaseException | None) -> None:
+        # The loop may be closed if a run outlasts the server.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(_set_result, self.future, result, error)
+
+
+def _set_result(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if future.cancelled():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 def _run_timed(tracker: LatencyTracker, work: Callable[[], Result]) -> Result:

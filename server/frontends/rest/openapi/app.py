@@ -6,38 +6,22 @@ passes the key to Swagger UI's dialogue "Authorize". The page does not store the
 """
 
 from html import escape
-from typing import Any
 
 import fastapi_offline
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, JSONResponse
 
-from server.dataplane import DataPlane
-from server.frontends.rest.openapi import document
-
-_PAGE = "/docs"
-_STATIC = "/docs/static"
-_DESCRIPTION = "/openapi.json"
-
-PATHS = (_PAGE, _DESCRIPTION)
-"""The application answers all paths that begin with one of these."""
-OPEN_PATHS = (
-    _PAGE,
-    *(
-        f"{_STATIC}/{name}"
-        for name in ("favicon.png", "swagger-ui-bundle.js", "swagger-ui.css", "page.js")
-    ),
-)
-"""The paths that reveal nothing about the models. They need no API key."""
+from server.dataplane import DataPlaneInterface
+from server.frontends.rest.openapi import document, paths
 
 _HTML = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <title>{escape(document.TITLE)}</title>
-<link rel="icon" href="{_STATIC}/favicon.png">
-<link rel="stylesheet" href="{_STATIC}/swagger-ui.css">
+<link rel="icon" href="{paths.STATIC}/favicon.png">
+<link rel="stylesheet" href="{paths.STATIC}/swagger-ui.css">
 </head>
 <body>
 <form id="key-form" hidden>
@@ -47,8 +31,8 @@ _HTML = f"""<!DOCTYPE html>
 </form>
 <p id="refusal" role="alert"></p>
 <div id="swagger-ui"></div>
-<script src="{_STATIC}/swagger-ui-bundle.js"></script>
-<script src="{_STATIC}/page.js"></script>
+<script src="{paths.STATIC}/swagger-ui-bundle.js"></script>
+<script src="{paths.STATIC}/page.js"></script>
 </body>
 </html>
 """
@@ -59,11 +43,11 @@ function showError(message) {{
 }}
 async function loadDocument(key) {{
   const headers = key ? {{Authorization: "Bearer " + key}} : {{}};
-  const response = await fetch("{_DESCRIPTION}", {{headers}});
+  const response = await fetch("{paths.DESCRIPTION}", {{headers}});
   form.hidden = response.status !== 401;
   if (response.status === 401) return showError(key && "The server does not accept this key.");
   if (!response.ok) {{
-    return showError(`{_DESCRIPTION}: ${{response.status}} ${{await response.text()}}`);
+    return showError(`{paths.DESCRIPTION}: ${{response.status}} ${{await response.text()}}`);
   }}
   showError("");
   const ui = SwaggerUIBundle({{
@@ -73,7 +57,7 @@ async function loadDocument(key) {{
   }});
 }}
 function render(key) {{
-  loadDocument(key).catch((error) => showError(`{_DESCRIPTION}: ${{error.message}}`));
+  loadDocument(key).catch((error) => showError(`{paths.DESCRIPTION}: ${{error.message}}`));
 }}
 form.addEventListener("submit", (event) => {{
   event.preventDefault();
@@ -83,7 +67,7 @@ render("");
 """
 
 
-def build_openapi_app(dataplane: DataPlane, requires_keys: bool = False) -> FastAPI:
+def build_openapi_app(dataplane: DataPlaneInterface, requires_keys: bool = False) -> FastAPI:
     """Build the ASGI application that serves the OpenAPI document and the Swagger UI page.
 
     Each request for the document builds it anew, so that it describes the current models.
@@ -92,10 +76,12 @@ def build_openapi_app(dataplane: DataPlane, requires_keys: bool = False) -> Fast
       dataplane: Lists the models.
       requires_keys: Whether the server requires API keys, which the document must then state.
     """
-    app = FastAPI(title=document.TITLE, docs_url=None, redoc_url=None, openapi_url=_DESCRIPTION)
+    app = FastAPI(title=document.TITLE, docs_url=None, redoc_url=None, openapi_url=None)
 
-    def build_document() -> dict[str, Any]:
-        return document.build_document(dataplane, requires_keys)
+    # Not a coroutine, so that FastAPI builds the document in a thread: the data plane may have to
+    # ask another process.
+    def describe() -> JSONResponse:
+        return JSONResponse(document.build_document(dataplane, requires_keys))
 
     async def page() -> HTMLResponse:
         return HTMLResponse(_HTML)
@@ -103,9 +89,9 @@ def build_openapi_app(dataplane: DataPlane, requires_keys: bool = False) -> Fast
     async def script() -> HTMLResponse:
         return HTMLResponse(_SCRIPT, media_type="text/javascript")
 
-    app.openapi = build_document  # type: ignore[method-assign]
-    app.add_api_route(_PAGE, page, include_in_schema=False)
-    app.add_api_route(f"{_STATIC}/page.js", script, include_in_schema=False)
+    app.add_api_route(paths.DESCRIPTION, describe, include_in_schema=False)
+    app.add_api_route(paths.PAGE, page, include_in_schema=False)
+    app.add_api_route(f"{paths.STATIC}/page.js", script, include_in_schema=False)
     files = StaticFiles(packages=[(fastapi_offline.__name__, "static")])
-    app.mount(_STATIC, files, name="static")
+    app.mount(paths.STATIC, files, name="static")
     return app

@@ -5,7 +5,7 @@ from importlib import metadata
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from server.dataplane import DataPlane, ModelSpec
+from server.dataplane import DataPlaneInterface, ModelSpec
 from server.frontends.rest.openapi import schemas
 from server.servables.servable import State
 from tpuserve.errors import TpuserveError
@@ -31,7 +31,7 @@ _ERROR = {
 }
 
 
-def build_document(dataplane: DataPlane, requires_keys: bool = False) -> Json:
+def build_document(dataplane: DataPlaneInterface, requires_keys: bool = False) -> Json:
     """Build the OpenAPI document of the models that are available now.
 
     Args:
@@ -63,11 +63,14 @@ def build_document(dataplane: DataPlane, requires_keys: bool = False) -> Json:
     return document
 
 
-def _describe_model(dataplane: DataPlane, model: str) -> Json:
+def _describe_model(dataplane: DataPlaneInterface, model: str) -> Json:
     base = f"/v1/models/{quote(model, safe='')}"
     paths: Json = {
         base: {"get": _get(f"Status of {model}", "The status of its versions.")},
         f"{base}/metadata": {"get": _get(f"Metadata of {model}", "Its signatures.")},
+        f"{base}/statistics": {
+            "get": _get(f"Statistics of {model}", "The sizes and waiting times of its batches.")
+        },
     }
     try:
         definitions = dataplane.metadata(ModelSpec(model), ["signature_def"]).signature_defs

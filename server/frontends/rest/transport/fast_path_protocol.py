@@ -1,5 +1,7 @@
 """An HTTP connection with a synchronous fast path for small requests."""
 
+import asyncio
+from functools import partial
 from typing import Any, ClassVar
 
 from server.frontends.rest.transport.headers import Headers
@@ -7,13 +9,27 @@ from server.frontends.rest.transport.responses import Response, SyncHandler
 from server.frontends.rest.transport.timeout_protocol import TimeoutProtocol
 from server.frontends.rest.transport.uvicorn_compat import STATUS_LINE, HttpToolsProtocol
 
-_MAX_BODY_BYTES = 4096
+_MAX_BODY_BYTES = 16384
 # After this number of requests that arrive together on one connection, uvicorn handles the next
 # request, so that the event loop serves other clients in between.
 _MAX_IN_A_ROW = 16
 # A body with more bytes than this is sent apart from the head of the response, because joining the
 # two would copy the body.
 _MAX_JOINED_BYTES = 1 << 16
+
+
+class _WaitingRequest:
+    """A request that waits for its response; has the attributes of uvicorn's class for requests."""
+
+    __slots__ = ("disconnected", "keep_alive", "message_event", "response", "response_complete")
+
+    more_body = response_started = False
+
+    def __init__(self, response: "asyncio.Future[Response]") -> None:
+        self.response = response
+        self.response_complete = self.disconnected = False
+        self.keep_alive = True
+        self.message_event = asyncio.Event()
 
 
 class FastPathProtocol(TimeoutProtocol):
@@ -24,12 +40,12 @@ class FastPathProtocol(TimeoutProtocol):
     protocol passes the buffered request to uvicorn.
 
     Attributes:
-      find_fast_path: Returns the function that answers requests to a URL without asyncio, or None;
+      find_fast_path: Returns the function that answers a request without asyncio, or None;
         see `SyncHandlerLookup`.
     """
 
     # `find_fast_path` has the type Any, because mypy would treat a callable attribute as a method.
-    find_fast_path: ClassVar[Any] = staticmethod(lambda url: None)
+    find_fast_path: ClassVar[Any] = staticmethod(lambda url, headers: None)
 
     _handler: SyncHandler
     _buffered_headers: Headers
@@ -42,6 +58,9 @@ class FastPathProtocol(TimeoutProtocol):
         if self._buffered_body is not None:
             self._pass_to_uvicorn()
         super().connection_lost(exc)
+        if isinstance(self.cycle, _WaitingRequest):
+            # The client has left: nobody waits for the answer.
+            self.cycle.response.cancel()
 
     def shutdown(self) -> None:
         """Close the connection. Let uvicorn answer a buffered request before that."""
@@ -68,7 +87,9 @@ class FastPathProtocol(TimeoutProtocol):
         if self._is_replaying_head:
             return
         self._is_in_head = False
-        handler = self.find_fast_path(self.url) if self._may_take_fast_path() else None
+        handler = (
+            self.find_fast_path(self.url, self.headers) if self._may_take_fast_path() else None
+        )
         if handler is not None:
             self._num_in_a_row += 1
             self._handler = handler
@@ -94,6 +115,10 @@ class FastPathProtocol(TimeoutProtocol):
         """Answer a buffered request, or pass it to uvicorn, when the parser has read its end."""
         if self._buffered_body is not None:
             response = self._handler(self._buffered_headers, self._buffered_body, self.client)
+            if isinstance(response, asyncio.Future):
+                self._buffered_body = None
+                self._wait_for(response)
+                return
             if response is not None:
                 self._buffered_body = None
                 self._send(response)
@@ -101,6 +126,28 @@ class FastPathProtocol(TimeoutProtocol):
                 return
             self._pass_to_uvicorn()
         super().on_message_complete()
+
+    def _wait_for(self, response: "asyncio.Future[Response]") -> None:
+        """Send a response once it is known, and read no further request until then."""
+        self.cycle = cycle = _WaitingRequest(response)
+        self._is_in_head = True
+        self._head_bytes = 0
+        self.flow.pause_reading()
+        response.add_done_callback(partial(self._send_later, cycle))
+
+    def _send_later(self, cycle: "_WaitingRequest", response: "asyncio.Future[Response]") -> None:
+        cycle.response_complete = True
+        if response.cancelled() or cycle.disconnected or self.transport.is_closing():
+            return
+        self._send(response.result())
+        if not cycle.keep_alive:
+            self.transport.close()
+        elif self.cycle is cycle:
+            self.flow.resume_reading()
+            self._await_next_request()
+        else:
+            # Further requests have arrived on the connection, and uvicorn has queued them.
+            self.on_response_complete()
 
     def _may_take_fast_path(self) -> bool:
         cycle, parser = self.cycle, self.parser

@@ -23,7 +23,7 @@ def build_protocol_class(
 
     Args:
       timeouts: The limits for slow clients.
-      find_fast_path: Finds the function that answers requests to a URL without asyncio. None lets
+      find_fast_path: Finds the function that answers a request without asyncio. None lets
         uvicorn handle all requests.
     """
     if not uvicorn_compat.is_compatible():

@@ -1,5 +1,6 @@
 """Responses, and how the server sends them."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
@@ -48,13 +49,15 @@ class Response(NamedTuple):
     signature: str = ""
 
 
-SyncHandler: TypeAlias = Callable[[Headers, bytes, Peer], Response | None]
-"""A function that answers a request within the event loop, given its headers, body and client.
+AnySyncResponse: TypeAlias = Response | asyncio.Future[Response] | None
+"""The response to a request, or its future. None if the application must answer the request."""
+SyncHandler: TypeAlias = Callable[[Headers, bytes, Peer], AnySyncResponse]
+"""A function that handles a request within the event loop, given its headers, body and client."""
+SyncHandlerLookup: TypeAlias = Callable[[bytes, Headers], SyncHandler | None]
+"""A function that returns the handler of a POST request, given its URL and headers.
 
-Returns None if the request must be answered by the application instead.
+Returns None if the application must answer the request instead.
 """
-SyncHandlerLookup: TypeAlias = Callable[[bytes], SyncHandler | None]
-"""A function that returns the handler of POST requests to a URL. None if they take long."""
 
 
 def not_found() -> Response:

@@ -1,20 +1,31 @@
 """An HTTP connection that is closed if its client is too slow."""
 
 import contextlib
+import logging
 import sys
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, MutableMapping
+from typing import TYPE_CHECKING, Any
 
 from server.frontends.rest.transport.flow_control import BackpressureFlowControl
 from server.frontends.rest.transport.headers import Header
+from server.frontends.rest.transport.tcp_state import ClientState, read_client_state
 from server.frontends.rest.transport.timeouts import ConnectionTimeouts
 from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol, httptools
+
+if TYPE_CHECKING:
+    _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
+else:
+    # In Python 3.10 the class takes no type argument when the program runs.
+    _LoggerAdapter = logging.LoggerAdapter
 
 # The headers that tell where the body of a request ends.
 _FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
 # The text with which uvicorn answers an invalid request.
 _INVALID_REQUEST = "Invalid HTTP request received."
+_INTERIM_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# The time in which a client's operating system rejects the interim response.
+_PROBE_SECONDS = 0.2
 
 
 async def _refuse(scope: Any, receive: Any, send: Any) -> None:
@@ -29,6 +40,22 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+class _ConnectionLogger(_LoggerAdapter):
+    """A logger whose messages begin with the address of a connection's client."""
+
+    @property
+    def level(self) -> int:
+        """The level of the logger, which uvicorn reads."""
+        return self.logger.level
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        """Add the address to a message."""
+        client = (self.extra or {}).get("client")
+        return (f"{client[0]}:{client[1]} - {msg}" if isinstance(client, tuple) else msg), kwargs
+
+
 class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
     """uvicorn's HTTP protocol with timeouts for slow clients.
 
@@ -37,6 +64,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
 
     timeouts = ConnectionTimeouts()
     flow: BackpressureFlowControl
+    logger: Any
     headers: list[Header]
 
     def connection_made(self, transport: Any) -> None:
@@ -47,6 +75,9 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._head_bytes = 0
         self._unsent_bytes = 0
         self._is_in_head = True
+        self._is_client_probed = False
+        # Name the client in uvicorn's log lines, such as "Invalid HTTP request received."
+        self.logger = _ConnectionLogger(self.logger, {"client": self.client})
         # Whether the connection is idle after a response of the fast path: no byte of the next
         # request has arrived.
         self._is_idle = False
@@ -176,6 +207,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
                 super().send_400_response(msg)
 
     def _start_request(self) -> None:
+        self._is_client_probed = False
         self._request_started = self._last_received
         self._is_idle = False
 
@@ -195,6 +227,9 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
     def _check_timeouts(self) -> None:
         # Check the timeouts of the connection periodically: one timer for each request would cost
         # more time.
+        if self._is_request_answered_late() and self._has_client_left():
+            self._abort()
+            return
         now = time.monotonic()
         unsent_bytes = self.transport.get_write_buffer_size()
         is_client_stuck = bool(unsent_bytes) and unsent_bytes == self._unsent_bytes
@@ -206,6 +241,32 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             self.transport.close()
         else:
             self._timer = self.loop.call_later(self._check_interval, self._check_timeouts)
+
+    def _is_request_answered_late(self) -> bool:
+        # This method is called after the request has been complete for some time, or soon after.
+        cycle = self.cycle
+        return cycle is not None and not cycle.more_body and not cycle.response_started
+
+    def _has_client_left(self) -> bool:
+        """Return whether the client has closed the connection before the response.
+
+        A client that only closes its sending side still gets the response. To tell the two cases
+        apart, the server sends an interim response, which the first client's operating system
+        rejects and which the second client ignores, as HTTP/1.1 requires.
+        """
+        state = read_client_state(self.transport)
+        if state is not ClientState.SENDS_NO_MORE:
+            return state is ClientState.GONE
+        if not self._is_client_probed and self.parser.get_http_version() == "1.1":
+            self._is_client_probed = True
+            self.transport.write(_INTERIM_RESPONSE)
+            self.loop.call_later(_PROBE_SECONDS, self._abort_if_client_left)
+        return False
+
+    def _abort_if_client_left(self) -> None:
+        is_open = not self.transport.is_closing()
+        if is_open and self._is_request_answered_late() and self._has_client_left():
+            self._abort()
 
     def _is_overdue(self, now: float, is_client_stuck: bool) -> bool:
         if is_client_stuck:

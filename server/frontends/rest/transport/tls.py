@@ -2,6 +2,7 @@
 
 import os
 import ssl
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +45,17 @@ def _refuse_password() -> str:
 
 @contextmanager
 def _write_file(content: bytes) -> Iterator[str]:
-    """Write a temporary file that only this user can read; delete it when the `with` body ends."""
+    """Write a file that only this user can read; delete the file when the `with` body ends.
+
+    On Linux the file is in memory, so that no writable directory is needed.
+    """
+    if sys.platform.startswith("linux"):
+        handle = os.memfd_create("tls")
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            yield f"/proc/self/fd/{handle}"
+        return
     handle, path = tempfile.mkstemp()
     try:
         with os.fdopen(handle, "wb") as file:

@@ -55,6 +55,7 @@ _PROTOCOL_ATTRIBUTES = (
     "flow.read_paused",
     "flow.write_paused",
     "headers",
+    "logger",
     "loop",
     "parser",
     "pipeline",

@@ -1,13 +1,14 @@
 """Predict, classify and regress: from a parsed request body to an encoded response body."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Protocol, TypeAlias
 
-from server.codec import examples, json_parser, requests, responses
+from server.admission.cancellation import Cancellation
+from server.codec import responses
 from server.codec.array_to_json import JsonText
-from server.codec.json_parser import Json
-from server.dataplane import DataPlane, ModelSpec
+from server.dataplane import DataPlaneInterface, ModelSpec, Prediction
+from server.parsing.parsed_request import ParsedRequest
+from server.servables.pending import Pending
 from tpuserve.errors import InvalidInput, SignatureNotFound
 
 EncodedResult: TypeAlias = tuple[JsonText, int]
@@ -21,42 +22,42 @@ class Operation(Protocol):
     """
 
     def __call__(
-        self, dataplane: DataPlane, model_spec: ModelSpec, request: Json, timeout_ms: float | None
-    ) -> EncodedResult:
+        self,
+        dataplane: DataPlaneInterface,
+        model_spec: ModelSpec,
+        request: ParsedRequest,
+        timeout_ms: float | None,
+        cancellation: Cancellation | None,
+    ) -> EncodedResult | Pending[EncodedResult]:
         """Run a model on a request, and return the encoded response body and the model's version.
+
+        A request that waits for a batch returns a Pending of both.
 
         Args:
           dataplane: Finds and runs the model.
           model_spec: The model, version and signature that the request names.
-          request: The parsed request body, from `parse_request`.
+          request: The parsed request body.
           timeout_ms: The milliseconds in which the model must answer. None means no limit.
+          cancellation: Tells whether the client still waits for the answer. None if unknown.
 
         Raises:
           TpuserveError: The request is invalid, or the model failed.
         """
 
 
-def parse_request(body: bytes) -> tuple[Json, str]:
-    """Parse a request body.
-
-    Returns:
-      The parsed JSON object, and the signature name in it, which is "" if the request names none.
-
-    Raises:
-      InvalidJson: The body is not a JSON object.
-    """
-    request = json_parser.parse_json(body)
-    return request, requests.get_signature_name(request)
-
-
 def _predict(
-    dataplane: DataPlane, model_spec: ModelSpec, request: Json, timeout_ms: float | None
-) -> EncodedResult:
+    dataplane: DataPlaneInterface,
+    model_spec: ModelSpec,
+    request: ParsedRequest,
+    timeout_ms: float | None,
+    cancellation: Cancellation | None,
+) -> EncodedResult | Pending[EncodedResult]:
     try:
-        prediction = dataplane.predict(
+        prediction = dataplane.start_predict(
             model_spec,
-            partial(requests.decode_inputs, request),
+            request.decode_inputs,
             timeout_ms=timeout_ms,
+            cancellation=cancellation,
         )
     except SignatureNotFound as error:
         # Raise an error with another text: for an unknown signature, TensorFlow Serving's texts
@@ -65,24 +66,41 @@ def _predict(
         raise InvalidInput(
             f'Serving signature name: "{name}" not found in signature def'
         ) from error
-    if requests.is_row_format(request):
+    if isinstance(prediction, Pending):
+        finish = prediction.finish
+        return prediction.then(lambda: _encode_prediction(finish(), request))
+    return _encode_prediction(prediction, request)
+
+
+def _encode_prediction(prediction: Prediction, request: ParsedRequest) -> EncodedResult:
+    if request.is_row_format:
         return responses.encode_row_format(prediction.outputs), prediction.version
     return responses.encode_columnar_format(prediction.outputs), prediction.version
 
 
 def _classify(
-    dataplane: DataPlane, model_spec: ModelSpec, request: Json, timeout_ms: float | None
+    dataplane: DataPlaneInterface,
+    model_spec: ModelSpec,
+    request: ParsedRequest,
+    timeout_ms: float | None,
+    cancellation: Cancellation | None,
 ) -> EncodedResult:
     result = dataplane.classify(
-        model_spec, examples.decode_examples(request), timeout_ms=timeout_ms
+        model_spec, request.decode_examples(), timeout_ms=timeout_ms, cancellation=cancellation
     )
     return responses.encode_classifications(result.classes, result.scores), result.version
 
 
 def _regress(
-    dataplane: DataPlane, model_spec: ModelSpec, request: Json, timeout_ms: float | None
+    dataplane: DataPlaneInterface,
+    model_spec: ModelSpec,
+    request: ParsedRequest,
+    timeout_ms: float | None,
+    cancellation: Cancellation | None,
 ) -> EncodedResult:
-    result = dataplane.regress(model_spec, examples.decode_examples(request), timeout_ms=timeout_ms)
+    result = dataplane.regress(
+        model_spec, request.decode_examples(), timeout_ms=timeout_ms, cancellation=cancellation
+    )
     return responses.encode_regressions(result.values), result.version
 
 

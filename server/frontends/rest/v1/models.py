@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from server.dataplane import Metadata, ModelStatus
+from server.dataplane import Metadata, ModelStatus, Statistics
 from server.servables.servable import VersionStatus
 from tpuserve.errors import TpuserveError
 
@@ -46,6 +46,16 @@ def encode_metadata(metadata: Metadata) -> bytes:
                 "version": str(metadata.version),
             },
             "metadata": {"signature_def": {"signature_def": definitions}},
+        }
+    )
+
+
+def encode_statistics(statistics: Statistics) -> bytes:
+    """Encode what batching did for a version. TensorFlow Serving has no such route."""
+    return _encode(
+        {
+            "model_spec": {"name": statistics.model, "version": str(statistics.version)},
+            "batching": statistics.batching,
         }
     )
 

@@ -17,7 +17,7 @@ _VERSION = r"(?:/(?i:versions)/([0-9]+)|/(?i:labels)/([^/:]+))?"
 # The operation, such as "predict", must be in lower case. The other fixed parts of a path may be in
 # upper or lower case.
 _POST = re.compile(rf"(?i:/v1/models)/([^/:]+){_VERSION}:(classify|regress|predict)")
-_GET = re.compile(rf"(?i:/v1/models)(?:/([^/:]+))?{_VERSION}(/metadata)?")
+_GET = re.compile(rf"(?i:/v1/models)(?:/([^/:]+))?{_VERSION}(/metadata|/statistics)?")
 _NOTHING = re.compile(r"(?!)()()()()")
 
 
@@ -30,7 +30,8 @@ def parse_path(method: str, path: str) -> Route:
       path: The path as sent, percent-encoded and with the query string.
 
     Returns:
-      The route. Its operation is "predict", "classify", "regress", "metadata" or "status".
+      The route. Its operation is "predict", "classify", "regress", "metadata", "statistics" or
+      "status".
 
     Raises:
       InvalidInput: The API has no such path, or the version exceeds 64 bits.

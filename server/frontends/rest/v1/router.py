@@ -1,12 +1,22 @@
 """TensorFlow Serving's routes below /v1/."""
 
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+
+from server.admission.cancellation import Cancellation
+from server.admission.memory_budget import MemoryReservation
 from server.admission.nonblocking import WouldBlock
-from server.dataplane import DataPlane, ModelSpec
+from server.dataplane import DataPlaneInterface, ModelSpec
 from server.frontends.rest import errors
 from server.frontends.rest.dispatch.router import Route
 from server.frontends.rest.transport.headers import Headers
 from server.frontends.rest.transport.responses import JSON, Response
 from server.frontends.rest.v1 import inference, models, paths
+from server.frontends.rest.v1.inference import EncodedResult
+from server.parsing.request_parser import RequestParser
+from server.servables.pending import Pending
 from tpuserve.errors import InvalidInput
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
 
@@ -16,38 +26,53 @@ class V1Router:
 
     prefix = "/v1/"
 
-    def __init__(self, dataplane: DataPlane) -> None:
-        """Create a router that answers requests with the models of a data plane."""
+    def __init__(self, dataplane: DataPlaneInterface, parser: RequestParser) -> None:
+        """Create a router.
+
+        Args:
+          dataplane: Finds and runs the models.
+          parser: Parses the bodies of requests.
+        """
         self._dataplane = dataplane
+        self._parser = parser
 
     def parse_route(self, method: str, path: str) -> Route:
         """Return the endpoint that a request addresses; see `paths.parse_path`."""
         return paths.parse_path(method, path)
 
     def handle(
-        self, route: Route, headers: Headers, body: bytes, *, timeout_ms: float | None
-    ) -> Response:
+        self,
+        route: Route,
+        headers: Headers,
+        body: bytes,
+        *,
+        timeout_ms: float | None,
+        cancellation: Cancellation | None = None,
+        reservation: MemoryReservation | None = None,
+    ) -> Response | Pending[Response]:
         """Answer one request; see `dispatch.router.Router.handle`."""
-        if route.runs_model:
-            return self._infer(route, body, timeout_ms)
-        return Response(200, self._describe(route), model=route.model, version=route.version)
-
-    def _infer(self, route: Route, body: bytes, timeout_ms: float | None) -> Response:
+        if not route.runs_model:
+            return Response(200, self._describe(route), model=route.model, version=route.version)
         signature = ""
+        started = time.monotonic()
         try:
-            request, requested_signature = inference.parse_request(body)
-            signature = requested_signature or DEFAULT_SIGNATURE
-            model_spec = ModelSpec(route.model, route.version, signature, route.label)
-            infer = inference.OPERATIONS[route.operation]
-            encoded, version = infer(self._dataplane, model_spec, request, timeout_ms)
+            request = self._parser.parse(
+                body, reservation, timeout_ms=timeout_ms, cancellation=cancellation
+            )
+            with closing(request):
+                signature = request.signature_name or DEFAULT_SIGNATURE
+                model_spec = ModelSpec(route.model, route.version, signature, route.label)
+                if timeout_ms is not None:
+                    timeout_ms = max(1, timeout_ms - (time.monotonic() - started) * 1000)
+                infer = inference.OPERATIONS[route.operation]
+                result = infer(self._dataplane, model_spec, request, timeout_ms, cancellation)
         except WouldBlock:
             raise
         except Exception as error:
-            # Convert the error to a response here, where the signature is known, because the access
-            # log shows the signature of failed requests too.
-            response = errors.response_to_error(error)
-            return response._replace(model=route.model, version=route.version, signature=signature)
-        return Response(200, encoded, JSON, (), "OK", route.model, version, signature)
+            return _error_response(error, route, signature)
+        if isinstance(result, Pending):
+            return result.then(partial(_respond, result.finish, route, signature))
+        return _success_response(result, route, signature)
 
     def _describe(self, route: Route) -> bytes:
         if route.operation == "metadata":
@@ -55,9 +80,33 @@ class V1Router:
                 raise InvalidInput("Missing model name in request.")
             model_spec = ModelSpec(route.model, route.version, label=route.label)
             return models.encode_metadata(self._dataplane.metadata(model_spec, ["signature_def"]))
+        if route.operation == "statistics":
+            if not route.model:
+                raise InvalidInput("Missing model name in request.")
+            model_spec = ModelSpec(route.model, route.version, label=route.label)
+            return models.encode_statistics(self._dataplane.statistics(model_spec))
         if route.model:
             # Ignore a version label in the path, as TensorFlow Serving does.
             return models.encode_status(self._dataplane.status(route.model, route.version))
         if route.version is not None or route.label is not None:
             raise InvalidInput("Missing model name in request.")
         return models.encode_list(self._dataplane.list_models())
+
+
+def _respond(finish: Callable[[], EncodedResult], route: Route, signature: str) -> Response:
+    try:
+        return _success_response(finish(), route, signature)
+    except Exception as error:
+        return _error_response(error, route, signature)
+
+
+def _success_response(result: EncodedResult, route: Route, signature: str) -> Response:
+    encoded, version = result
+    return Response(200, encoded, JSON, (), "OK", route.model, version, signature)
+
+
+def _error_response(error: Exception, route: Route, signature: str) -> Response:
+    # Convert errors to responses here, where the signature is known, because the access log shows
+    # the signature of failed requests too.
+    response = errors.response_to_error(error)
+    return response._replace(model=route.model, version=route.version, signature=signature)

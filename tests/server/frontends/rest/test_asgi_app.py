@@ -12,7 +12,7 @@ from server.admission.api_keys import ApiKeys
 from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
-from server.frontends.rest.openapi import app as openapi_app
+from server.frontends.rest.openapi import paths as openapi_paths
 from server.metrics import Metrics
 from server.models.manager import Manager
 from tests.server.aspiring import aspire
@@ -92,7 +92,7 @@ def test_docs_page_needs_no_key_and_its_document_does(
     file = tmp_path / "keys"
     file.write_text("sesame\n")
     address = serve(build_rest_app(dataplane, keys=ApiKeys(file)))
-    for path in openapi_app.OPEN_PATHS:
+    for path in openapi_paths.OPEN_PATHS:
         assert ask(address, "GET", path)[0].status == 200
     assert ask(address, "GET", "/docs/static/other")[0].status == 401
     _, body = ask(address, "GET", "/openapi.json", headers={"Authorization": "Bearer sesame"})

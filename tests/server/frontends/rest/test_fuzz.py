@@ -70,9 +70,13 @@ class Caller:
 
     def post(self, path: bytes, body: bytes) -> tuple[int, bytes]:
         sent: list[Any] = []
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": body, "more_body": False}
+            if not messages:
+                # The client stays until the request is answered.
+                await asyncio.Event().wait()
+            return messages.pop()
 
         async def send(message: Any) -> None:
             sent.append(message)

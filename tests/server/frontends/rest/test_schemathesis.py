@@ -41,6 +41,7 @@ OPERATIONS = {
     *("GET /v1/models", "GET /healthz", "GET /readyz"),
     *("GET /v1/models/half", "GET /v1/models/half/metadata", f"POST {PREDICT}"),
     *("GET /v1/models/counting", "GET /v1/models/counting/metadata"),
+    *("GET /v1/models/half/statistics", "GET /v1/models/counting/statistics"),
     *(f"POST /v1/models/counting:{verb}" for verb in ("predict", "classify", "regress")),
 }
 # Without a body there is one valid request, and no invalid one.

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from server.admission import latency_tracker
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
+from server.admission.cancellation import Cancellation
+from server.admission.memory_budget import MemoryReservation
 from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
-from server.frontends.rest.dispatch import workers
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
 from server.frontends.rest.dispatch.router import Route
 from server.frontends.rest.transport.headers import Headers, get_header
@@ -56,7 +58,14 @@ class SumRouter:
         raise InvalidInput(f"no such path: {method} {path}")
 
     def handle(
-        self, route: Route, headers: Headers, body: bytes, *, timeout_ms: float | None
+        self,
+        route: Route,
+        headers: Headers,
+        body: bytes,
+        *,
+        timeout_ms: float | None,
+        cancellation: Cancellation | None = None,
+        reservation: MemoryReservation | None = None,
     ) -> Response:
         if not route.runs_model:
             return Response(200, b'{"name": "sum"}', model="sum")
@@ -156,7 +165,7 @@ def test_quick_requests_take_the_fast_path(
     dataplane: DataPlane, serve: Serve, router: SumRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, seconds in (("_QUICK_SECONDS", 0.5), ("_VERY_SLOW_SECONDS", 1)):
-        monkeypatch.setattr(workers, name, seconds)
+        monkeypatch.setattr(latency_tracker, name, seconds)
     address = serve(build_rest_app(dataplane, extra_routers=[router]))
     for _ in range(20):
         assert infer(address) == (200, ANSWER)

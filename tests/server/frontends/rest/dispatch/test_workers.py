@@ -7,7 +7,8 @@ from functools import partial
 
 import pytest
 
-from server.frontends.rest.dispatch.workers import LatencyTracker, Workers, runqueue_wait_seconds
+from server.admission.latency_tracker import LatencyTracker, runqueue_wait_seconds
+from server.frontends.rest.dispatch.workers import Workers
 from tpuserve.errors import DeadlineExceeded
 
 QUICK, SLOW = 0.0001, 0.2
@@ -83,7 +84,7 @@ def test_only_quick_and_small_work_runs_in_the_event_loop(
 ) -> None:
     workers = Workers(1, 1000, may_run_inline)
     tracker = build_tracker(*[QUICK] * 8) if is_quick else LatencyTracker()
-    ran_in = asyncio.run(workers.run(threading.get_ident, size, tracker))
+    ran_in = asyncio.run(workers.run("m", threading.get_ident, size, tracker))
     assert (ran_in == threading.get_ident()) == inline
     workers.close()
 
@@ -92,6 +93,6 @@ def test_late_work_is_abandoned() -> None:
     workers = Workers(1, 20)
     gate = threading.Event()
     with pytest.raises(DeadlineExceeded, match="within 20 ms"):
-        asyncio.run(workers.run(partial(gate.wait, 10), 0, LatencyTracker()))
+        asyncio.run(workers.run("m", partial(gate.wait, 10), 0, LatencyTracker()))
     gate.set()
     workers.close()

@@ -33,7 +33,8 @@ def received(client: socket.socket) -> bytes:
     pieces = []
     while piece := client.recv(65536):
         pieces.append(piece)
-    return b"".join(pieces)
+    # The server may send an interim response first, to learn whether the client is still there.
+    return b"".join(pieces).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
 def send_and_close(address: Address, data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Request bodies stay within the bound of one body and the bound of all bodies."""
+"""Request bodies stay within the bound of one body and the memory budget of all requests."""
 
 import asyncio
 import gzip
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from server.frontends.rest.transport.request_body import RequestBodyReader, gunzip
-from tpuserve.errors import Cancelled, RequestTooLarge, TooManyRequests
+from server.admission.memory_budget import MemoryBudget
+from server.frontends.rest.transport.request_body import RequestBodyReader, gunzip, join_chunks
+from tpuserve.errors import Cancelled, MemoryBudgetExceeded, RequestTooLarge
 
 
 class Client:
@@ -25,67 +26,55 @@ class Client:
 
 
 def read_body(
-    bodies: RequestBodyReader, client: Client, declared_bytes: int | None = None
+    client: Client,
+    declared_bytes: int | None = None,
+    *,
+    max_bytes: int = 6,
+    budget: MemoryBudget | None = None,
 ) -> bytes:
-    reservation = bodies.reserve()
-    try:
-        return asyncio.run(bodies.read(client, declared_bytes, reservation))
-    finally:
-        reservation.release()
-
-
-def assert_free(bodies: RequestBodyReader, free_bytes: int) -> None:
-    """Check that exactly so many bytes can be reserved."""
-    bodies.acquire(free_bytes)
-    with pytest.raises(TooManyRequests):
-        bodies.acquire(1)
-    bodies.release(free_bytes)
+    reader = RequestBodyReader(max_bytes)
+    with (budget or MemoryBudget(1000)).reserve() as reservation:
+        chunks = asyncio.run(reader.read(client, declared_bytes, reservation))
+        return join_chunks(chunks, reservation)
 
 
 def test_chunks_are_joined() -> None:
-    assert read_body(RequestBodyReader(6), Client(b"ab", b"cd", b"ef"), 6) == b"abcdef"
+    assert read_body(Client(b"ab", b"cd", b"ef"), 6) == b"abcdef"
 
 
 @pytest.mark.parametrize("declared", [None, 7])
 def test_body_beyond_the_bound_is_refused(declared: int | None) -> None:
     with pytest.raises(RequestTooLarge, match="more than 6 bytes"):
-        read_body(RequestBodyReader(6), Client(b"abcd", b"efg"), declared)
+        read_body(Client(b"abcd", b"efg"), declared)
     with pytest.raises(RequestTooLarge):
-        read_body(RequestBodyReader(6), Client(b"abcdefg"), declared)
+        read_body(Client(b"abcdefg"), declared)
 
 
 def test_request_of_a_client_that_disconnects_is_cancelled() -> None:
-    bodies = RequestBodyReader(6, 6)
     with pytest.raises(Cancelled):
-        read_body(bodies, Client(b"abcd", None))
-    assert_free(bodies, 6)
+        read_body(Client(b"abcd", None))
 
 
-def test_all_bodies_together_are_bounded_until_they_are_answered() -> None:
-    bodies = RequestBodyReader(4, 5)
-    first = bodies.reserve()
-    assert asyncio.run(bodies.read(Client(b"ab", b"cd"), None, first)) == b"abcd"
-    for client in (Client(b"ef"), Client(b"e", b"f")):
-        with pytest.raises(TooManyRequests, match="Send the request again later"):
-            read_body(bodies, client)
-    assert_free(bodies, 1)
-    first.release()
-    assert read_body(bodies, Client(b"ef")) == b"ef"
-    assert_free(bodies, 5)
+@pytest.mark.parametrize("chunks", [(b"efg",), (b"ef", b"g")])
+def test_bodies_in_flight_stay_within_the_memory_budget(chunks: tuple[bytes, ...]) -> None:
+    budget = MemoryBudget(6)
+    with budget.reserve(4):
+        with pytest.raises(MemoryBudgetExceeded, match="Send the request again later"):
+            read_body(Client(*chunks), budget=budget)
+        assert budget.reserved_bytes == 4
+    assert read_body(Client(*chunks), budget=budget) == b"efg"
+    assert budget.reserved_bytes == 0
 
 
-def test_decompressed_bytes_count_against_the_bound_of_all_bodies() -> None:
-    bodies = RequestBodyReader(1 << 22, 5 << 20)
+def test_decompressed_bytes_count_against_the_memory_budget() -> None:
+    budget = MemoryBudget(5 << 20)
     small = gzip.compress(bytes(1 << 21), mtime=0)
-    first, second = bodies.reserve(), bodies.reserve()
+    first, second = budget.reserve(), budget.reserve()
     # Two chunks of a megabyte, and once more both while they are joined.
-    assert len(bodies.gunzip(small, first)) == 1 << 21
-    assert_free(bodies, 1 << 20)
-    with pytest.raises(TooManyRequests):
-        bodies.gunzip(small, second)
-    first.release()
-    second.release()
-    assert_free(bodies, 5 << 20)
+    assert len(gunzip(small, 1 << 22, first.grow)) == 1 << 21
+    assert budget.reserved_bytes == 4 << 20
+    with pytest.raises(MemoryBudgetExceeded):
+        gunzip(small, 1 << 22, second.grow)
 
 
 @pytest.mark.parametrize(

@@ -117,11 +117,11 @@ def test_expected_uvicorn_serves_with_timeouts_and_the_fast_path(
 ) -> None:
     timeouts = ConnectionTimeouts(idle_seconds=5)
     plain = build_protocol_class(timeouts, None)
-    fast = build_protocol_class(timeouts, lambda url: None)
+    fast = build_protocol_class(timeouts, lambda url, headers: None)
     assert issubclass(plain, HttpToolsProtocol)
     assert issubclass(fast, HttpToolsProtocol)
     assert plain.timeouts is fast.timeouts is timeouts
-    assert fast.find_fast_path(b"/") is None
+    assert fast.find_fast_path(b"/", []) is None
     assert caplog.messages == []
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from server.admission.cancellation import Cancellation
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
@@ -64,6 +65,7 @@ class CountingModel(FakeModel):
         output_names: Sequence[str] | None = None,
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> dict[str, Array]:
         lengths = np.array([len(example) for example in inputs["inputs"]], np.float32)
         if signature_name == "length":
@@ -110,7 +112,11 @@ def test_regress_returns_values_and_merges_the_context_into_each_example(address
             {"signature_name": "S", "examples": [ONE]},
             "No signature was found with the name: S",
         ),
-        ("classify", {"signature_name": "length", "examples": [ONE]}, "No classification outputs"),
+        (
+            "classify",
+            {"signature_name": "length", "examples": [ONE]},
+            'Expected classification signature outputs to contain at least one of "classes" or ',
+        ),
         ("regress", {"examples": [ONE]}, "Expected one output Tensor."),
         ("regress", {"signature_name": 5}, "'signature_name' key must be a string value."),
     ],

@@ -1,0 +1,162 @@
+"""The frontends of one process: creates, starts and stops gRPC and REST together."""
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from server.admission.admission import AdmissionController
+from server.admission.api_keys import ApiKeys
+from server.admission.memory_budget import MemoryBudget
+from server.config import monitoring, tls
+from server.config.settings import Settings
+from server.dataplane import DataPlaneInterface
+from server.frontends import base
+from server.frontends.base import Frontend
+from server.metrics import Metrics
+from server.process import memory_limit
+from server.scheduling.request_queues import RequestQueues
+
+
+class FrontendGroup:
+    """The frontends that the settings enable, with the admission control that they share."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        dataplane: DataPlaneInterface,
+        metrics: Metrics,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """Create frontends that do not listen yet.
+
+        Args:
+          settings: the settings of the server.
+          dataplane: finds and runs the models.
+          metrics: the registry in which requests are counted.
+          on_failure: called with the reason, from any thread, if a frontend ends by itself.
+
+        Raises:
+          TpuserveError: a file that the settings name cannot be used.
+        """
+        self._settings = settings
+        self._frontends: list[Frontend] = []
+        self._admission = AdmissionController(settings.max_requests_in_flight, settings.peer_limit)
+        metrics.watch_in_flight(lambda: self._admission.in_flight)
+        self._rest_socket: socket.socket | None = None
+        self._grpc_socket: socket.socket | None = None
+        monitoring_file = settings.monitoring_config_file
+        self._context = base.FrontendContext(
+            settings=settings,
+            dataplane=dataplane,
+            metrics=metrics,
+            admission=self._admission,
+            memory_budget=MemoryBudget(
+                # By default, leave half of the memory to TensorFlow and the models.
+                settings.max_request_memory_bytes or memory_limit.usable_memory_bytes() // 2
+            ),
+            queues=RequestQueues(dataplane.run_limits, metrics),
+            keys=ApiKeys(Path(settings.api_keys_file)) if settings.api_keys_file else None,
+            tls=_read_tls(settings.ssl_config_file) if settings.ssl_config_file else None,
+            metrics_path=(
+                monitoring.read_metrics_path(Path(monitoring_file)) if monitoring_file else None
+            ),
+            on_failure=on_failure,
+        )
+
+    def reserve_ports(self, on_error: ExitStack, *, are_shared: bool = False) -> None:
+        """Bind the ports, so that no other process takes them before `start`.
+
+        Args:
+          on_error: an ExitStack that the caller closes if the server fails to start.
+          are_shared: whether other processes of this server listen on the ports too.
+
+        Raises:
+          PortInUse: another process listens on a port.
+          InvalidSetting: the server cannot listen on a port or a socket.
+        """
+        settings = self._settings
+        self._rest_socket = base.reserve_port(
+            on_error,
+            settings.host,
+            settings.rest_api_port,
+            "--rest_api_port",
+            is_shared=are_shared,
+        )
+        self._grpc_socket = base.reserve_port(
+            on_error, settings.host, settings.port, "--port", is_shared=are_shared
+        )
+
+    def start_rest(self) -> None:
+        """Accept REST connections on the port that `reserve_ports` has bound.
+
+        Until `mark_ready`, the frontend answers health checks, and refuses the requests to models.
+
+        Raises:
+          PortInUse: the frontend cannot listen.
+        """
+        if self._rest_socket is not None:
+            base.import_rest_modules()
+            self._frontends.append(base.start_rest(self._context, self._rest_socket))
+
+    def start_grpc(self) -> None:
+        """Accept gRPC connections on the port that `reserve_ports` has bound.
+
+        Raises:
+          PortInUse, InvalidSetting: the frontend cannot listen.
+        """
+        if self._grpc_socket is not None or self._settings.grpc_socket_path:
+            self._frontends.append(base.start_grpc(self._context, self._grpc_socket))
+
+    def report_startup(self, describe: Callable[[], str]) -> None:
+        """Report in readiness checks, until `mark_ready`, what the starting server does.
+
+        Args:
+          describe: returns the activity, such as "importing TensorFlow", at the time of a check.
+        """
+        self._admission.begin_startup(describe)
+
+    def mark_ready(self) -> None:
+        """Answer requests from now on, and report in readiness checks so."""
+        self._context.queues.start()
+        self._admission.mark_ready()
+
+    def close_now(self) -> None:
+        """Close the frontends of a server that cannot start. No request is in flight."""
+        while self._frontends:
+            frontend = self._frontends.pop()
+            frontend.stop()
+            base.join_with_deadline(frontend, time.monotonic())
+
+    def drain(self) -> None:
+        """Report that the server is not ready, and refuse new requests. Connections stay open."""
+        self._admission.drain()
+        for frontend in self._frontends:
+            frontend.drain()
+
+    def stop(self) -> bool:
+        """Wait for the requests in flight, and stop accepting connections. Call `drain` first.
+
+        Returns:
+          Whether every request was answered within the grace period.
+        """
+        deadline = time.monotonic() + self._settings.shutdown_grace_seconds
+        is_idle = self._admission.wait_until_idle(self._settings.shutdown_grace_seconds)
+        for frontend in self._frontends:
+            frontend.stop()
+        is_idle = is_idle and all(
+            [base.join_with_deadline(frontend, deadline) for frontend in self._frontends]
+        )
+        self._context.queues.close()
+        return is_idle
+
+
+def _read_tls(path: str) -> tls.TlsConfig:
+    from server.frontends.rest.transport import tls as rest_tls
+
+    config = tls.read_tls_config(Path(path))
+    # Validate the TLS keys here, before a model is loaded: gRPC would refuse an invalid key later,
+    # and would not report the reason.
+    rest_tls.create_ssl_context(config)
+    return config

@@ -1,0 +1,44 @@
+"""Tells whether a client has closed its connection, without reading from the connection."""
+
+import socket
+import sys
+from enum import Enum
+from typing import Any
+
+# States of a TCP connection. Source: include/net/tcp_states.h of Linux.
+_CLOSE, _CLOSE_WAIT = 7, 8
+
+
+class ClientState(Enum):
+    """What is known of the client of a connection."""
+
+    CONNECTED = "may send and receive"
+    SENDS_NO_MORE = "sends no more bytes, and may still receive"
+    GONE = "neither sends nor receives"
+
+
+def read_client_state(transport: Any) -> ClientState:
+    """Return the state of the client of an asyncio transport; CONNECTED if it is unknown.
+
+    asyncio does not notice a disconnect while reading is paused. The operating system does. A
+    client that has closed its connection counts as `SENDS_NO_MORE` until the server sends bytes,
+    which the client's operating system rejects.
+    """
+    pseudo_socket = transport.get_extra_info("socket")
+    if pseudo_socket is None or sys.platform != "linux":
+        return ClientState.CONNECTED
+    try:
+        # uvloop's socket objects have no getsockopt.
+        connection = socket.socket(fileno=pseudo_socket.fileno())
+    except OSError:
+        return ClientState.GONE
+    try:
+        # The state is the first byte of the struct tcp_info.
+        state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    except OSError:
+        return ClientState.CONNECTED
+    finally:
+        connection.detach()
+    if state == _CLOSE_WAIT:
+        return ClientState.SENDS_NO_MORE
+    return ClientState.GONE if state == _CLOSE else ClientState.CONNECTED
