@@ -1,9 +1,11 @@
 """The data plane: answers inference, status and metadata requests for every protocol."""
 
 from server.dataplane.data_plane import DataPlane as DataPlane
+from server.dataplane.interface import DataPlaneInterface as DataPlaneInterface
 from server.dataplane.model_spec import ModelSpec as ModelSpec
 from server.dataplane.results import Classification as Classification
 from server.dataplane.results import Metadata as Metadata
 from server.dataplane.results import ModelStatus as ModelStatus
 from server.dataplane.results import Prediction as Prediction
 from server.dataplane.results import Regression as Regression
+from server.dataplane.results import Statistics as Statistics

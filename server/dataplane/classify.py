@@ -9,6 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from server.dataplane import examples, method_names
+from server.dataplane.example_method import ExampleMethod
+from server.dataplane.results import Classification
 from server.servables.servable import Array
 from tpuserve.errors import InvalidInput
 from tpuserve.saved_model.signature import Signature
@@ -17,16 +19,7 @@ CLASSES = "classes"
 SCORES = "scores"
 
 
-def classification_outputs(signature: Signature, check_method_name: bool) -> list[str]:
-    """Return the aliases of the outputs to compute: classes, scores or both.
-
-    Args:
-      signature: a classification signature.
-      check_method_name: whether the signature's method must be Classify's.
-
-    Raises:
-      InvalidInput: the signature is not a classification signature.
-    """
+def _select_outputs(signature: Signature, check_method_name: bool) -> list[str]:
     if check_method_name:
         method_names.check_classify(signature)
     examples.check_one_input(signature)
@@ -40,27 +33,15 @@ def classification_outputs(signature: Signature, check_method_name: bool) -> lis
     aliases = [alias for alias in (CLASSES, SCORES) if alias in signature.outputs]
     if not aliases:
         raise InvalidInput(
-            "No classification outputs found in SignatureDef: "
-            + examples.format_signature(signature)
+            f'Expected classification signature outputs to contain at least one of "{CLASSES}" or '
+            f'"{SCORES}". Signature was: {examples.format_signature(signature)}'
         )
     return aliases
 
 
-def read_classification(
-    outputs: Mapping[str, Array], count: int
-) -> tuple[Array | None, Array | None]:
-    """Return the classes and the scores among a model's outputs.
-
-    Args:
-      outputs: alias → array.
-      count: the number of examples in the request.
-
-    Returns:
-      Labels, bytes [count, classes], or None; scores, float32 [count, classes], or None.
-
-    Raises:
-      InvalidInput: an output has an unexpected type or shape.
-    """
+def _read_answer(
+    model: str, version: int, name: str, outputs: Mapping[str, Array], count: int
+) -> Classification:
     classes, scores = outputs.get(CLASSES), outputs.get(SCORES)
     if classes is not None:
         _check_output(classes, CLASSES, "DT_STRING", np.dtype(object), count)
@@ -71,7 +52,7 @@ def read_classification(
             f"Tensors class and score should match in dim_size(1). Got {classes.shape[1]} vs. "
             f"{scores.shape[1]}"
         )
-    return classes, scores
+    return Classification(model, version, name, classes, scores)
 
 
 def _check_output(
@@ -88,3 +69,7 @@ def _check_output(
         )
     if len(array) != count:
         raise InvalidInput(f"Expected {output} output batch size of {count}. Got: {len(array)}")
+
+
+METHOD = ExampleMethod("Classify", _select_outputs, _read_answer)
+"""The method Classify, whose outputs are classes, scores or both: [examples, classes]."""

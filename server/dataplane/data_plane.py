@@ -3,30 +3,43 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+from server.admission import nonblocking
+from server.admission.cancellation import Cancellation
 from server.dataplane import (
     classify,
     examples,
     method_names,
     model_list,
     multi_inference,
+    profiler,
     regress,
     state_gauges,
 )
+from server.dataplane.example_method import ExampleMethod, Result
+from server.dataplane.interface import ReadInputs
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.request_logger import RequestLogger
-from server.dataplane.results import Classification, Metadata, ModelStatus, Prediction, Regression
+from server.dataplane.results import (
+    Classification,
+    Metadata,
+    ModelStatus,
+    Prediction,
+    Regression,
+    Statistics,
+)
 from server.metrics import Metrics
 from server.models.manager import Manager, statuses
-from server.servables.servable import Array, Servable, VersionStatus
+from server.scheduling.run_limits import RunLimits
+from server.servables.pending import Pending
+from server.servables.servable import Servable, VersionStatus
 from tpuserve.errors import InvalidInput, ModelExecutionError, UnsupportedModel
 from tpuserve.saved_model import signature as signatures
-from tpuserve.saved_model.signature import Signature
 
 logger = logging.getLogger(__name__)
 
-ReadInputs: TypeAlias = Callable[[Signature], Mapping[str, Array]]
+Outputs = TypeVar("Outputs")
 Reload: TypeAlias = Callable[[Any], None]
 
 SIGNATURE_DEF = "signature_def"
@@ -36,8 +49,9 @@ class DataPlane:
     """Answers requests for the REST and gRPC frontends.
 
     The frontends admit and count requests, because some requests never reach the data plane. Every
-    inference method raises ModelNotFound if no such model or version is available, and
-    DeadlineExceeded if the time limit passes.
+    inference method raises ModelNotFound if no such model or version is available,
+    DeadlineExceeded if the time limit passes, and Cancelled if the request is cancelled before its
+    model runs.
     """
 
     def __init__(
@@ -49,6 +63,7 @@ class DataPlane:
         check_method_names: bool = False,
         reload: Reload | None = None,
         configured: Callable[[], Collection[str]] | None = None,
+        run_limits: Callable[[str], RunLimits | None] = lambda model: None,
     ) -> None:
         """Create the data plane of a server.
 
@@ -59,6 +74,7 @@ class DataPlane:
           check_method_names: whether a signature's method must match the API of the request.
           reload: replaces the model configuration; None for a fixed configuration.
           configured: returns the names of the configured models; None where they are unknown.
+          run_limits: returns the limits of a model's queue; None if no such model is configured.
         """
         self._manager = manager
         self._metrics = Metrics() if metrics is None else metrics
@@ -66,6 +82,7 @@ class DataPlane:
         self._check_method_names = check_method_names
         self._reload = reload
         self._configured = configured
+        self.run_limits = run_limits
         state_gauges.register_state_gauges(self._metrics, manager)
 
     def predict(
@@ -75,6 +92,7 @@ class DataPlane:
         output_filter: Sequence[str] = (),
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> Prediction:
         """Run a model on inputs, in the calling thread unless requests are batched.
 
@@ -85,6 +103,7 @@ class DataPlane:
             is parsed.
           output_filter: the aliases of the requested outputs; empty for all outputs.
           timeout_ms: the time limit in milliseconds; None for no limit.
+          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
 
         Raises:
           SignatureNotFound: the model has no such signature.
@@ -93,7 +112,28 @@ class DataPlane:
           InvalidTensor: an input's type or shape does not match the signature or the model.
           ModelExecutionError: the model failed.
         """
-        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
+        prediction = self.start_predict(
+            spec, read_inputs, output_filter, timeout_ms=timeout_ms, cancellation=cancellation
+        )
+        return prediction.finish() if isinstance(prediction, Pending) else prediction
+
+    def start_predict(
+        self,
+        spec: ModelSpec,
+        read_inputs: ReadInputs,
+        output_filter: Sequence[str] = (),
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Prediction | Pending[Prediction]:
+        """Begin to run a model on inputs; arguments and errors are those of `predict`.
+
+        Returns:
+          The prediction; its Pending if the request waits for a batch. The model's version stays
+          loaded until `finish` of the Pending was called.
+        """
+        servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
+        try:
             name = spec.effective_signature_name
             signature = signatures.find_signature(servable.model.signatures, name)
             if self._check_method_names:
@@ -106,11 +146,38 @@ class DataPlane:
             output_names = list(output_filter) or None
             if output_names:
                 signature.check_outputs(output_names)
-            outputs = self._run(servable, "Predict", name, inputs, output_names, timeout_ms)
-            answer = Prediction(spec.model, servable.version, name, outputs)
-        if self._request_log is not None and self._request_log.should_log(spec.model):
-            self._request_log.predict(answer, request_inputs, output_filter)
-        return answer
+            started_ns = time.perf_counter_ns()
+            start = getattr(servable.runner, "start", None)
+            if start is None:
+                nonblocking.check_running_allowed()
+                start = servable.runner.run
+            outputs = _log_model_error(
+                lambda: start(
+                    name, inputs, output_names, timeout_ms=timeout_ms, cancellation=cancellation
+                ),
+                servable,
+                name,
+            )
+        except BaseException:
+            servable.release()
+            raise
+
+        def finish() -> Prediction:
+            try:
+                results = (
+                    _log_model_error(outputs.finish, servable, name)
+                    if isinstance(outputs, Pending)
+                    else outputs
+                )
+                self._record_runtime(servable.name, "Predict", started_ns)
+                answer = Prediction(spec.model, servable.version, name, results)
+            finally:
+                servable.release()
+            if self._request_log is not None and self._request_log.should_log(spec.model):
+                self._request_log.predict(answer, request_inputs, output_filter)
+            return answer
+
+        return outputs.then(finish) if isinstance(outputs, Pending) else finish()
 
     def classify(
         self,
@@ -118,6 +185,7 @@ class DataPlane:
         serialized: Sequence[bytes],
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> Classification:
         """Classify examples.
 
@@ -125,20 +193,14 @@ class DataPlane:
           spec: the model, version and signature.
           serialized: serialised tf.train.Example messages; the answer has a row for each.
           timeout_ms: the time limit in milliseconds; None for no limit.
+          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
 
         Raises:
           InvalidInput: the model has no such classification signature, the request has no
             examples, or an output has an unexpected type or shape.
           ModelExecutionError: the model failed.
         """
-        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
-            name = spec.effective_signature_name
-            signature = examples.find_signature(servable.model.signatures, name)
-            output_names = classify.classification_outputs(signature, self._check_method_names)
-            inputs = {examples.ALIAS: examples.encode(serialized)}
-            outputs = self._run(servable, "Classify", name, inputs, output_names, timeout_ms)
-            classes, scores = classify.read_classification(outputs, len(serialized))
-            answer = Classification(spec.model, servable.version, name, classes, scores)
+        answer = self._run_on_examples(classify.METHOD, spec, serialized, timeout_ms, cancellation)
         if self._request_log is not None and self._request_log.should_log(spec.model):
             self._request_log.classify(answer, serialized)
         return answer
@@ -149,16 +211,10 @@ class DataPlane:
         serialized: Sequence[bytes],
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> Regression:
         """Regress examples; arguments and errors are those of `classify`."""
-        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
-            name = spec.effective_signature_name
-            signature = examples.find_signature(servable.model.signatures, name)
-            output_names = regress.regression_outputs(signature, self._check_method_names)
-            inputs = {examples.ALIAS: examples.encode(serialized)}
-            outputs = self._run(servable, "Regress", name, inputs, output_names, timeout_ms)
-            values = regress.read_regression(outputs, len(serialized))
-            answer = Regression(spec.model, servable.version, name, values)
+        answer = self._run_on_examples(regress.METHOD, spec, serialized, timeout_ms, cancellation)
         if self._request_log is not None and self._request_log.should_log(spec.model):
             self._request_log.regress(answer, serialized)
         return answer
@@ -169,6 +225,7 @@ class DataPlane:
         serialized: Sequence[bytes],
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> list[Classification | Regression]:
         """Classify and regress examples with several signatures of one model.
 
@@ -180,6 +237,7 @@ class DataPlane:
             "tensorflow/serving/regress".
           serialized: serialised tf.train.Example messages.
           timeout_ms: the time limit in milliseconds; None for no limit.
+          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
 
         Raises:
           InvalidInput: the tasks name several models or an unsuitable signature.
@@ -193,7 +251,9 @@ class DataPlane:
             packed = examples.encode(serialized)
             self._metrics.examples(spec.model, len(serialized))
             started = time.perf_counter_ns()
-            outputs = multi_inference.run_plan(servable.runner, plan, packed, timeout_ms)
+            outputs = multi_inference.run_plan(
+                servable.runner, plan, packed, timeout_ms, cancellation
+            )
             self._record_runtime(spec.model, "MultiInference", started)
             version = servable.version
             answers = multi_inference.read_answers(
@@ -221,6 +281,16 @@ class DataPlane:
         with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
             return Metadata(spec.model, servable.version, servable.model.signature_defs)
 
+    def statistics(self, spec: ModelSpec) -> Statistics:
+        """Return what batching did for a version since it was loaded.
+
+        Args:
+          spec: the model and version.
+        """
+        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
+            batching = getattr(servable.runner, "statistics", None)
+            return Statistics(spec.model, servable.version, batching)
+
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
         """Return the status of a model's versions, or of one version; newest first.
 
@@ -243,6 +313,14 @@ class DataPlane:
         """Whether any version of any model can answer requests."""
         return any(map(self._manager.is_available, self._manager.names()))
 
+    def start_profiler(self) -> str:
+        """Start TensorFlow's profiler server, unless it runs, and return its address."""
+        return profiler.start_server()
+
+    def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
+        """Wait for some seconds, which a profile that is taken meanwhile shows as an event."""
+        profiler.record_event(seconds, requests_in_flight)
+
     def reload(self, config: Any) -> None:
         """Replace the model configuration; blocks until its models are available or have failed.
 
@@ -256,24 +334,48 @@ class DataPlane:
             )
         self._reload(config)
 
-    def _run(
+    def _run_on_examples(
         self,
-        servable: Servable,
-        api: str,
-        name: str,
-        inputs: Mapping[str, Array],
-        output_names: Sequence[str] | None,
+        method: ExampleMethod[Result],
+        spec: ModelSpec,
+        serialized: Sequence[bytes],
         timeout_ms: float | None,
-    ) -> Mapping[str, Array]:
-        started = time.perf_counter_ns()
-        try:
-            outputs = servable.runner.run(name, inputs, output_names, timeout_ms=timeout_ms)
-        except ModelExecutionError as error:
-            # Log the error for the operator, because the model is at fault and not the client.
-            logger.error("%s: signature %s failed: %s", servable, name, error)
-            raise
-        self._record_runtime(servable.name, api, started)
-        return outputs
+        cancellation: Cancellation | None,
+    ) -> Result:
+        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
+            name = spec.effective_signature_name
+            output_names = method.find_outputs(
+                servable.model.signatures, name, self._check_method_names
+            )
+            inputs = {examples.ALIAS: examples.encode(serialized)}
+            nonblocking.check_running_allowed()
+            started_ns = time.perf_counter_ns()
+            outputs = _log_model_error(
+                lambda: servable.runner.run(
+                    name, inputs, output_names, timeout_ms=timeout_ms, cancellation=cancellation
+                ),
+                servable,
+                name,
+            )
+            self._record_runtime(servable.name, method.api, started_ns)
+            return method.read_answer(spec.model, servable.version, name, outputs, len(serialized))
 
     def _record_runtime(self, model: str, api: str, started: int) -> None:
         self._metrics.runtime(model, api, (time.perf_counter_ns() - started) // 1000)
+
+
+def _log_model_error(compute: Callable[[], Outputs], servable: Servable, name: str) -> Outputs:
+    """Return the result of a function that runs a model; log an error of the model.
+
+    The error is for the operator, because the model is at fault and not the client.
+
+    Args:
+      compute: runs the model, or waits for its outputs.
+      servable: the version of the model.
+      name: the name of the signature.
+    """
+    try:
+        return compute()
+    except ModelExecutionError as error:
+        logger.error("%s: signature %s failed: %s", servable, name, error)
+        raise

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from server.admission.cancellation import Cancellation
 from server.dataplane import classify, examples, regress
+from server.dataplane.example_method import ExampleMethod
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.results import Classification, Regression
 from server.servables.multi_signature import SupportsMultiRun
@@ -19,17 +21,24 @@ from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD, Sign
 Task: TypeAlias = tuple[ModelSpec, str]
 """A task of a request: the model specification and the requested method name."""
 
+AnyExampleMethod: TypeAlias = ExampleMethod[Classification] | ExampleMethod[Regression]
+
+_METHODS: dict[str, AnyExampleMethod] = {
+    CLASSIFY_METHOD: classify.METHOD,
+    REGRESS_METHOD: regress.METHOD,
+}
+
 
 @dataclass(frozen=True)
 class MultiInferencePlan:
     """The signatures and outputs that answer a request's tasks.
 
     Attributes:
-      methods: signature name → the method name of its task, in the order of the request.
+      methods: signature name → the method of its task, in the order of the request.
       outputs: signature name → the aliases of the outputs to compute.
     """
 
-    methods: Mapping[str, str]
+    methods: Mapping[str, AnyExampleMethod]
     outputs: Mapping[str, Sequence[str]]
 
 
@@ -59,9 +68,8 @@ def make_plan(
         signature that does not fit the task's method.
       UnsupportedModel: a task's method is neither Classify nor Regress.
     """
-    methods: dict[str, str] = {}
+    methods: dict[str, AnyExampleMethod] = {}
     outputs: dict[str, Sequence[str]] = {}
-    input_tensors: set[str] = set()
     for spec, method in tasks:
         if not spec.model:
             raise InvalidInput("Found ModelSpec with an empty model name.")
@@ -74,21 +82,19 @@ def make_plan(
             raise InvalidInput(f"Duplicate evaluation of signature: {name}")
         if name not in signatures:
             raise InvalidInput(f"Requested signature not found in model graph: {name}")
-        if method == CLASSIFY_METHOD:
-            outputs[name] = classify.classification_outputs(signatures[name], check_method_names)
-        elif method == REGRESS_METHOD:
-            outputs[name] = regress.regression_outputs(signatures[name], check_method_names)
-        else:
+        if method not in _METHODS:
             raise UnsupportedModel(f"Unsupported signature method_name: {method}")
-        methods[name] = method
-        input_tensors.add(signatures[name].inputs[examples.ALIAS].name)
-    if len(input_tensors) > 1:
-        raise InvalidInput("Input tensor must be the same for all Signatures.")
+        methods[name] = _METHODS[method]
+        outputs[name] = methods[name].select_outputs(signatures[name], check_method_names)
     return MultiInferencePlan(methods, outputs)
 
 
 def run_plan(
-    runner: InferenceRunner, plan: MultiInferencePlan, serialized: Array, timeout_ms: float | None
+    runner: InferenceRunner,
+    plan: MultiInferencePlan,
+    serialized: Array,
+    timeout_ms: float | None,
+    cancellation: Cancellation | None = None,
 ) -> Mapping[str, Mapping[str, Array]]:
     """Compute the outputs that a plan lists, in one session run where the runner supports that.
 
@@ -97,15 +103,18 @@ def run_plan(
       plan: the signatures and outputs to compute.
       serialized: serialised examples, bytes [n].
       timeout_ms: the time limit in milliseconds; None for no limit.
+      cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
 
     Returns:
       Signature name → alias → array.
     """
     inputs = {examples.ALIAS: serialized}
     if isinstance(runner, SupportsMultiRun):
-        return runner.run_multi(plan.outputs, inputs, timeout_ms=timeout_ms)
+        return runner.run_multi(
+            plan.outputs, inputs, timeout_ms=timeout_ms, cancellation=cancellation
+        )
     return {
-        name: runner.run(name, inputs, outputs, timeout_ms=timeout_ms)
+        name: runner.run(name, inputs, outputs, timeout_ms=timeout_ms, cancellation=cancellation)
         for name, outputs in plan.outputs.items()
     }
 
@@ -129,12 +138,7 @@ def read_answers(
     Raises:
       InvalidInput: an output has an unexpected type or shape.
     """
-    answers: list[Classification | Regression] = []
-    for name, method in plan.methods.items():
-        if method == CLASSIFY_METHOD:
-            classes, scores = classify.read_classification(outputs[name], count)
-            answers.append(Classification(model, version, name, classes, scores))
-        else:
-            values = regress.read_regression(outputs[name], count)
-            answers.append(Regression(model, version, name, values))
-    return answers
+    return [
+        method.read_answer(model, version, name, outputs[name], count)
+        for name, method in plan.methods.items()
+    ]

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from server.dataplane import examples, method_names
+from server.dataplane.example_method import ExampleMethod
+from server.dataplane.results import Regression
 from server.servables.servable import Array
 from tpuserve.errors import InvalidInput
 from tpuserve.saved_model.signature import Signature
@@ -16,16 +18,7 @@ from tpuserve.saved_model.signature import Signature
 OUTPUTS = "outputs"
 
 
-def regression_outputs(signature: Signature, check_method_name: bool) -> list[str]:
-    """Return the alias of the single output to compute, in a list.
-
-    Args:
-      signature: a regression signature.
-      check_method_name: whether the signature's method must be Regress's.
-
-    Raises:
-      InvalidInput: the signature is not a regression signature.
-    """
+def _select_outputs(signature: Signature, check_method_name: bool) -> list[str]:
     if check_method_name:
         method_names.check_regress(signature)
     examples.check_one_input(signature)
@@ -42,16 +35,9 @@ def regression_outputs(signature: Signature, check_method_name: bool) -> list[st
     return [OUTPUTS]
 
 
-def read_regression(outputs: Mapping[str, Array], count: int) -> Array:
-    """Return the values among a model's outputs, float32 [count].
-
-    Args:
-      outputs: alias → array.
-      count: the number of examples in the request.
-
-    Raises:
-      InvalidInput: the output has an unexpected type or shape.
-    """
+def _read_answer(
+    model: str, version: int, name: str, outputs: Mapping[str, Array], count: int
+) -> Regression:
     values = outputs[OUTPUTS]
     if not (values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)):
         raise InvalidInput(
@@ -67,4 +53,8 @@ def read_regression(outputs: Mapping[str, Array], count: int) -> Array:
         raise InvalidInput(
             f"Expected output Tensor of DT_FLOAT.  Got: {examples.format_type(values)}"
         )
-    return values.reshape(-1)
+    return Regression(model, version, name, values.reshape(-1))
+
+
+METHOD = ExampleMethod("Regress", _select_outputs, _read_answer)
+"""The method Regress, whose only output has the shape [examples] or [examples, 1]."""

@@ -86,3 +86,19 @@ class ModelStatus:
 
     versions: Sequence[VersionStatus]
     reason: TpuserveError | None = None
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Statistics of a version.
+
+    Attributes:
+      model: the name of the model.
+      version: the version.
+      batching: what batching did, as `BatchingStatistics.snapshot` returns it; None for a version
+        whose requests are not batched.
+    """
+
+    model: str
+    version: int
+    batching: Mapping[str, object] | None

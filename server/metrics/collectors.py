@@ -2,13 +2,11 @@
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-from server.metrics import exposition
-
-Labels: TypeAlias = tuple[str, ...]
+from server.metrics.family import Family, Labels
 
 # The largest number of series of a metric. Further label values are counted in one common series.
 # Clients choose the model names in requests, and could fill the memory with series without this
@@ -24,8 +22,8 @@ class Collector(Protocol):
     def name(self) -> str:
         """The metric's name in the registry, such as "/tensorflow/serving/request_count"."""
 
-    def lines(self) -> Iterable[str]:
-        """Return the metric's exposition lines; the first line states the metric type."""
+    def snapshot(self) -> Family:
+        """Return the present values of all series."""
 
 
 class Counter:
@@ -53,15 +51,10 @@ class Counter:
         with self._lock:
             return self._values[min(self._values)] if self._values else 0
 
-    def lines(self) -> Iterable[str]:
-        """Return the metric's exposition lines."""
+    def snapshot(self) -> Family:
+        """Return the present values of all series."""
         with self._lock:
-            values = dict(self._values)
-        yield exposition.type_line(self.name, "counter")
-        for label_values, value in sorted(values.items()):
-            yield exposition.sample_line(
-                self.name, zip(self._labels, label_values, strict=True), value
-            )
+            return Family(self.name, "counter", self._labels, dict(self._values))
 
 
 class Histogram:
@@ -92,25 +85,14 @@ class Histogram:
             one_series.counts[bucket] += 1
             one_series.sum += amount
 
-    def lines(self) -> Iterable[str]:
-        """Return the metric's exposition lines; bucket counts are cumulative."""
+    def snapshot(self) -> Family:
+        """Return the present values of all series."""
         with self._lock:
-            series = {
-                values: (list(one_series.counts), one_series.sum)
+            values = {
+                values: (*one_series.counts, one_series.sum)
                 for values, one_series in self._series.items()
             }
-        yield exposition.type_line(self.name, "histogram")
-        bounds = (*map(exposition.format_bound, self._bounds), "+Inf")
-        for values, (counts, total) in sorted(series.items()):
-            labels = tuple(zip(self._labels, values, strict=True))
-            cumulative = 0
-            for bound, count in zip(bounds, counts, strict=True):
-                cumulative += count
-                yield exposition.sample_line(
-                    self.name, (*labels, ("le", bound)), cumulative, "_bucket"
-                )
-            yield exposition.sample_line(self.name, labels, total, "_sum")
-            yield exposition.sample_line(self.name, labels, cumulative, "_count")
+        return Family(self.name, "histogram", self._labels, values, self._bounds)
 
 
 class Gauge:
@@ -130,13 +112,9 @@ class Gauge:
         self._labels = labels
         self._read = read
 
-    def lines(self) -> Iterable[str]:
-        """Return the metric's exposition lines."""
-        yield exposition.type_line(self.name, "gauge")
-        for label_values, value in sorted(self._read().items()):
-            yield exposition.sample_line(
-                self.name, zip(self._labels, label_values, strict=True), value
-            )
+    def snapshot(self) -> Family:
+        """Return the present values of all series."""
+        return Family(self.name, "gauge", self._labels, dict(self._read()))
 
 
 @dataclass

@@ -1,8 +1,11 @@
 """The metrics of a server: a method to call for each event."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from server.metrics.collectors import Counter, Gauge, Histogram, Labels
+from server.metrics import family
+from server.metrics.collectors import Counter, Gauge, Histogram
+from server.metrics.family import Family, Labels
 from server.metrics.registry import Registry
 
 _SERVING = "/tensorflow/serving/"
@@ -52,11 +55,15 @@ class Metrics:
                 exponential_bounds(100, 1.2, 52),
             )
         )
+        self._queue_times = add(Histogram(_OURS + "queue_time", ("model_name",), latency))
+        self._shed = add(Counter(_OURS + "requests_shed", ("model_name", "reason")))
+        self._reloads = add(Counter(_OURS + "reload_count", ("status",)))
         self._wrapped_runs = add(Counter(_BATCHING + "wrapped_run_count"))
         self._paddings = add(
             Histogram(_BATCHING + "padding_size", ("execution_batch_size",), sizes)
         )
         self._input_sizes = add(Histogram(_BATCHING + "input_batch_size", (), sizes))
+        self._alone = add(Counter(_OURS + "batching_requests_alone", ("version", "reason")))
         self._processed_sizes = add(Histogram(_BATCHING + "processed_batch_size", (), sizes))
 
     def request_done(
@@ -101,6 +108,18 @@ class Metrics:
         """Record how long a request waited in a batching queue, in microseconds."""
         self._queuing.add((thread_pool_name,), latency_us)
 
+    def request_queued(self, model: str, latency_us: float) -> None:
+        """Record how long a request waited in the queue of its model, in microseconds."""
+        self._queue_times.add((model,), latency_us)
+
+    def request_shed(self, model: str, reason: str) -> None:
+        """Record a refusal by a queue; `reason` is "queue full" or "waited too long"."""
+        self._shed.add((model, reason))
+
+    def reloaded(self, status_code_name: str) -> None:
+        """Record that a new model configuration was applied, or why the server refused it."""
+        self._reloads.add((status_code_name,))
+
     def batched_request(self, size: int) -> None:
         """Record the rows of a request that enters a batching queue."""
         self._input_sizes.add((), size)
@@ -110,6 +129,15 @@ class Metrics:
         self._wrapped_runs.add()
         self._processed_sizes.add((), size)
         self._paddings.add((str(size),), padding)
+
+    def ran_alone(self, version: str, reason: str) -> None:
+        """Record that a request did not share a batch, and why.
+
+        Args:
+          version: the name and version of the model, such as "half/3".
+          reason: a value of `AloneReason`.
+        """
+        self._alone.add((version, reason))
 
     def watch_states(self, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Export the state of each version; `read` returns (model, version, state) → 1."""
@@ -129,6 +157,34 @@ class Metrics:
         """Export the number of requests in flight; `read` returns the number at each export."""
         self._registry.add(Gauge(_OURS + "requests_in_flight", (), lambda: {(): read()}))
 
+    def watch_batching(self, read: Callable[[], Mapping[str, tuple[int, int]]]) -> None:
+        """Export how many batches of each version run, and how many may run at the same time.
+
+        Args:
+          read: returns name and version of the model, such as "half/3" → both numbers.
+        """
+
+        def read_number(index: int) -> dict[Labels, float]:
+            return {(version,): runs[index] for version, runs in read().items()}
+
+        for index, name in enumerate(("batching_runs", "batching_max_runs")):
+            self._registry.add(Gauge(_OURS + name, ("version",), partial(read_number, index)))
+
+    def watch_request_queues(
+        self,
+        read_lengths: Callable[[], Mapping[Labels, float]],
+        read_in_flight: Callable[[], Mapping[Labels, float]],
+    ) -> None:
+        """Export the queue of each model.
+
+        Args:
+          read_lengths: returns (model,) → the number of its requests that wait for a run.
+          read_in_flight: returns (model,) → the number of its requests that wait or run.
+        """
+        labels = ("model_name",)
+        self._registry.add(Gauge(_OURS + "queue_length", labels, read_lengths))
+        self._registry.add(Gauge(_OURS + "model_requests_in_flight", labels, read_in_flight))
+
     def watch_queue(self, thread_pool_name: str, read: Callable[[], int]) -> None:
         """Export the number of requests in a batching queue; `read` returns the number."""
         self._registry.add(
@@ -139,9 +195,13 @@ class Metrics:
             )
         )
 
+    def snapshot(self) -> list[Family]:
+        """Return the present values of all metrics, in the order of names."""
+        return self._registry.snapshot()
+
     def exposition(self) -> bytes:
         """Return the metrics in Prometheus's text format."""
-        return self._registry.exposition()
+        return family.format_snapshot(self.snapshot())
 
     def first_value(self, name: str) -> int | None:
         """Return the value of a counter's first series; None if no counter has the name.

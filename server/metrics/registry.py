@@ -4,6 +4,7 @@ import threading
 from typing import TypeVar
 
 from server.metrics.collectors import Collector, Counter
+from server.metrics.family import Family
 
 _Collector = TypeVar("_Collector", bound=Collector)
 
@@ -22,12 +23,11 @@ class Registry:
             self._collectors[collector.name] = collector
         return collector
 
-    def exposition(self) -> bytes:
-        """Return the metrics in Prometheus's text format, in the order of names."""
+    def snapshot(self) -> list[Family]:
+        """Return the present values of all metrics, in the order of names."""
         with self._lock:
             collectors = sorted(self._collectors.items())
-        lines = [line for _, collector in collectors for line in collector.lines()]
-        return "\n".join([*lines, ""]).encode("utf-8", "backslashreplace")
+        return [collector.snapshot() for _, collector in collectors]
 
     def first_value(self, name: str) -> int | None:
         """Return the value of a counter's first series; None if no counter has the name.

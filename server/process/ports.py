@@ -1,16 +1,15 @@
-"""Binding of TCP ports, and checks of UNIX sockets, before the slow part of start-up."""
+"""Binding of TCP ports before the slow part of start-up, and errors of addresses."""
 
 import errno
 import socket
 
 from tpuserve.errors import InvalidSetting, PortInUse
 
-# The hosts that mean all addresses: one dual-stack socket serves IPv4 and IPv6.
-_ALL_ADDRESSES = ("0.0.0.0", "::")
-_CONNECT_TIMEOUT_SECONDS = 1
+ALL_ADDRESSES = ("0.0.0.0", "::")
+"""The hosts that mean all addresses: one dual-stack socket serves IPv4 and IPv6."""
 
 
-def bind_port(host: str, port: int, flag: str) -> socket.socket:
+def bind_port(host: str, port: int, flag: str, *, is_shared: bool = False) -> socket.socket:
     """Bind a TCP socket without listening: clients are refused until the server listens.
 
     Args:
@@ -18,13 +17,14 @@ def bind_port(host: str, port: int, flag: str) -> socket.socket:
         of this machine and, where the machine has IPv6, every IPv6 address, as in gRPC.
       port: the port number; 0 for any free port.
       flag: the flag that set the port, for error messages.
+      is_shared: whether other processes of this server listen on the port too; see `share_port`.
 
     Raises:
       PortInUse: another process listens on the port.
       InvalidSetting: this machine cannot listen on the address or the port.
     """
     try:
-        return _bind_any_family(host, port)
+        return _bind_any_family(host, port, is_shared)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise port_in_use_error(host, port, flag) from error
@@ -34,32 +34,13 @@ def bind_port(host: str, port: int, flag: str) -> socket.socket:
         ) from error
 
 
-def check_unix_socket_is_free(path: str, flag: str) -> None:
-    """Check that no process listens on a UNIX socket; gRPC would silently replace the socket.
+def share_port(bound: socket.socket) -> None:
+    """Let sockets of other processes of the same user listen on the port of a socket.
 
-    A socket file that a killed server has left behind raises no error.
-
-    Args:
-      path: the path of the UNIX socket.
-      flag: the flag that set the path, for error messages.
-
-    Raises:
-      PortInUse: another process listens on the socket.
+    The system distributes new connections among the sockets that listen. All of them, and a socket
+    that only reserves the port, must be shared.
     """
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(_CONNECT_TIMEOUT_SECONDS)
-        try:
-            probe.connect(path)
-        except TimeoutError:
-            # A process listens on the socket: the timeout means that its queue of connections is
-            # full.
-            pass
-        except OSError:
-            return
-    raise PortInUse(
-        f"{flag} is {path}, and another process listens on this socket. Stop that process, or give "
-        f"another path."
-    )
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
 
 def format_address(host: str, port: int) -> str:
@@ -83,18 +64,18 @@ def unix_socket_error(path: str, flag: str) -> InvalidSetting:
     )
 
 
-def _bind_any_family(host: str, port: int) -> socket.socket:
-    if host in _ALL_ADDRESSES and socket.has_dualstack_ipv6():
+def _bind_any_family(host: str, port: int, is_shared: bool) -> socket.socket:
+    if host in ALL_ADDRESSES and socket.has_dualstack_ipv6():
         try:
-            return _bind(socket.AF_INET6, "::", port)
+            return _bind(socket.AF_INET6, "::", port, is_shared)
         except OSError as error:
             # Fall back to IPv4: containers often have a kernel with IPv6 and no IPv6 address.
             if host == "::" or error.errno == errno.EADDRINUSE:
                 raise
-    return _bind(socket.AF_INET6 if ":" in host else socket.AF_INET, host, port)
+    return _bind(socket.AF_INET6 if ":" in host else socket.AF_INET, host, port, is_shared)
 
 
-def _bind(family: int, host: str, port: int) -> socket.socket:
+def _bind(family: int, host: str, port: int, is_shared: bool) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         if family == socket.AF_INET6:
@@ -102,6 +83,8 @@ def _bind(family: int, host: str, port: int) -> socket.socket:
         # Set SO_REUSEADDR, so that a restarted server can bind the port at once and need not wait
         # until the connections of the old process expire.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            share_port(bound)
         bound.bind((host, port))
     except OSError:
         bound.close()

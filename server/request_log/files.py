@@ -1,5 +1,6 @@
 """TFRecord files of the request log; a full file is followed by a new file."""
 
+import errno
 import os
 import time
 from collections.abc import Callable, Collection
@@ -43,7 +44,8 @@ class RecordFiles:
         """Append a record to the model's file with the prefix.
 
         Raises:
-          OSError: the record cannot be written; the file is then unchanged.
+          OSError: the record cannot be written; the file is then unchanged, and no empty file is
+            left.
         """
         key = model, prefix
         file = self._open.get(key)
@@ -57,7 +59,10 @@ class RecordFiles:
         try:
             file.append(record)
         except OSError:
-            self._open.pop(key).close()
+            # Keep a file with records for the next try. An empty file would only be left over, and
+            # every try would leave another.
+            if not file.records:
+                self._open.pop(key).remove()
             raise
 
     def close_except(self, models_and_prefixes: Collection[tuple[str, str]]) -> None:
@@ -93,12 +98,17 @@ class _RecordFile:
         try:
             written = self._file.write(framed)
             if written != len(framed):
-                raise OSError("the disk is full")
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
             self._file.truncate(self.bytes)
+            self._file.seek(self.bytes)
             raise
         self.records += 1
         self.bytes += len(framed)
 
     def close(self) -> None:
         self._file.close()
+
+    def remove(self) -> None:
+        self._file.close()
+        os.unlink(self._file.name)

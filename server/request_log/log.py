@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from server.config.model_config import RequestLogging
@@ -19,6 +20,8 @@ from tpuserve.errors import Code
 
 MAX_QUEUED_BYTES = 64 << 20
 MAX_QUEUED = 1000
+# How long a log whose files cannot be written waits before it tries again, in seconds.
+_RETRY_SECONDS = 1
 
 Encode: TypeAlias = Callable[[Any, RequestLogging, float], bytes]
 """(entry, configuration, time in seconds since 1970) → a serialised PredictionLog."""
@@ -52,6 +55,19 @@ class InferenceLogEntry(NamedTuple):
     tasks: tuple[tuple[ModelSpec, str], ...]
     answers: tuple[Classification | Regression, ...]
     examples: tuple[bytes, ...]
+
+
+@dataclass
+class _Outage:
+    """A time in which the entries of a model cannot be written.
+
+    Attributes:
+      lost: how many entries are lost.
+      retry_seconds: the time of the next try, in seconds since 1970.
+    """
+
+    lost: int = 0
+    retry_seconds: float = 0
 
 
 class RequestLog:
@@ -90,6 +106,8 @@ class RequestLog:
         self._is_closing = False
         self._is_failing = False
         self._is_reconfigured = False
+        # The models whose last entry could not be written.
+        self._outages: dict[str, _Outage] = {}
 
     def configure(self, models: Mapping[str, RequestLogging]) -> None:
         """Log the requests of these models, each by its configuration, and of no other models.
@@ -199,26 +217,49 @@ class RequestLog:
         self, model: str, config: RequestLogging, entry: Any, time_seconds: float
     ) -> None:
         assert self._encode is not None, "an entry was queued before configure"
+        outage = self._outages.get(model)
+        if outage is not None and time_seconds < outage.retry_seconds:
+            outage.lost += 1
+            self._metrics.request_logged(model, Code.UNKNOWN.name)
+            return
         try:
             record = self._encode(entry, config, time_seconds)
             self._files.write(model, config.filename_prefix, record)
+        except OSError as error:
+            self._metrics.request_logged(model, Code.UNKNOWN.name)
+            if outage is None:
+                outage = self._outages[model] = _Outage()
+                logger.error(
+                    "request log of %s: stopped, cannot write to %s: %s. It goes on once the files "
+                    "can be written, for example when the disk has room.",
+                    model,
+                    config.filename_prefix,
+                    error.strerror or error,
+                )
+            outage.lost += 1
+            outage.retry_seconds = time_seconds + _RETRY_SECONDS
         except Exception as error:
             self._metrics.request_logged(model, Code.UNKNOWN.name)
-            # Log only the first of several errors in a row: with a full disk, every write fails.
+            # Log only the first of several errors in a row.
             if not self._is_failing:
-                logger.error("request log of %s: cannot write: %s", model, error)
+                logger.error("request log of %s: cannot encode a request: %s", model, error)
             self._is_failing = True
         else:
             self._is_failing = False
             self._metrics.request_logged(model, "OK")
+            if outage is not None:
+                del self._outages[model]
+                logger.info(
+                    "request log of %s: goes on; %d requests were not logged", model, outage.lost
+                )
 
 
 def _import_encode() -> Encode:
     # Import TensorFlow when the log is configured. Otherwise the first logged request would wait
     # for the import.
-    from tpuserve.runtime import tf_logging
+    from tpuserve.runtime import serving_import
 
-    tf_logging.import_tensorflow()
+    serving_import.import_tensorflow_for_serving()
     from server.request_log.records import encode
 
     return encode

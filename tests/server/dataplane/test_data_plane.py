@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from server.admission.cancellation import Cancellation
 from server.dataplane import DataPlane, ModelSpec
 from server.metrics import Metrics
 from server.models.manager import Manager
@@ -16,6 +17,7 @@ from tests.server.dataplane.models import ExamplesModel, serve
 from tests.server.fakes import FakeLoader
 from tpuserve.errors import (
     BasePathNotFound,
+    Cancelled,
     DamagedSavedModel,
     InvalidInput,
     UnsupportedModel,
@@ -70,10 +72,39 @@ def test_time_that_a_request_has_is_given_to_the_model(
     assert loader.models[3].timeout_ms == 250
 
 
+def test_cancelled_request_is_not_run(dataplane: DataPlane, loader: FakeLoader) -> None:
+    cancellation = Cancellation()
+    dataplane.predict(HALF, sent, cancellation=cancellation)
+    loader.models[3].entered.clear()
+    cancellation.cancel()
+    with pytest.raises(Cancelled):
+        dataplane.predict(HALF, sent, cancellation=cancellation)
+    assert not loader.models[3].entered.is_set()
+
+
+def test_cancelled_request_for_examples_is_not_run() -> None:
+    model = ExamplesModel()
+    dataplane, cancellation = serve(model), Cancellation()
+    cancellation.cancel()
+    with pytest.raises(Cancelled):
+        dataplane.classify(M, [b"a"], cancellation=cancellation)
+    with pytest.raises(Cancelled):
+        dataplane.regress(
+            ModelSpec("m", signature_name="regress"), [b"a"], cancellation=cancellation
+        )
+    with pytest.raises(Cancelled):
+        dataplane.multi_inference(
+            [(ModelSpec("m", signature_name="regress"), REGRESS)],
+            [b"a"],
+            cancellation=cancellation,
+        )
+    assert model.runs == []
+
+
 def test_metadata_gives_the_signatures_whole(dataplane: DataPlane, loader: FakeLoader) -> None:
     found = dataplane.metadata(HALF, ["signature_def"])
     assert (found.model, found.version) == ("half", 3)
-    assert found.signature_defs is loader.models[3].signature_defs
+    assert found.signature_defs == loader.models[3].signature_defs
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,8 @@ def test_unknown_signature_is_refused_otherwise_than_by_predict() -> None:
         ),
         (
             {"outputs": {"y": spec("float32")}},
-            "No classification outputs found in SignatureDef: inputs: {inputs} outputs: {y} "
+            'Expected classification signature outputs to contain at least one of "classes" or '
+            '"scores". Signature was: inputs: {inputs} outputs: {y} '
             "method_name: 'tensorflow/serving/classify'",
         ),
     ],
@@ -195,6 +196,7 @@ def test_model_that_can_run_several_signatures_at_once_runs_once() -> None:
             inputs: Mapping[str, Any],
             *,
             timeout_ms: float | None = None,
+            cancellation: Any = None,
         ) -> dict[str, dict[str, Any]]:
             self.runs.append(",".join(wanted))
             found = super()._run("", inputs)

@@ -73,7 +73,7 @@ def test_unknown_signature_is_named(dataplane: DataPlane) -> None:
         (
             {"a": 1, "c": 3},
             "Signature input alias: b(feed name: b:0) not found in request and no default value "
-            "provided. Inputs expected to be in the request {a,b}, or default input alias set: {}",
+            "provided. Inputs expected to be in the request {a,c}, or default input alias set: ",
         ),
     ],
 )

@@ -5,10 +5,11 @@ import pytest
 from server.metrics import Registry
 from server.metrics import exposition as exposition_format
 from server.metrics.collectors import MAX_SERIES, Counter, Gauge, Histogram
+from server.metrics.family import format_snapshot
 
 
 def exposition(registry: Registry) -> list[str]:
-    return registry.exposition().decode().splitlines()
+    return format_snapshot(registry.snapshot()).decode().splitlines()
 
 
 @pytest.mark.parametrize(

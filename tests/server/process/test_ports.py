@@ -1,7 +1,6 @@
 """A port that cannot be had is told before anything slow begins."""
 
 import socket
-import tempfile
 
 import pytest
 
@@ -63,16 +62,3 @@ def test_machine_without_ipv6_listens_on_every_address_it_has(
 def test_addresses_are_shown_as_clients_write_them() -> None:
     assert ports.format_address("127.0.0.1", 8500) == "127.0.0.1:8500"
     assert ports.format_address("::1", 8500) == "[::1]:8500"
-
-
-def test_socket_that_somebody_listens_at_is_left_to_them() -> None:
-    # A path of a socket is short: that of a test's own directory may be too long.
-    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as first:
-        path = f"{directory}/s"
-        ports.check_unix_socket_is_free(path, "--grpc_socket_path")
-        first.bind(path)
-        # As a server that was killed leaves it.
-        ports.check_unix_socket_is_free(path, "--grpc_socket_path")
-        first.listen()
-        with pytest.raises(PortInUse, match=f"--grpc_socket_path is {path}, and another process"):
-            ports.check_unix_socket_is_free(path, "--grpc_socket_path")

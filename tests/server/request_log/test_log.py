@@ -1,6 +1,10 @@
 """A log writes what it is told to, and is in nobody's way."""
 
+import itertools
+import subprocess
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,18 @@ from tpuserve.errors import InvalidConfig
 from tpuserve.saved_model import warm_up_file
 
 X = {"x": np.ones(2, np.float32)}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """The directory of a real file system with room for 64 KB."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=64k", "tmpfs"]
+    if subprocess.run(["mount", *options, directory], check=False, capture_output=True).returncode:
+        pytest.skip("this user may not mount a file system")
+    yield directory
+    subprocess.run(["umount", "--lazy", directory], check=True)
 
 
 def answer(version: int = 3, model: str = "m") -> Prediction:
@@ -110,7 +126,7 @@ def test_what_waits_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.Monk
 def test_failure_is_counted_and_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fail(what: Any, config: RequestLogging, when: float) -> bytes:
         if what.answer.version < 3:
-            raise OSError("no space left")
+            raise ValueError("no such type")
         return encode(what, config, when)
 
     setting = Setting(tmp_path, encode=fail)
@@ -118,7 +134,56 @@ def test_failure_is_counted_and_told_once(tmp_path: Path, caplog: pytest.LogCapt
         setting.log.predict(answer(version), X, [])
     assert setting.records() == [b"3 at 7"]
     assert (setting.count("OK"), setting.count("UNKNOWN")) == (1, 2)
-    assert caplog.messages == ["request log of m: cannot write: no space left"]
+    assert caplog.messages == ["request log of m: cannot encode a request: no such type"]
+
+
+def test_full_disk_stops_the_log_until_there_is_room(
+    small_disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    now = [100.0]
+    setting = Setting(small_disk, encode=lambda *_: bytes(1000), clock=lambda: now[0])
+
+    def write(count: int) -> None:
+        """Log requests, one a second, each after the last was written or lost."""
+        for _ in range(count):
+            done = setting.count("OK") + setting.count("UNKNOWN")
+            setting.log.predict(answer(), X, [])
+            while setting.count("OK") + setting.count("UNKNOWN") == done:
+                time.sleep(0.001)
+            now[0] += 1
+
+    write(3)
+    with pytest.raises(OSError, match="No space left"):
+        (small_disk / "filler").write_bytes(bytes(1 << 20))
+    write(20)
+    lost = setting.count("UNKNOWN")
+    assert lost > 10
+    assert len(list(small_disk.glob("log-*"))) == 1
+    (small_disk / "filler").unlink()
+    write(5)
+    written = setting.count("OK")
+    assert setting.count("UNKNOWN") == lost
+    setting.log.close(10)
+    (file,) = small_disk.glob("log-*")
+    assert len(list(warm_up_file.read_warm_up_records(file))) == written
+    assert caplog.messages == [
+        f"request log of m: stopped, cannot write to {small_disk}/log: No space left on device. It "
+        f"goes on once the files can be written, for example when the disk has room.",
+        f"request log of m: goes on; {lost} requests were not logged",
+    ]
+
+
+def test_disk_that_is_full_from_the_start_gets_no_empty_files(small_disk: Path) -> None:
+    with pytest.raises(OSError, match="No space left"):
+        (small_disk / "filler").write_bytes(bytes(1 << 20))
+    now = itertools.count(100)
+    setting = Setting(small_disk, encode=lambda *_: bytes(1000), clock=lambda: next(now))
+    for _ in range(10):
+        setting.log.predict(answer(), X, [])
+    setting.log.close(10)
+    assert [path.name for path in small_disk.iterdir()] == ["filler"]
+    assert setting.count("UNKNOWN") == 10
 
 
 def test_closed_log_takes_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,43 @@
+"""The methods that run a signature on examples: Classify and Regress."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+from server.dataplane import examples
+from server.dataplane.results import Classification, Regression
+from server.servables.servable import Array
+from tpuserve.saved_model.signature import Signature
+
+Result = TypeVar("Result", Classification, Regression)
+
+SelectOutputs: TypeAlias = Callable[[Signature, bool], list[str]]
+"""Takes a signature, and whether its method_name must be that of the method."""
+
+
+@dataclass(frozen=True)
+class ExampleMethod(Generic[Result]):
+    """A method that runs a signature on examples.
+
+    Attributes:
+      api: the name of the method in metrics: "Classify" or "Regress".
+      select_outputs: returns the aliases of the outputs to compute; raises InvalidInput for a
+        signature that does not fit the method.
+      read_answer: takes the model's name, its version, the signature's name, the outputs (alias →
+        array) and the number of examples, and returns the answer; raises InvalidInput for outputs
+        of an unexpected type or shape.
+    """
+
+    api: str
+    select_outputs: SelectOutputs
+    read_answer: Callable[[str, int, str, Mapping[str, Array], int], Result]
+
+    def find_outputs(
+        self, signatures: Mapping[str, Signature], name: str, check_method_name: bool
+    ) -> list[str]:
+        """Return the aliases of the outputs to compute of the signature with a name.
+
+        Raises:
+          InvalidInput: no signature has the name, or the signature does not fit the method.
+        """
+        return self.select_outputs(examples.find_signature(signatures, name), check_method_name)

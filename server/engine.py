@@ -1,0 +1,278 @@
+"""The engine of a server: its models, the pollers that update them, and the data plane."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from server import runner_factory
+from server.config import model_file, session_options, textproto
+from server.config.model_config import ModelConfig, ModelServerConfig, QueueLimits
+from server.config.settings import Settings
+from server.dataplane import DataPlane
+from server.metrics import Metrics
+from server.models.config_manager import ModelConfigManager, models_not_available
+from server.models.file_system_source import FileSystemSource, PeriodicFunction
+from server.models.manager import Manager, statuses
+from server.models.repository import Repository
+from server.models.servable_loader import MakeRunner, Retries, WarmUp, is_retriable
+from server.process import malloc
+from server.request_log import RequestLog
+from server.request_log.settings import check_logging_config
+from server.scheduling.run_limits import LimitTable
+from server.servables.saved_model_loader import SavedModelLoader
+from server.servables.servable import InferenceRunner, Load, Model, VersionStatus
+from tpuserve.errors import TpuserveError
+
+if TYPE_CHECKING:
+    from server.config.platform_config import PlatformConfig
+
+# The number of threads in which requests of a model may wait for their batches, if the flags for
+# threads are smaller.
+_MIN_BATCH_WAITERS = 128
+
+logger = logging.getLogger("server.app")
+
+
+class Engine:
+    """Loads, updates and runs the models of a server. The engine has no sockets.
+
+    Attributes:
+      dataplane: answers the requests of the frontends.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        load: Load | None,
+        metrics: Metrics,
+        platform: "PlatformConfig | None" = None,
+    ) -> None:
+        """Create an engine without models.
+
+        Args:
+          settings: the settings of the server, with the platform config file applied.
+          load: loads the model in a version's directory; None for the loader of SavedModels.
+          metrics: the registry in which the runs of models are counted.
+          platform: the batching and warm-up settings of the platform config file; None without
+            such a file.
+
+        Raises:
+          TpuserveError: a file that the settings name cannot be used.
+        """
+        self._settings = settings
+        self._metrics = metrics
+        self._request_log = RequestLog(metrics)
+        self._limits = _create_limit_table(settings)
+        make_runner, self._close_batching = runner_factory.make_runner_factory(
+            settings, platform, metrics
+        )
+        self._loader = SavedModelLoader(settings, platform.session_config if platform else b"")
+        self._check_version = self._loader.check_version if load is None else _check_nothing
+
+        def make_runner_and_set_limits(model: Model, directory: Path, name: str) -> InferenceRunner:
+            runner = make_runner(model, directory, name)
+            # Without batching, the runner of a version is its model.
+            self._limits.set_batched(name.rpartition("/")[0], runner is not model)
+            return runner
+
+        warm_up = runner_factory.make_warm_up(settings, platform, metrics, self._loader.executor)
+        self._manager = _create_manager(
+            settings, load or self._loader, make_runner_and_set_limits, warm_up
+        )
+        self._source = FileSystemSource(self._manager)
+        self._config_manager = ModelConfigManager(
+            self._manager,
+            self._source,
+            allow_labels_for_unavailable=settings.allow_version_labels_for_unavailable_models,
+            versions_required=settings.fail_if_no_model_versions_found,
+            on_config=self._configure,
+        )
+        self.dataplane = DataPlane(
+            self._manager,
+            metrics=metrics,
+            request_log=self._request_log,
+            check_method_names=settings.enable_signature_method_name_check,
+            reload=self._config_manager.reload,
+            configured=lambda: self._config_manager.config.names(),
+            run_limits=self._limits.find,
+        )
+        self._config_text = ""
+        self._last_config_error = ""
+        self._pollers = self._create_pollers()
+
+    @property
+    def model_names(self) -> list[str]:
+        """The names of the configured models."""
+        return list(self._config_manager.config.names())
+
+    @property
+    def startup_activity(self) -> str:
+        """What `load_models` does, such as "loading half"."""
+        return self._config_manager.startup_activity()
+
+    def check_models(self) -> None:
+        """Check the configured models as far as possible before the slow import of TensorFlow.
+
+        Raises:
+          InvalidConfig: the model config file or the session config file is invalid.
+          LabelNotAvailable, VersionNotFound: see `ModelConfigManager.check`.
+          TpuserveError: no version can be loaded, for example because none has the requested tags.
+        """
+        if self._settings.tensorflow_session_config_file:
+            session_options.read_session_config(Path(self._settings.tensorflow_session_config_file))
+        config = self._first_config
+        for model in config.models:
+            if model.logging is not None:
+                check_logging_config(model.name, model.logging)
+        self._config_manager.check(config)
+        self._check_versions(config)
+
+    def mark_serving(self) -> None:
+        """Declare that requests may be in flight: later loads leave processor time to them."""
+        self._loader.mark_serving()
+
+    def watch_states(self, on_change: Callable[[], None]) -> None:
+        """Call a function, in a thread of its own, at first and after each change of a state."""
+
+        def read_states() -> Mapping[str, list[VersionStatus]]:
+            return statuses(self._manager, self._manager.names())
+
+        def watch() -> None:
+            while True:
+                known = read_states()
+                on_change()
+                self._manager.wait(lambda: read_states() != known)  # noqa: B023
+
+        threading.Thread(target=watch, name="states", daemon=True).start()
+
+    def load_models(self) -> None:
+        """Begin to poll for new versions, load the models, and block until they can be served.
+
+        Raises:
+          TpuserveError: see `ModelConfigManager.start`.
+        """
+        for poller in self._pollers:
+            poller.start()
+        is_polled = any(poller.is_active for poller in self._pollers)
+        self._config_manager.start(self._first_config, is_polled=is_polled)
+
+    def stop_polling(self) -> None:
+        """Look for no more new versions and model config files."""
+        for poller in self._pollers:
+            poller.stop()
+
+    def close(self, log_seconds: float, unload_seconds: float) -> bool:
+        """Close the batching queues, the request log and the models.
+
+        Args:
+          log_seconds: how long the request log may take to write what waits in its queue.
+          unload_seconds: how long to wait for requests that still use a model.
+
+        Returns:
+          Whether every model is closed; False if a request still runs or a load is in progress.
+        """
+        self._close_batching()
+        self._request_log.close(log_seconds)
+        return self._manager.close(unload_seconds)
+
+    def reload_config_file(self) -> None:
+        """Apply the model config file if it has changed; log an error if it is invalid."""
+        path = Path(self._settings.model_config_file)
+        try:
+            text = textproto.read_text(path)
+            if text == self._config_text or model_file.is_empty(text):
+                # Ignore an empty file, which an editor may leave before it writes: an empty
+                # configuration would unload every model.
+                self._last_config_error = ""
+                return
+            self._config_manager.reload(model_file.parse_model_config(text, path), wait=False)
+        except TpuserveError as error:
+            # Each poll applies the file again, because missing files may appear. An error that
+            # recurs at every poll is logged once.
+            if str(error) != self._last_config_error:
+                self._metrics.reloaded(error.code.name)
+                logger.error(
+                    "%s was not applied; still using the previous version: %s", path, error
+                )
+            self._last_config_error = str(error)
+        else:
+            self._config_text, self._last_config_error = text, ""
+            self._metrics.reloaded("OK")
+            logger.info("applied the new %s", path)
+
+    def _check_versions(self, config: ModelServerConfig) -> None:
+        """Check that a version of any model may load, as far as is known without TensorFlow."""
+        causes: list[tuple[str, TpuserveError]] = []
+        for model in config.models:
+            try:
+                versions = Repository(model.path, model.policy).aspired_versions()
+            except TpuserveError:
+                return  # The server waits for the first version.
+            for version, directory in versions.items():
+                try:
+                    self._check_version(directory)
+                except TpuserveError as error:
+                    if is_retriable(error):
+                        return
+                    causes.append((f"name: {model.name} version: {version}", error))
+                else:
+                    return
+        if causes:
+            raise models_not_available(len(config.models), "servable", causes)
+
+    def _create_pollers(self) -> list[PeriodicFunction]:
+        settings = self._settings
+        return [
+            PeriodicFunction(
+                "base paths", self._source.poll_once, settings.file_system_poll_wait_seconds
+            ),
+            PeriodicFunction(
+                "model config file",
+                self.reload_config_file,
+                settings.model_config_file_poll_wait_seconds if settings.model_config_file else 0,
+            ),
+        ]
+
+    @cached_property
+    def _first_config(self) -> ModelServerConfig:
+        settings = self._settings
+        if not settings.model_config_file:
+            path = str(settings.model_base_path)
+            return ModelServerConfig((ModelConfig(settings.model_name, path),))
+        self._config_text = textproto.read_text(Path(settings.model_config_file))
+        return model_file.parse_model_config(self._config_text, Path(settings.model_config_file))
+
+    def _configure(self, config: ModelServerConfig) -> None:
+        self._request_log.configure(
+            {model.name: model.logging for model in config.models if model.logging is not None}
+        )
+        self._limits.configure({model.name: model.limits for model in config.models})
+
+
+def _check_nothing(directory: Path) -> None:
+    """Do nothing: a loader other than that of SavedModels knows itself what it can load."""
+
+
+def _create_limit_table(settings: Settings) -> LimitTable:
+    return LimitTable(
+        QueueLimits(settings.max_concurrent_runs, settings.max_queue, settings.max_queue_ms),
+        max(_MIN_BATCH_WAITERS, settings.grpc_max_threads, settings.rest_api_num_threads),
+    )
+
+
+def _create_manager(
+    settings: Settings, load: Load, make_runner: MakeRunner, warm_up: WarmUp | None
+) -> Manager:
+    return Manager(
+        load,
+        make_runner=make_runner,
+        warm_up=warm_up,
+        retries=Retries(settings.max_num_load_retries, settings.load_retry_interval_micros / 1e6),
+        load_threads=settings.num_load_threads,
+        unload_threads=settings.num_unload_threads,
+        during_move=malloc.large_tensor_allocation,
+        after_unload=malloc.trim_heap,
+    )

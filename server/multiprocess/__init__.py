@@ -1,0 +1,1 @@
+"""A server of several processes: a supervisor, an engine with the models, and frontends."""

@@ -1,0 +1,121 @@
+"""A frontend process: owns connections of clients, and sends their requests to the engine."""
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from server.config.settings import Settings
+from server.frontends.group import FrontendGroup
+from server.multiprocess import process_setup
+from server.multiprocess.control import ControlChannel, ControlMessage
+from server.multiprocess.metrics_page import ServerMetrics
+from server.remote.channel_loop import ChannelLoop, ChannelReader, OnClosed, OnMessage
+from server.remote.client import EngineClient
+from server.remote.data_plane import RemoteDataPlane
+from server.remote.event_loop_client import EventLoopClient
+from tpuserve.errors import TpuserveError
+from tpuserve.runtime import tensorflow_stub
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+
+def run_frontend(
+    connection: "Connection[Any, Any]", supervisor_pid: int, settings: Settings, index: int
+) -> None:
+    """Run frontends until the supervisor stops them. The main function of a process.
+
+    Args:
+      connection: the connection to the supervisor.
+      supervisor_pid: the process ID of the supervisor.
+      settings: the settings of this process: those of the server, with its share of the limits.
+      index: the position of this process among the frontend processes.
+    """
+    process_setup.set_up_process(f"tpuserve-front{index}", supervisor_pid)
+    # The messages of TensorFlow are enough for the protocols; TensorFlow itself is not imported.
+    tensorflow_stub.install_stub()
+    control = ControlChannel(connection)
+    messages: SimpleQueue[ControlMessage] = SimpleQueue()
+    metrics = ServerMetrics(lambda number: control.send("collect", number))
+
+    def handle(message: ControlMessage) -> None:
+        if message.name == "snapshot":
+            control.send("snapshot", metrics.snapshot())
+        elif message.name == "collected":
+            metrics.receive(*message.value)
+        else:
+            messages.put(message)
+
+    process_setup.receive_in_thread(control, handle)
+    client = _create_thread_client(lambda: messages.put(ControlMessage("disconnected")))
+    loop_client = EventLoopClient()
+    try:
+        frontends = FrontendGroup(
+            settings,
+            RemoteDataPlane(client, loop_client),
+            metrics,
+            on_failure=_exit_after_failure,
+        )
+        with ExitStack() as on_error:
+            frontends.reserve_ports(on_error, are_shared=True)
+            _report_startup(frontends, "starting the process that runs the models")
+            frontends.start_rest()
+            on_error.pop_all()
+    except TpuserveError as error:
+        control.send("failed", (error, error.__cause__))
+        os._exit(1)
+    control.send("listening")
+    is_first = True
+    while (message := messages.get()).name != "stop":
+        if message.name == "activity":
+            _report_startup(frontends, message.value)
+            continue
+        if message.name == "disconnected":
+            _report_startup(frontends, "the models are started again after a failure")
+            continue
+        assert message.connection is not None
+        try:
+            if message.value == "event loop":
+                loop_client.connect(message.connection)
+                continue
+            client.connect(message.connection)
+            if is_first:
+                frontends.start_grpc()
+        except OSError as error:
+            logger.warning("the engine process has ended before it was connected: %s", error)
+            continue
+        except TpuserveError as error:
+            control.send("failed", (error, error.__cause__))
+            os._exit(1)
+        is_first = False
+        frontends.mark_ready()
+        control.send("connected")
+
+    frontends.drain()
+    control.send("stopped", frontends.stop())
+    logging.shutdown()
+    os._exit(0)
+
+
+def _create_thread_client(on_disconnected: Callable[[], None]) -> EngineClient:
+    def make_reader(on_message: OnMessage, on_closed: OnClosed) -> ChannelReader:
+        loop = ChannelLoop("engine-client", on_message, on_closed)
+        loop.start()
+        return loop
+
+    return EngineClient(make_reader, on_disconnected)
+
+
+def _report_startup(frontends: FrontendGroup, activity: str) -> None:
+    frontends.report_startup(lambda: activity)
+
+
+def _exit_after_failure(reason: str) -> None:
+    """Exit the process, which the supervisor then replaces, because a frontend has failed."""
+    logger.error("%s", reason)
+    os._exit(1)

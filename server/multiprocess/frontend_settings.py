@@ -1,0 +1,30 @@
+"""The settings of the frontend processes: those of the server, with the limits divided."""
+
+import math
+from dataclasses import replace
+
+from server.config.settings import Settings
+from server.process import memory_limit
+
+
+def frontend_settings(settings: Settings) -> list[Settings]:
+    """Return the settings of each frontend process of a server.
+
+    The limits of the server are divided among the processes. Only the first process listens on the
+    UNIX socket, because a UNIX socket cannot be shared.
+    """
+    count = settings.frontend_processes
+    if not settings.port and not settings.rest_api_port:
+        count = 1
+    share = replace(
+        settings,
+        frontend_processes=0,
+        # The requests of a frontend process wait for the engine process, as for a batch.
+        enable_batching=True,
+        max_requests_in_flight=math.ceil(settings.max_requests_in_flight / count),
+        max_request_memory_bytes=math.ceil(
+            (settings.max_request_memory_bytes or memory_limit.usable_memory_bytes() // 2) / count
+        ),
+        grpc_channel_arguments=(("grpc.so_reuseport", 1), *settings.grpc_channel_arguments),
+    )
+    return [share, *[replace(share, grpc_socket_path="")] * (count - 1)]

@@ -1,0 +1,126 @@
+"""The metrics of all processes of a server, as each frontend process serves them."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from server.metrics import Metrics, family
+from server.metrics.family import Snapshot
+from server.multiprocess.supervised import SupervisedProcess
+
+# How long the supervisor waits for the metrics of other processes. The metrics of a process that
+# does not answer in time, because it loads a model for example, are those that it sent before.
+_COLLECT_SECONDS = 2.0
+# How long a frontend process waits for the supervisor, which is never busy.
+_SUPERVISOR_SECONDS = 10.0
+
+
+class ServerMetrics(Metrics):
+    """The registry of a frontend process, whose exposition has the metrics of all processes."""
+
+    def __init__(self, ask: Callable[[int], None]) -> None:
+        """Create the registry.
+
+        Args:
+          ask: asks the supervisor for the metrics of all processes, with a number that the answer
+            has too; see `receive`.
+        """
+        super().__init__()
+        self._ask = ask
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, list[Any]] = {}
+        self._condition = threading.Condition()
+
+    def receive(self, number: int, families: Snapshot) -> None:
+        """Take an answer of the supervisor."""
+        with self._condition:
+            if number in self._waiting:
+                self._waiting[number].append(families)
+                self._condition.notify_all()
+
+    def exposition(self) -> bytes:
+        """Return the metrics of all processes in Prometheus's text format."""
+        return family.format_snapshot(self._collect())
+
+    def first_value(self, name: str) -> int | None:
+        """Return the value of a counter's first series, added up over all processes."""
+        for one in self._collect():
+            if one.name == name and one.metric_type == "counter":
+                value = one.values[min(one.values)] if one.values else 0
+                return int(value) if not isinstance(value, tuple) else None
+        return None
+
+    def _collect(self) -> Snapshot:
+        number = next(self._numbers)
+        with self._condition:
+            answers = self._waiting[number] = []
+            self._ask(number)
+            self._condition.wait_for(lambda: answers, _SUPERVISOR_SECONDS)
+            del self._waiting[number]
+        # Without an answer, serve at least the metrics of this process.
+        return answers[0] if answers else self.snapshot()
+
+
+@dataclass
+class _Collection:
+    """The wait for the metrics of processes, on behalf of the frontend process that has asked."""
+
+    asker: SupervisedProcess
+    number: int
+    missing: set[SupervisedProcess]
+    deadline: float
+
+
+class Collector:
+    """The metrics of the processes of a server, as the supervisor collects them.
+
+    The counts of a process that has ended are kept, so that no counter of the server ever falls.
+    """
+
+    def __init__(self) -> None:
+        """Create a collector that knows no metrics."""
+        self._latest: dict[SupervisedProcess, Snapshot] = {}
+        self._ended: Snapshot = ()
+        self._collections: list[_Collection] = []
+
+    @property
+    def deadlines(self) -> list[float]:
+        """When to call `answer`, by the clock `time.monotonic`."""
+        return [collection.deadline for collection in self._collections]
+
+    def begin(
+        self, asker: SupervisedProcess, number: int, processes: Iterable[SupervisedProcess]
+    ) -> None:
+        """Ask processes for their metrics, to answer the question of a frontend process."""
+        missing = set(processes)
+        for process in missing:
+            process.send("snapshot")
+        deadline = time.monotonic() + _COLLECT_SECONDS
+        self._collections.append(_Collection(asker, number, missing, deadline))
+
+    def update(self, process: SupervisedProcess, snapshot: Snapshot) -> None:
+        """Take the present metrics of a process."""
+        self._latest[process] = snapshot
+        for collection in self._collections:
+            collection.missing.discard(process)
+        self.answer()
+
+    def end(self, process: SupervisedProcess) -> None:
+        """Keep the counts of a process that has ended, but not its gauges."""
+        counts = [one for one in self._latest.pop(process, ()) if one.metric_type != "gauge"]
+        self._ended = family.add_up([self._ended, counts])
+        for collection in self._collections:
+            collection.missing.discard(process)
+        self.answer()
+
+    def answer(self) -> None:
+        """Answer the questions for which nothing is missing, or whose deadline has passed."""
+        now = time.monotonic()
+        for collection in list(self._collections):
+            if not collection.missing or collection.deadline <= now:
+                self._collections.remove(collection)
+                total = family.add_up([self._ended, *self._latest.values()])
+                collection.asker.send("collected", (collection.number, total))

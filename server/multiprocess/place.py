@@ -1,0 +1,57 @@
+"""A place among the processes of a server: the engine's, or that of one of the frontends."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from server.multiprocess.supervised import OnEvent, SupervisedProcess
+
+# How long to wait before a process that has ended is started again, in seconds. The time doubles
+# each time, and begins anew after a process has run for _STABLE_SECONDS.
+_FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.5, 30.0
+_STABLE_SECONDS = 60.0
+
+
+@dataclass(eq=False)
+class Place:
+    """A place among the processes of a server, and the process that has the place now.
+
+    Attributes:
+      name: the name for the log, such as "frontend 1".
+      main: the main function of the process.
+      arguments: the arguments of the main function.
+      process: the process; None while none runs.
+      is_ready: whether the process can be connected to others.
+      is_connected: whether a frontend process is connected to an engine process.
+      restart_at: when to start the next process, by the clock `time.monotonic`; None while one
+        runs.
+    """
+
+    name: str
+    main: Callable[..., None]
+    arguments: tuple[Any, ...]
+    process: SupervisedProcess | None = None
+    is_ready: bool = False
+    is_connected: bool = False
+    restart_at: float | None = None
+    _started_at: float = 0.0
+    _backoff_seconds: float = _FIRST_BACKOFF_SECONDS
+
+    def start(self, on_event: OnEvent) -> None:
+        """Start a process in this place; `on_event` as in `SupervisedProcess`."""
+        self.restart_at = None
+        self._started_at = time.monotonic()
+        self.process = SupervisedProcess(self.name, self.main, self.arguments, on_event)
+
+    def end(self) -> float:
+        """Forget the process, which has ended, and return the seconds until the next is started."""
+        now = time.monotonic()
+        if now - self._started_at >= _STABLE_SECONDS:
+            self._backoff_seconds = _FIRST_BACKOFF_SECONDS
+        seconds = self._backoff_seconds
+        self._backoff_seconds = min(2 * seconds, _MAX_BACKOFF_SECONDS)
+        self.process = None
+        self.is_ready = self.is_connected = False
+        self.restart_at = now + seconds
+        return seconds

@@ -1,0 +1,268 @@
+"""The supervisor: starts the processes of a server, connects them, and replaces failed ones."""
+
+import logging
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from server.config.settings import Settings
+from server.frontends import base
+from server.multiprocess.control import ControlMessage
+from server.multiprocess.engine_process import run_engine
+from server.multiprocess.frontend_process import run_frontend
+from server.multiprocess.frontend_settings import frontend_settings
+from server.multiprocess.metrics_page import Collector
+from server.multiprocess.place import Place
+from server.multiprocess.supervised import SupervisedProcess
+from server.process import ports
+from server.servables.servable import Load
+from tpuserve.errors import TpuserveError, Unavailable
+
+if TYPE_CHECKING:
+    from server.config.platform_config import PlatformConfig
+
+# How long a process may take to exit after it has said that it has stopped.
+_EXIT_SECONDS = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """A server of several processes, with the methods of `server.app.Server`.
+
+    The engine process owns the models. The frontend processes own the ports, which they share, and
+    each has a connection to the engine. A process that fails is started again. The supervisor
+    itself imports no TensorFlow and has no part in requests.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        load: Load | None,
+        on_failure: Callable[[str], None],
+        platform: "PlatformConfig | None" = None,
+    ) -> None:
+        """Create a server that does not listen yet.
+
+        Args:
+          settings: the settings, with the platform config file applied.
+          load: loads the model in a version's directory; None for the loader of SavedModels. The
+            function must be one that pickle supports.
+          on_failure: called with the reason, from any thread, if the server cannot go on.
+          platform: the batching and warm-up settings of the platform config file; None without
+            such a file.
+        """
+        self._settings = settings
+        self._on_failure = on_failure
+        self._events: SimpleQueue[tuple[SupervisedProcess, ControlMessage | None] | None] = (
+            SimpleQueue()
+        )
+        self._engine = Place("engine", run_engine, (settings, load, platform))
+        self._frontends = [
+            Place(f"frontend {index}", run_frontend, (own, index))
+            for index, own in enumerate(frontend_settings(settings))
+        ]
+        self._reserved = ExitStack()
+        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
+        self._is_started = threading.Event()
+        self._start_error: TpuserveError | None = None
+        self._is_closed = True
+        self._places = (self._engine, *self._frontends)
+        self._metrics = Collector()
+        self._model_names: list[str] = []
+        self._before_serving: Callable[[], None] = lambda: None
+
+    def start(self, before_serving: Callable[[], None] = lambda: None) -> None:
+        """Start the processes, and return once the models are loaded and all ports answer.
+
+        Args:
+          before_serving: called after the models are loaded and before requests are answered.
+
+        Raises:
+          PortInUse: another process listens on a port.
+          InvalidSetting: the server cannot listen on a port or a socket.
+          TpuserveError: the engine process cannot load the models; the error is that of
+            `Engine.load_models`.
+        """
+        settings = self._settings
+        with ExitStack() as on_error:
+            for port, flag in (
+                (settings.rest_api_port, "--rest_api_port"),
+                (settings.port, "--port"),
+            ):
+                reserved = base.reserve_port(on_error, settings.host, port, flag)
+                if reserved is not None:
+                    ports.share_port(reserved)
+            self._reserved = on_error.pop_all()
+        self._before_serving = before_serving
+        self._thread.start()
+        self._is_started.wait()
+        if self._start_error is not None:
+            raise self._start_error
+        base.log_addresses(settings, self._model_names)
+
+    def stop(self) -> bool:
+        """Stop the frontends once the requests in flight are answered, and then the engine.
+
+        Returns:
+          Whether everything is closed; False if a request outlasts the grace period or a load is
+          still in progress.
+        """
+        self._reserved.close()
+        if self._thread.is_alive():
+            self._events.put(None)
+            self._thread.join()
+        return self._is_closed
+
+    def _run(self) -> None:
+        for place in self._places:
+            place.start(self._put_event)
+        while True:
+            try:
+                event = self._events.get(timeout=self._seconds_to_next_deadline())
+            except Empty:
+                self._restart_processes()
+                self._metrics.answer()
+                continue
+            if event is None:
+                self._is_closed = self._stop_all()
+                return
+            process, message = event
+            for place in self._places:
+                if place.process is process:
+                    self._handle(place, process, message)
+
+    def _handle(
+        self, place: Place, process: SupervisedProcess, message: ControlMessage | None
+    ) -> None:
+        if message is None:
+            self._handle_end(place)
+        elif message.name == "failed":
+            self._handle_failure(place, *message.value)
+        elif message.name == "activity":
+            for frontend in self._frontends:
+                if frontend.process is not None:
+                    frontend.process.send("activity", message.value)
+        elif message.name == "collect":
+            running = [other.process for other in self._places if other.process is not None]
+            self._metrics.begin(process, message.value, running)
+        elif message.name == "snapshot":
+            self._metrics.update(process, message.value)
+        elif message.name == "connected":
+            place.is_connected = True
+            if all(frontend.is_connected for frontend in self._frontends):
+                self._is_started.set()
+        elif message.name == "listening":
+            place.is_ready = True
+            self._connect(place)
+        elif message.name == "ready":
+            self._before_serving()
+            place.is_ready = True
+            self._model_names = message.value
+            for frontend in self._frontends:
+                self._connect(frontend)
+
+    def _connect(self, frontend: Place) -> None:
+        """Connect a frontend process to the engine process, if both are ready."""
+        if not (frontend.is_ready and self._engine.is_ready):
+            return
+        assert frontend.process is not None
+        assert self._engine.process is not None
+        for user in ("event loop", "threads"):
+            frontend_end, engine_end = socket.socketpair()
+            with frontend_end, engine_end:
+                frontend.process.send("connect", user, frontend_end)
+                self._engine.process.send("connect", connection=engine_end)
+
+    def _handle_failure(
+        self, place: Place, error: TpuserveError, cause: BaseException | None
+    ) -> None:
+        if self._is_started.is_set():
+            logger.error("%s: %s", place.name, error)
+            return
+        # Pickle has left out the cause.
+        error.__cause__ = cause
+        self._start_error = self._start_error or error
+        self._is_started.set()
+
+    def _handle_end(self, place: Place) -> None:
+        assert place.process is not None
+        self._metrics.end(place.process)
+        reason = f"the {place.name} process has ended {_format_exit(place.process.exit_code)}"
+        seconds = place.end()
+        if not self._is_started.is_set():
+            self._start_error = Unavailable(f"{reason}. See the log for the cause.")
+            self._is_started.set()
+        logger.error("%s: starting it again in %g s", reason, seconds)
+
+    def _seconds_to_next_deadline(self) -> float | None:
+        times = [place.restart_at for place in self._places if place.restart_at is not None]
+        times += self._metrics.deadlines
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _restart_processes(self) -> None:
+        now = time.monotonic()
+        for place in self._places:
+            if place.restart_at is not None and place.restart_at <= now:
+                place.start(self._put_event)
+
+    def _put_event(self, process: SupervisedProcess, message: ControlMessage | None) -> None:
+        self._events.put((process, message))
+
+    def _stop_all(self) -> bool:
+        # Stop the processes in the thread that has started them: the system kills a process when
+        # the thread that has started the process ends.
+        if self._start_error is not None:
+            for place in self._places:
+                if place.process is not None:
+                    place.process.kill()
+            return True
+        grace_seconds = self._settings.shutdown_grace_seconds
+        is_idle = self._stop_processes(self._frontends, None, grace_seconds)
+        return self._stop_processes([self._engine], is_idle, 0) and is_idle
+
+    def _stop_processes(
+        self, places: Sequence[Place], is_idle: bool | None, seconds: float
+    ) -> bool:
+        """Stop processes, and wait until they have ended.
+
+        Args:
+          places: the places of the processes.
+          is_idle: whether no request is in flight, for the engine process; None for frontends.
+          seconds: the time that the processes get for requests in flight.
+
+        Returns:
+          Whether all processes have closed everything.
+        """
+        running = [place.process for place in places if place.process is not None]
+        for process in running:
+            process.send("stop", is_idle)
+        deadline = time.monotonic() + seconds + _EXIT_SECONDS
+        are_closed = {process: False for process in running}
+        ended: set[SupervisedProcess] = set()
+        while not ended.issuperset(running):
+            try:
+                event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                break
+            if event is None:
+                continue
+            process, message = event
+            if message is None:
+                ended.add(process)
+            elif message.name == "stopped":
+                are_closed[process] = bool(message.value)
+        for process in running:
+            process.kill()
+        return all(are_closed.values())
+
+
+def _format_exit(exit_code: int | None) -> str:
+    if exit_code is not None and exit_code < 0:
+        return f"by {signal.Signals(-exit_code).name}"
+    return f"with status {exit_code}"

@@ -1,0 +1,55 @@
+"""Finds out how much memory this process may use."""
+
+import os
+from pathlib import Path
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_CGROUP_OF_PROCESS = Path("/proc/self/cgroup")
+
+
+def usable_memory_bytes(
+    cgroups: Path = _CGROUPS, cgroup_of_process: Path = _CGROUP_OF_PROCESS
+) -> int:
+    """Return the memory of the machine, or the limit of this process's control group if less.
+
+    Reads the limits of control groups of version 2 and of version 1, which containers have.
+
+    Args:
+      cgroups: The directory in which the file system of the control groups is mounted.
+      cgroup_of_process: The file that names the control groups of this process.
+    """
+    machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine_bytes, *_read_cgroup_limits(cgroups, cgroup_of_process)])
+
+
+def _read_cgroup_limits(cgroups: Path, cgroup_of_process: Path) -> list[int]:
+    try:
+        lines = cgroup_of_process.read_text().splitlines()
+    except OSError:
+        return []
+    files: list[Path] = []
+    for line in lines:
+        # A line is "0::/path" for version 2, and "4:memory:/path" for version 1. The limits of all
+        # groups above the process's own apply too.
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            root, name = cgroups, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = cgroups / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        group = root / path.lstrip("/")
+        files += [
+            directory / name
+            for directory in (group, *group.parents)
+            if root in (directory, *directory.parents)
+        ]
+    return [limit for limit in map(_read_limit, files) if limit is not None]
+
+
+def _read_limit(path: Path) -> int | None:
+    try:
+        # Version 2 writes "max" where there is no limit.
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,1 @@
+"""The data plane across processes: frontend processes send requests to the engine process."""

@@ -1,0 +1,66 @@
+"""A call to the engine process of which the answer may not have arrived yet."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from server.remote.channel import Channel
+
+
+class Call:
+    """A call to the engine process, and its answer; a `server.servables.pending.Completion`.
+
+    Attributes:
+      channel: the connection by which the call was sent.
+      retry: returns the answer in the place of one that the other process has refused to give,
+        because the call was made by an outdated signature. None if that cannot happen.
+    """
+
+    __slots__ = ("_answer", "_callback", "_is_done", "_lock", "_waiter", "channel", "retry")
+
+    def __init__(self, channel: Channel, retry: Callable[[], Any] | None = None) -> None:
+        """Create a call that is not answered yet."""
+        self.channel = channel
+        self.retry = retry
+        self._answer: Any = None
+        self._is_done = False
+        self._callback: Callable[[], object] | None = None
+        self._waiter: Any = None
+        self._lock = threading.Lock()
+
+    def complete(self, answer: Any) -> None:
+        """Set the answer, which may be an exception, and tell those that wait for the answer."""
+        with self._lock:
+            self._answer = answer
+            self._is_done = True
+            callback, waiter = self._callback, self._waiter
+            # Drop the references, which lead back to this object: otherwise the data of requests
+            # would stay in memory until the garbage collector runs.
+            self._callback = self.retry = None
+        if waiter is not None:
+            waiter.release()
+        if callback is not None:
+            callback()
+
+    def add_done_callback(self, callback: Callable[[], object]) -> None:
+        """Call a function once, in any thread, when the answer is there; only one can be added."""
+        with self._lock:
+            if not self._is_done:
+                self._callback = callback
+                return
+        callback()
+
+    def finish(self) -> Any:
+        """Wait for the answer, and return it, or raise it if it is an exception."""
+        if not self._is_done:
+            waiter = threading.Lock()
+            waiter.acquire()
+            with self._lock:
+                if self._is_done:
+                    waiter.release()
+                self._waiter = waiter
+            waiter.acquire()
+        answer = self._answer
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer

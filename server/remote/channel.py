@@ -1,0 +1,237 @@
+"""The connection between a frontend process and the engine process: messages and arrays.
+
+A message is a tuple of numbers, strings, bytes, lists, dicts and None, in the format of Python's
+module marshal: the format is the fastest, creates no other objects, and both ends run the same
+Python. Large arrays are not part of a message: they are written to shared memory, and the message
+holds their place.
+"""
+
+import marshal
+import math
+import os
+import socket
+import struct
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from server.remote.arena import Arena, map_memory
+from server.servables.servable import Array
+from server.tensors.dtypes import BY_DTYPE, BY_NUMBER
+
+Message: TypeAlias = tuple[Any, ...]
+"""The kind of the message, the number of the call, freed blocks of shared memory, and values."""
+
+PackedArray: TypeAlias = tuple[int, tuple[int, ...], Any]
+"""The number of the dtype, the shape and the content of an array.
+
+The content is a list of strings, the bytes of a small array, or the offset of the bytes in the
+shared memory of the sender.
+"""
+
+ARENA_BYTES = 256 << 20
+"""The size of the shared memory in each direction. Only pages that were used take memory."""
+
+_LENGTH = struct.Struct("=Q")
+# Smaller arrays are a part of the message: to copy their bytes takes less time than to manage them.
+_MIN_SHARED_BYTES = 16 << 10
+_RECEIVE_BYTES = 256 << 10
+_HANDSHAKE_SECONDS = 60
+
+
+class Channel:
+    """One end of a connection. All methods but `receive` are thread-safe, and none blocks.
+
+    The memory of a received array belongs to the sender. The sender learns that the memory is free
+    with the next message after the last reference to the array is gone.
+    """
+
+    def __init__(self, connection: socket.socket, arena_bytes: int = ARENA_BYTES) -> None:
+        """Exchange the shared memory with the other end, which must create its Channel meanwhile.
+
+        Args:
+          connection: a connected UNIX stream socket, which the channel closes.
+          arena_bytes: the size of the shared memory for the arrays that this end sends.
+
+        Raises:
+          OSError: the other end is gone.
+        """
+        self._socket = connection
+        self._arena = Arena(arena_bytes)
+        try:
+            connection.settimeout(_HANDSHAKE_SECONDS)
+            socket.send_fds(connection, [b"\0"], [self._arena.descriptor])
+            _, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
+            if not descriptors:
+                raise ConnectionResetError("the other process has closed the connection")
+            try:
+                self._peer_memory = map_memory(descriptors[0])
+            finally:
+                os.close(descriptors[0])
+            connection.setblocking(False)
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            self._arena.close()
+        self._freed: deque[int] = deque()
+        self._send_lock = threading.Lock()
+        self._unsent: deque[memoryview] = deque()
+        self._on_blocked: Callable[[], None] = lambda: None
+        self._buffer = bytearray(_RECEIVE_BYTES)
+        self._received = bytearray()
+
+    def fileno(self) -> int:
+        """Return the file descriptor of the socket."""
+        return self._socket.fileno()
+
+    def on_blocked(self, callback: Callable[[], None]) -> None:
+        """Set the function that is called when messages wait for `flush`."""
+        self._on_blocked = callback
+
+    def send(self, kind: int, number: int, *values: Any) -> None:
+        """Send a message. What the socket does not take at once waits for `flush`.
+
+        Messages of `send_later` are sent before.
+
+        Args:
+          kind: the meaning of the message; see `protocol`.
+          number: the number of the call.
+          values: numbers, strings, bytes, and containers of them.
+
+        Raises:
+          OSError: the connection is closed.
+        """
+        data = self._encode(kind, number, values)
+        with self._send_lock:
+            if not self._unsent:
+                data = data[self._send_now(data) :]
+                if not data:
+                    return
+            self._unsent.append(data)
+        self._on_blocked()
+
+    def send_later(self, kind: int, number: int, *values: Any) -> None:
+        """Add a message to those that `flush` sends, several with one system call.
+
+        Arguments as in `send`.
+        """
+        data = self._encode(kind, number, values)
+        with self._send_lock:
+            self._unsent.append(data)
+
+    def flush(self) -> bool:
+        """Send what waits, as far as the socket takes it; return whether nothing waits any more.
+
+        Raises:
+          OSError: the connection is closed.
+        """
+        with self._send_lock:
+            if len(self._unsent) > 1:
+                joined = memoryview(b"".join(self._unsent))
+                self._unsent.clear()
+                self._unsent.append(joined)
+            while self._unsent:
+                data = self._unsent[0]
+                sent = self._send_now(data)
+                if sent < len(data):
+                    self._unsent[0] = data[sent:]
+                    return False
+                self._unsent.popleft()
+        return True
+
+    def receive(self) -> list[Message]:
+        """Return the messages that have arrived.
+
+        Raises:
+          OSError: the connection is closed.
+        """
+        try:
+            size = self._socket.recv_into(self._buffer)
+        except (BlockingIOError, InterruptedError):
+            return []
+        if not size:
+            raise ConnectionResetError("the other process has closed the connection")
+        is_continued = bool(self._received)
+        if is_continued:
+            self._received += memoryview(self._buffer)[:size]
+        messages, position, end = [], 0, len(self._received) if is_continued else size
+        data = memoryview(self._received if is_continued else self._buffer)
+        while end - position >= _LENGTH.size:
+            start = position + _LENGTH.size
+            stop = start + _LENGTH.unpack_from(data, position)[0]
+            if stop > end:
+                break
+            message = marshal.loads(data[start:stop])
+            for offset in message[2]:
+                self._arena.free(offset)
+            messages.append(message)
+            position = stop
+        rest = b"" if is_continued else bytes(data[position:end])
+        data.release()
+        if is_continued:
+            del self._received[:position]
+        else:
+            self._received += rest
+        return messages
+
+    def pack(self, arrays: Mapping[str, Array]) -> dict[str, PackedArray]:
+        """Return arrays in the form that a message can hold; copies large ones to shared memory."""
+        return {name: self._pack_array(array) for name, array in arrays.items()}
+
+    def unpack(self, packed: Mapping[str, PackedArray]) -> dict[str, Array]:
+        """Return the arrays of a received message. They must not be written to."""
+        return {name: self._unpack_array(*parts) for name, parts in packed.items()}
+
+    @property
+    def shared_bytes(self) -> int:
+        """The number of bytes of shared memory that the other end has not given back yet."""
+        return self._arena.allocated_bytes
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def _encode(self, kind: int, number: int, values: Message) -> memoryview:
+        freed = []
+        while self._freed:
+            freed.append(self._freed.popleft())
+        body = marshal.dumps((kind, number, freed, *values))
+        return memoryview(_LENGTH.pack(len(body)) + body)
+
+    def _send_now(self, data: memoryview) -> int:
+        try:
+            return self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+
+    def _pack_array(self, array: Array) -> PackedArray:
+        number = BY_DTYPE[array.dtype].number
+        if array.dtype.hasobject:
+            return number, array.shape, array.reshape(-1).tolist()
+        if array.nbytes >= _MIN_SHARED_BYTES:
+            offset = self._arena.allocate(array.nbytes)
+            if offset is not None:
+                shared = np.ndarray(array.shape, array.dtype, self._arena.memory, offset)
+                np.copyto(shared, array)
+                return number, array.shape, offset
+        return number, array.shape, array.tobytes()
+
+    def _unpack_array(self, number: int, shape: tuple[int, ...], content: Any) -> Array:
+        dtype = BY_NUMBER[number].dtype
+        if isinstance(content, bytes):
+            return np.frombuffer(content, dtype).reshape(shape)
+        if isinstance(content, list):
+            strings = np.empty(len(content), object)
+            strings[:] = content
+            return strings.reshape(shape)
+        size = math.prod(shape) * dtype.itemsize
+        owner: Array = np.ndarray((size,), np.uint8, self._peer_memory, content)
+        # Views of the array keep `owner` alive, and so the block of shared memory.
+        weakref.finalize(owner, self._freed.append, content).atexit = False
+        array: Array = owner.view(dtype).reshape(shape)
+        return array

@@ -1,0 +1,164 @@
+"""The frontend's end of the connections to the engine: sends calls, and receives their answers."""
+
+import contextlib
+import itertools
+import logging
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from server.admission.cancellation import Cancellation
+from server.remote import protocol
+from server.remote.call import Call
+from server.remote.channel import Channel, Message
+from server.remote.channel_loop import ChannelReader, OnClosed, OnMessage
+from tpuserve.errors import Unavailable
+
+logger = logging.getLogger(__name__)
+
+_NO_ENGINE = (
+    "the models are not available: the process that runs them has ended, and is started again. "
+    "Send the request again later."
+)
+# The number of threads for calls that are sent again.
+_RETRY_THREADS = 4
+
+
+class EngineClient:
+    """Sends calls to the engine process. Thread-safe.
+
+    While there is no engine process, because it has not started yet or has failed, all calls raise
+    Unavailable.
+
+    Attributes:
+      on_state: called, in any thread, when the state of a version has changed.
+    """
+
+    def __init__(
+        self,
+        make_reader: Callable[[OnMessage, OnClosed], ChannelReader],
+        on_disconnected: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Create a client without a connection.
+
+        Args:
+          make_reader: creates what receives the messages.
+          on_disconnected: called when the engine process has ended.
+        """
+        self._on_disconnected = on_disconnected
+        self.on_state: Callable[[], object] = lambda: None
+        self._reader = make_reader(self._receive, self._disconnect)
+        self._retries = ThreadPoolExecutor(_RETRY_THREADS, "engine-retry")
+        self._channel: Channel | None = None
+        self._is_available = False
+        self._numbers = itertools.count(1)
+        self._calls: dict[int, Call] = {}
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the engine process runs and has an available model."""
+        return self._is_available and self._channel is not None
+
+    @property
+    def channel(self) -> Channel:
+        """The connection to the engine process.
+
+        Raises:
+          Unavailable: there is no engine process now.
+        """
+        channel = self._channel
+        if channel is None:
+            raise Unavailable(_NO_ENGINE)
+        return channel
+
+    def connect(self, connection: socket.socket) -> None:
+        """Use a connection to a new engine process from now on.
+
+        Raises:
+          OSError: the engine process is gone already.
+        """
+        channel = Channel(connection)
+        self._is_available = False
+        self._channel = channel
+        self._reader.add(channel)
+
+    def start(
+        self,
+        channel: Channel,
+        kind: int,
+        values: Message,
+        cancellation: Cancellation | None = None,
+        retry: Callable[[], Any] | None = None,
+    ) -> Call:
+        """Send a call.
+
+        Args:
+          channel: the connection by which arrays among the values were packed.
+          kind: the kind of the message.
+          values: the values of the message.
+          cancellation: cancels the call.
+          retry: see `Call.retry`.
+
+        Returns:
+          The call. Its answer is a message, or an exception: Unavailable if the engine process ends
+          before it has answered, otherwise what the call has raised there.
+
+        Raises:
+          Unavailable: the engine process has ended.
+        """
+        number = next(self._numbers)
+        call = self._calls[number] = Call(channel, retry)
+        try:
+            self._reader.send(channel, kind, number, *values)
+        except OSError:
+            self._calls.pop(number, None)
+            raise Unavailable(_NO_ENGINE) from None
+        if channel is not self._channel and self._calls.pop(number, None) is not None:
+            # The connection was lost meanwhile, and `_disconnect` may not have seen the call.
+            raise Unavailable(_NO_ENGINE)
+        if cancellation is not None:
+            cancellation.add_callback(lambda: self._cancel(channel, number))
+        return call
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._reader.close()
+        self._retries.shutdown(wait=False)
+
+    def _cancel(self, channel: Channel, number: int) -> None:
+        # Ignore that the engine process is gone, because that ends the call as well.
+        with contextlib.suppress(OSError):
+            if number in self._calls:
+                channel.send(protocol.CANCEL, number)
+
+    def _receive(self, channel: Channel, message: Message) -> None:
+        kind, number = message[:2]
+        if kind == protocol.STATE:
+            self._is_available = bool(message[3])
+            self.on_state()
+            return
+        call = self._calls.pop(number, None)
+        if call is None:
+            return
+        if kind == protocol.OTHER_SIGNATURE:
+            self._retries.submit(self._retry, call)
+        elif kind == protocol.ERROR:
+            call.complete(protocol.unpack_error(message[3]))
+        else:
+            call.complete(message)
+
+    def _retry(self, call: Call) -> None:
+        assert call.retry is not None
+        try:
+            call.complete(call.retry())
+        except Exception as error:
+            call.complete(error)
+
+    def _disconnect(self, channel: Channel) -> None:
+        if self._channel is channel:
+            self._channel = None
+            self._on_disconnected()
+        for number, call in list(self._calls.items()):
+            if call.channel is channel and self._calls.pop(number, None) is not None:
+                call.complete(Unavailable(_NO_ENGINE))

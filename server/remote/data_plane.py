@@ -1,0 +1,324 @@
+"""The data plane of a frontend process: forwards requests to the engine process."""
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from server.admission.cancellation import Cancellation
+from server.admission.nonblocking import WouldBlock, blocking_allowed
+from server.dataplane import (
+    Classification,
+    Metadata,
+    ModelSpec,
+    ModelStatus,
+    Prediction,
+    Regression,
+    Statistics,
+)
+from server.dataplane.interface import ReadInputs
+from server.dataplane.multi_inference import Task
+from server.remote import protocol
+from server.remote.call import Call
+from server.remote.client import EngineClient
+from server.remote.event_loop_client import EventLoopClient
+from server.scheduling.run_limits import RunLimits
+from server.servables.pending import Pending
+from server.servables.servable import Array, VersionStatus
+from tpuserve.errors import TpuserveError, Unavailable
+from tpuserve.saved_model.signature import Signature
+
+_MAX_SIGNATURES = 1024
+# The limits of a model in a frontend process: its requests wait for the engine process, which has
+# the queues with the configured limits.
+_LIMITS = RunLimits(max_concurrent_runs=128, only_waits=True)
+
+
+class RemoteDataPlane:
+    """Answers requests with the data plane of the engine process; see `DataPlane`.
+
+    Inputs are read in this process, by the signature of the model, which is asked for once and kept
+    in a cache. The engine process refuses inputs that were read by a signature which the model has
+    no longer, and they are read again.
+    """
+
+    def __init__(
+        self,
+        client: EngineClient,
+        loop_client: EventLoopClient | None = None,
+    ) -> None:
+        """Create a data plane.
+
+        Args:
+          client: sends the calls of threads.
+          loop_client: sends the calls of the event loop; None to send all calls with `client`.
+        """
+        self._client = client
+        self._loop_client = loop_client
+        # The signatures of the most recently used models, by model, version and signature name,
+        # with the number that the engine process has given them.
+        self._signatures: OrderedDict[ModelSpec, tuple[int, Signature]] = OrderedDict()
+        # The models that have answered a request.
+        self._models: set[str] = set()
+        self._lock = threading.Lock()
+        client.on_state = self._forget_signatures
+
+    def run_limits(self, model: str) -> RunLimits | None:
+        """Return the limits of a model in this process; None until it has answered a request."""
+        return _LIMITS if model in self._models else None
+
+    @property
+    def is_available(self) -> bool:
+        """Whether any version of any model can answer requests."""
+        return self._client.is_available
+
+    def predict(
+        self,
+        spec: ModelSpec,
+        read_inputs: ReadInputs,
+        output_filter: Sequence[str] = (),
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Prediction:
+        """Run a model on inputs; see `DataPlane.predict`."""
+        return self.start_predict(
+            spec, read_inputs, output_filter, timeout_ms=timeout_ms, cancellation=cancellation
+        ).finish()
+
+    def start_predict(
+        self,
+        spec: ModelSpec,
+        read_inputs: ReadInputs,
+        output_filter: Sequence[str] = (),
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Pending[Prediction]:
+        """Send a request to the engine process; see `DataPlane.start_predict`.
+
+        The first request for a signature waits until the engine process has sent the signature.
+        """
+        number, signature, inputs = self._read_inputs(spec, read_inputs, cancellation)
+        options = tuple(output_filter), timeout_ms
+        request = _Request(spec, read_inputs, signature, inputs, options, cancellation)
+        return self._send(request, number)
+
+    def _send(self, request: "_Request", number: int) -> Pending[Prediction]:
+        """Send a request to the engine process.
+
+        Args:
+          request: the request.
+          number: the number of the signature by which the inputs were read.
+        """
+        cancellation = request.cancellation
+        if cancellation is not None:
+            # Before the arrays are packed, because only an answer gives their memory back.
+            cancellation.raise_if_cancelled()
+        client = self._client
+        loop = asyncio._get_running_loop()
+        if loop is not None and self._loop_client is not None:
+            client = self._loop_client
+            self._loop_client.attach(loop)
+        channel = client.channel
+        values = (number, *request.options, channel.pack(request.inputs))
+        retry = partial(self._send_again, request)
+        call = client.start(channel, protocol.PREDICT, values, cancellation, retry)
+        return Pending(call, partial(_finish_prediction, call, request.spec))
+
+    def _send_again(self, request: "_Request") -> Prediction:
+        """Return the answer to a request whose inputs were read by an outdated signature."""
+        with self._lock:
+            self._signatures.pop(request.spec, None)
+        number, signature = self._ask_for_signature(request.spec, request.cancellation)
+        if signature.inputs != request.signature.inputs:
+            request.inputs = _read_again(request.read_inputs, signature)
+            request.signature = signature
+        return self._send(request, number).finish()
+
+    def classify(
+        self,
+        spec: ModelSpec,
+        serialized: Sequence[bytes],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Classification:
+        """Classify examples; see `DataPlane.classify`."""
+        return cast(
+            Classification, self._infer("classify", spec, serialized, timeout_ms, cancellation)
+        )
+
+    def regress(
+        self,
+        spec: ModelSpec,
+        serialized: Sequence[bytes],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Regression:
+        """Regress examples; see `DataPlane.regress`."""
+        return cast(Regression, self._infer("regress", spec, serialized, timeout_ms, cancellation))
+
+    def multi_inference(
+        self,
+        tasks: Sequence[Task],
+        serialized: Sequence[bytes],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> list[Classification | Regression]:
+        """Run several signatures on examples; see `DataPlane.multi_inference`."""
+        return cast(
+            list[Classification | Regression],
+            self._infer("multi_inference", tasks, serialized, timeout_ms, cancellation),
+        )
+
+    def metadata(self, spec: ModelSpec, fields: Sequence[str]) -> Metadata:
+        """Return the signatures of a version; see `DataPlane.metadata`."""
+        return cast(Metadata, self._call("metadata", spec, fields))
+
+    def statistics(self, spec: ModelSpec) -> Statistics:
+        """Return what batching did for a version; see `DataPlane.statistics`."""
+        return cast(Statistics, self._call("statistics", spec))
+
+    def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
+        """Return the status of a model's versions; see `DataPlane.status`."""
+        return cast(list[VersionStatus], self._call("status", model, version))
+
+    def models(self) -> Mapping[str, list[VersionStatus]]:
+        """Return the status of all versions of all models: model name → statuses."""
+        return cast(Mapping[str, list[VersionStatus]], self._call("models"))
+
+    def list_models(self) -> dict[str, ModelStatus]:
+        """List every model that is configured or still has versions: model name → status."""
+        return cast(dict[str, ModelStatus], self._call("list_models"))
+
+    def reload(self, config: Any) -> None:
+        """Replace the model configuration; see `DataPlane.reload`."""
+        self._call("reload", config)
+
+    def start_profiler(self) -> str:
+        """Start TensorFlow's profiler server in the engine process, and return its address."""
+        return str(self._call("start_profiler"))
+
+    def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
+        """Record an event in the engine process; see `DataPlane.record_profiler_event`."""
+        self._call("record_profiler_event", seconds, requests_in_flight)
+
+    def _infer(
+        self,
+        method: str,
+        target: ModelSpec | Sequence[Task],
+        serialized: Sequence[bytes],
+        timeout_ms: float | None,
+        cancellation: Cancellation | None,
+    ) -> Any:
+        arguments = protocol.pack(((target, serialized), {"timeout_ms": timeout_ms}))
+        result = self._call_packed(protocol.INFER, method, arguments, cancellation)
+        self._models.add((target if isinstance(target, ModelSpec) else target[0][0]).model)
+        return result
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        return self._call_packed(protocol.METHOD, method, protocol.pack((arguments, {})), None)
+
+    def _call_packed(
+        self, kind: int, method: str, arguments: bytes, cancellation: Cancellation | None
+    ) -> Any:
+        channel = self._client.channel
+        _check_may_wait()
+        if cancellation is not None:
+            cancellation.raise_if_cancelled()
+        answer = self._client.start(channel, kind, (method, arguments), cancellation).finish()
+        return protocol.unpack(answer[3])
+
+    def _read_inputs(
+        self, spec: ModelSpec, read_inputs: ReadInputs, cancellation: Cancellation | None
+    ) -> tuple[int, Signature, Mapping[str, Array]]:
+        """Return a signature with its number, and the inputs that were read by it."""
+        known = self._signatures.get(spec)
+        while True:
+            number, signature = known or self._ask_for_signature(spec, cancellation)
+            try:
+                return number, signature, read_inputs(signature)
+            except Exception:
+                if known is None:
+                    raise
+                # The signature in the cache may be that of an earlier version of the model.
+                known = None
+
+    def _forget_signatures(self) -> None:
+        """Ask for signatures anew, because the state of a version has changed."""
+        with self._lock:
+            self._signatures.clear()
+
+    def _ask_for_signature(
+        self, spec: ModelSpec, cancellation: Cancellation | None
+    ) -> tuple[int, Signature]:
+        channel = self._client.channel
+        _check_may_wait()
+        call = self._client.start(channel, protocol.SIGNATURE, (tuple(spec),), cancellation)
+        answer = call.finish()
+        numbered = answer[3], cast(Signature, protocol.unpack(answer[4]))
+        self._models.add(spec.model)
+        with self._lock:
+            self._signatures[spec] = numbered
+            self._signatures.move_to_end(spec)
+            if len(self._signatures) > _MAX_SIGNATURES:
+                self._signatures.popitem(last=False)
+        return numbered
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """A Predict request.
+
+    Attributes:
+      spec: the model, version and signature name.
+      read_inputs: see `DataPlane.predict`.
+      signature: the signature by which the inputs were read.
+      inputs: alias → array.
+      options: the requested outputs, and the time limit in milliseconds.
+      cancellation: cancels the request.
+    """
+
+    spec: ModelSpec
+    read_inputs: ReadInputs
+    signature: Signature
+    inputs: Mapping[str, Array]
+    options: tuple[tuple[str, ...], float | None]
+    cancellation: Cancellation | None
+
+
+def _finish_prediction(call: Call, spec: ModelSpec) -> Prediction:
+    answer = call.finish()
+    if isinstance(answer, Prediction):
+        return answer
+    _, _, _, version, outputs = answer
+    name = spec.effective_signature_name
+    return Prediction(spec.model, version, name, call.channel.unpack(outputs))
+
+
+def _read_again(read_inputs: ReadInputs, signature: Signature) -> Mapping[str, Array]:
+    """Read the inputs of a request a second time, by the signature of a new version.
+
+    Raises:
+      Unavailable: the request cannot be read twice, because its memory is given back.
+    """
+    try:
+        return read_inputs(signature)
+    except TpuserveError:
+        raise
+    except Exception as error:
+        raise Unavailable(
+            "the model was replaced while the request was read. Send the request again."
+        ) from error
+
+
+def _check_may_wait() -> None:
+    """Raise WouldBlock if the calling thread must not wait, for example the event loop's."""
+    if not blocking_allowed():
+        raise WouldBlock

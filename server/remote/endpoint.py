@@ -1,0 +1,332 @@
+"""The engine's end of the connections to the frontend processes: runs their calls."""
+
+import contextlib
+import random
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple, TypeAlias
+
+from server.admission import cancellation as cancellations
+from server.admission.cancellation import Cancellation
+from server.admission.latency_tracker import LatencyTracker
+from server.admission.nonblocking import NonBlocking, WouldBlock
+from server.dataplane import DataPlaneInterface, ModelSpec
+from server.metrics import Metrics
+from server.remote import protocol
+from server.remote.channel import Channel, Message, PackedArray
+from server.remote.channel_loop import ChannelLoop
+from server.scheduling.request_queues import RequestQueues
+from server.scheduling.ticket import InlineTicket, RunPool, Ticket
+from server.servables.servable import Array
+from tpuserve.errors import Cancelled, QueueFull, TpuserveError
+from tpuserve.saved_model.signature import Signature
+
+Answer: TypeAlias = Callable[..., None]
+
+# The number of threads for calls that are no inference, such as status and reload.
+_ADMIN_THREADS = 8
+# More threads than the queues ever let run at the same time.
+_MAX_THREADS = 4096
+# When so many models and signatures are numbered, the numbers start afresh, and frontend processes
+# ask for the signatures again.
+_MAX_TARGETS = 4096
+
+_NON_BLOCKING = NonBlocking()
+
+
+class _SignatureFound(Exception):
+    """Ends `DataPlane.predict` when the signature is known."""
+
+
+class _OtherSignature(Exception):
+    """The version that answers now has another signature than the frontend process has used."""
+
+
+class _Target(NamedTuple):
+    """What calls name by a number.
+
+    Attributes:
+      spec: the model, version and signature name.
+      signature: the signature by which frontend processes read the inputs.
+      tracker: whether the runs are quick.
+    """
+
+    spec: ModelSpec
+    signature: "weakref.ref[Signature]"
+    tracker: LatencyTracker
+
+
+class EngineEndpoint:
+    """Answers the calls of the frontend processes with a data plane."""
+
+    def __init__(
+        self, dataplane: DataPlaneInterface, threads: int, metrics: Metrics | None = None
+    ) -> None:
+        """Create an endpoint without connections.
+
+        Args:
+          dataplane: runs the models.
+          threads: how many inferences run at the same time; see `RunPool.max_running`.
+          metrics: records the waits and refusals of the queues; None for no metrics.
+        """
+        self._dataplane = dataplane
+        self._loop = ChannelLoop("engine-endpoint", self._receive, self._forget)
+        self._queues = RequestQueues(dataplane.run_limits, metrics)
+        self._run_pool = RunPool(threads)
+        # The queues limit how many inferences run.
+        self._inferences = ThreadPoolExecutor(_MAX_THREADS, "inference")
+        self._admin = ThreadPoolExecutor(_ADMIN_THREADS, "engine-admin")
+        self._functions: dict[int, tuple[ThreadPoolExecutor, Callable[..., Message]]] = {
+            protocol.PREDICT: (self._inferences, self._predict),
+            protocol.INFER: (self._inferences, self._infer),
+            protocol.SIGNATURE: (self._admin, self._find_signature),
+            protocol.METHOD: (self._admin, self._call_method),
+        }
+        self._cancellations: dict[tuple[Channel, int], Cancellation] = {}
+        # Begin at a random number, so that no number of an earlier engine process has a meaning.
+        self._new_numbers = count(random.getrandbits(62))
+        self._targets: dict[int, _Target] = {}
+        self._target_numbers: dict[ModelSpec, int] = {}
+        self._channels: list[Channel] = []
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Begin to answer calls."""
+        self._queues.start()
+        self._loop.start()
+
+    def add(self, channel: Channel) -> None:
+        """Answer the calls of a frontend process from now on."""
+        with self._lock:
+            self._channels.append(channel)
+        self._loop.add(channel)
+        self.tell_state()
+
+    def tell_state(self) -> None:
+        """Tell the frontend processes that the state of a version has changed."""
+        is_available = self._dataplane.is_available
+        with self._lock:
+            channels = list(self._channels)
+        for channel in channels:
+            with contextlib.suppress(OSError):
+                channel.send(protocol.STATE, 0, is_available)
+
+    def close(self) -> None:
+        """Close the connections. Call after the last call."""
+        self._loop.close()
+        self._queues.close()
+        for pool in (self._inferences, self._admin):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _forget(self, channel: Channel) -> None:
+        with self._lock:
+            if channel in self._channels:
+                self._channels.remove(channel)
+        # Nobody waits for the answers any more.
+        for key, cancellation in list(self._cancellations.items()):
+            if key[0] is channel:
+                cancellation.cancel()
+
+    def _receive(self, channel: Channel, message: Message) -> None:
+        kind, number, _, *values = message
+        if kind == protocol.CANCEL:
+            cancellation = self._cancellations.get((channel, number))
+            if cancellation is not None:
+                cancellation.cancel()
+            return
+        if kind == protocol.PREDICT and self._predict_at_once(channel, number, values):
+            return
+        pool, function = self._functions[kind]
+        work = partial(self._run, function, channel, number, values)
+        if pool is not self._inferences:
+            pool.submit(work)
+            return
+        cancellation = self._cancellations[channel, number] = Cancellation()
+        ticket = _InferenceTicket(self._model_name(kind, values), self, work, channel, number)
+        try:
+            if self._queues.submit(ticket):
+                ticket.start()
+        except QueueFull as error:
+            ticket.refuse(error)
+        cancellation.add_callback(partial(self._withdraw, ticket))
+
+    def _model_name(self, kind: int, values: Sequence[Any]) -> str:
+        """Return the name of the model that an inference runs; "" if it is not known."""
+        if kind == protocol.PREDICT:
+            known = self._targets.get(values[0])
+            return "" if known is None else known.spec.model
+        (target, *_), _ = protocol.unpack(values[1])
+        if not isinstance(target, ModelSpec):
+            target = target[0][0] if target else ModelSpec("")
+        return str(target.model)
+
+    def _withdraw(self, ticket: "_InferenceTicket") -> None:
+        if self._queues.withdraw(ticket):
+            ticket.refuse(Cancelled(cancellations.MESSAGE))
+
+    def _run_tickets(self, ticket: Ticket | None) -> None:
+        """Run an inference whose turn has come, and then those that `finish` returns."""
+        while isinstance(ticket, _InferenceTicket):
+            ticket.run()
+            ticket = self._queues.finish(ticket)
+
+    def _predict_at_once(self, channel: Channel, number: int, values: Sequence[Any]) -> bool:
+        """Answer a call in this thread if its model is quick; return whether it was answered."""
+        target = self._targets.get(values[0])
+        if target is None or not target.tracker.is_quick:
+            return False
+        ticket = InlineTicket(target.spec.model, self._run_pool)
+        if not self._queues.try_start(ticket):
+            return False
+        try:
+            with _NON_BLOCKING:
+                answer = self._predict(channel, number, *values)
+        except WouldBlock:
+            return False
+        except Exception as error:
+            answer = protocol.ERROR, protocol.pack_error(error, traceback.format_exc())
+        finally:
+            following = self._queues.finish(ticket)
+            if following is not None:
+                following.start()
+        # The thread sends the answers to all messages that it has received with one system call.
+        channel.send_later(answer[0], number, *answer[1:])
+        return True
+
+    def _run(
+        self,
+        function: Callable[..., Message],
+        channel: Channel,
+        number: int,
+        values: Sequence[Any],
+    ) -> None:
+        try:
+            kind, *results = function(channel, number, *values)
+            # Free the shared memory of the inputs before the answer is sent, which tells the
+            # frontend process of it.
+            del values
+        except Exception as error:
+            kind, results = protocol.ERROR, [protocol.pack_error(error, traceback.format_exc())]
+        self._answer(channel, number, kind, *results)
+
+    def _answer(self, channel: Channel, number: int, kind: int, *results: Any) -> None:
+        self._cancellations.pop((channel, number), None)
+        with contextlib.suppress(OSError):
+            channel.send(kind, number, *results)
+
+    def _predict(
+        self,
+        channel: Channel,
+        number: int,
+        target_number: int,
+        output_filter: Sequence[str],
+        timeout_ms: float | None,
+        packed: Mapping[str, PackedArray],
+    ) -> Message:
+        # Unpack the arrays first, so that their memory is given back however the call ends.
+        inputs = channel.unpack(packed)
+        target = self._targets.get(target_number)
+        if target is None:
+            return (protocol.OTHER_SIGNATURE,)
+
+        def read_inputs(signature: Signature) -> Mapping[str, Array]:
+            if target.signature() is not signature:
+                raise _OtherSignature
+            return inputs
+
+        started = time.perf_counter()
+        try:
+            prediction = self._dataplane.predict(
+                target.spec,
+                read_inputs,
+                output_filter,
+                timeout_ms=timeout_ms,
+                cancellation=self._cancellations.get((channel, number)),
+            )
+        except _OtherSignature:
+            return (protocol.OTHER_SIGNATURE,)
+        target.tracker.record(time.perf_counter() - started)
+        return protocol.RESULT, prediction.version, channel.pack(prediction.outputs)
+
+    def _find_signature(self, channel: Channel, number: int, spec: Sequence[Any]) -> Message:
+        found: list[Signature] = []
+
+        def read_inputs(signature: Signature) -> Mapping[str, Array]:
+            found.append(signature)
+            raise _SignatureFound
+
+        # Let `predict` find the signature, so that all checks which precede the reading of the
+        # inputs are made, with the errors that they raise in a server of one process.
+        with contextlib.suppress(_SignatureFound):
+            self._dataplane.predict(ModelSpec(*spec), read_inputs)
+        (signature,) = found
+        return (
+            protocol.RESULT,
+            self._add_target(ModelSpec(*spec), signature),
+            protocol.pack(replace(signature, defaults={})),
+        )
+
+    def _call_method(self, channel: Channel, number: int, name: str, packed: bytes) -> Message:
+        arguments, options = protocol.unpack(packed)
+        result = getattr(self._dataplane, name)(*arguments, **options)
+        return protocol.RESULT, protocol.pack(result)
+
+    def _infer(self, channel: Channel, number: int, name: str, packed: bytes) -> Message:
+        arguments, options = protocol.unpack(packed)
+        options["cancellation"] = self._cancellations.get((channel, number))
+        result = getattr(self._dataplane, name)(*arguments, **options)
+        return protocol.RESULT, protocol.pack(result)
+
+    def _add_target(self, spec: ModelSpec, signature: Signature) -> int:
+        """Return a number by which calls can name a model and its signature."""
+        with self._lock:
+            number = self._target_numbers.get(spec)
+            if number is None or self._targets[number].signature() is not signature:
+                self._targets.pop(number or 0, None)
+                if len(self._targets) >= _MAX_TARGETS:
+                    self._targets.clear()
+                    self._target_numbers.clear()
+                number = self._target_numbers[spec] = next(self._new_numbers)
+                self._targets[number] = _Target(spec, weakref.ref(signature), LatencyTracker())
+            return number
+
+
+class _InferenceTicket(Ticket):
+    """The place of an inference in the queues."""
+
+    __slots__ = ("_channel", "_endpoint", "_number", "_work")
+
+    def __init__(
+        self,
+        model: str,
+        endpoint: EngineEndpoint,
+        work: Callable[[], None],
+        channel: Channel,
+        number: int,
+    ) -> None:
+        super().__init__(model, endpoint._run_pool)
+        self._endpoint = endpoint
+        self._work = work
+        self._channel = channel
+        self._number = number
+
+    def start(self) -> None:
+        self._endpoint._inferences.submit(self._endpoint._run_tickets, self)
+
+    def refuse(self, error: TpuserveError) -> None:
+        channel, number = self._channel, self._number
+        details = protocol.pack_error(error, "")
+        self._endpoint._answer(channel, number, protocol.ERROR, details)
+
+    def run(self) -> None:
+        work = self._work
+        # Free the shared memory of the inputs before the next inference runs.
+        del self._work
+        work()

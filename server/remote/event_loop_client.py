@@ -1,0 +1,118 @@
+"""Sends the calls of an asyncio event loop, and receives the answers in the same event loop."""
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+from server.remote.channel import Channel
+from server.remote.channel_loop import ChannelReader, OnClosed, OnMessage
+from server.remote.client import EngineClient
+
+logger = logging.getLogger(__name__)
+
+
+class EventLoopClient(EngineClient):
+    """A client of the engine process for the event loop of REST.
+
+    An answer is handled in the thread that has sent the call: to pass an answer from one thread to
+    another takes longer than a small model runs.
+    """
+
+    def __init__(self) -> None:
+        """Create a client without a connection."""
+        super().__init__(self._make_reader)
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Serve the connection in an event loop from now on. Call this in the event loop."""
+        self._event_loop_reader.attach(loop)
+
+    def _make_reader(self, on_message: OnMessage, on_closed: OnClosed) -> ChannelReader:
+        self._event_loop_reader = _EventLoopReader(on_message, on_closed)
+        return self._event_loop_reader
+
+
+class _EventLoopReader:
+    """Serves the latest channel in an event loop; see `ChannelReader`."""
+
+    def __init__(self, on_message: OnMessage, on_closed: OnClosed) -> None:
+        """Create a reader that is not attached to an event loop; see `ChannelLoop`."""
+        self._on_message = on_message
+        self._on_closed = on_closed
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._channel: Channel | None = None
+        # The channel whose messages are sent at the end of this turn of the event loop.
+        self._unflushed: Channel | None = None
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Serve the channel in an event loop from now on. Call this in the event loop."""
+        if self._loop is None:
+            self._loop = loop
+            if self._channel is not None:
+                self._register(self._channel)
+
+    def add(self, channel: Channel) -> None:
+        """Serve a channel, in the place of any earlier one, from now on."""
+        self._channel = channel
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._register, channel)
+
+    def send(self, channel: Channel, kind: int, number: int, *values: Any) -> None:
+        """Send a message with the other messages of this turn of the event loop."""
+        channel.send_later(kind, number, *values)
+        if self._unflushed is not channel:
+            self._unflushed = channel
+            assert self._loop is not None
+            self._loop.call_soon(self._flush, channel)
+
+    def close(self) -> None:
+        """Do nothing: the event loop ends with its frontend."""
+
+    def _register(self, channel: Channel) -> None:
+        assert self._loop is not None
+        loop = self._loop
+
+        def watch_writes() -> None:
+            loop.call_soon_threadsafe(self._watch_writes, channel)
+
+        channel.on_blocked(watch_writes)
+        loop.add_reader(channel.fileno(), self._read, channel)
+
+    def _flush(self, channel: Channel) -> None:
+        self._unflushed = None
+        try:
+            if not channel.flush():
+                self._watch_writes(channel)
+        except OSError:
+            self._drop(channel)
+
+    def _read(self, channel: Channel) -> None:
+        try:
+            for message in channel.receive():
+                self._on_message(channel, message)
+        except OSError:
+            self._drop(channel)
+        except Exception:
+            logger.exception("a message between the processes of the server cannot be handled")
+            self._drop(channel)
+
+    def _watch_writes(self, channel: Channel) -> None:
+        assert self._loop is not None
+        if channel.fileno() >= 0:
+            self._loop.add_writer(channel.fileno(), self._write, channel)
+
+    def _write(self, channel: Channel) -> None:
+        assert self._loop is not None
+        with contextlib.suppress(OSError):
+            if not channel.flush():
+                return
+        self._loop.remove_writer(channel.fileno())
+
+    def _drop(self, channel: Channel) -> None:
+        if channel.fileno() < 0:
+            return
+        assert self._loop is not None
+        self._loop.remove_reader(channel.fileno())
+        self._loop.remove_writer(channel.fileno())
+        self._on_closed(channel)
+        channel.close()

@@ -1,0 +1,221 @@
+"""What can happen only between processes: outdated signatures, faults, and the loss of one end."""
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from server.admission.cancellation import Cancellation
+from server.dataplane import DataPlane, ModelSpec, Prediction
+from server.models.manager import Manager
+from server.remote.client import EngineClient
+from server.remote.data_plane import RemoteDataPlane
+from server.remote.endpoint import EngineEndpoint
+from server.remote.protocol import EngineFault
+from server.servables.pending import Pending
+from server.servables.servable import Array
+from tests.server.aspiring import aspire
+from tests.server.fakes import FakeLoader, FakeModel, spec
+from tests.server.remote import joined
+from tpuserve.errors import InvalidTensor, ModelsNotAvailable, Unavailable
+from tpuserve.saved_model.signature import Signature
+
+HALF = ModelSpec("half")
+LARGE = np.ones((256, 256), np.float32)
+
+
+def read_two(signature: Signature) -> Mapping[str, Array]:
+    return {"x": np.array([2], np.float32)}
+
+
+@pytest.fixture
+def remote(dataplane: DataPlane) -> Iterator[RemoteDataPlane]:
+    with joined.remote(dataplane) as remote:
+        yield remote
+
+
+class RenamedModel(FakeModel):
+    """Has an input "z" in the place of "x"."""
+
+    signatures: Mapping[str, Signature] = {
+        "serving_default": Signature({"z": spec("float32", "z")}, {"y": spec("float32", "y")})
+    }
+
+    def _run(self, signature_name: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return super()._run(signature_name, {"x": inputs["z"]})
+
+
+def test_signature_is_asked_for_once(dataplane: DataPlane, remote: RemoteDataPlane) -> None:
+    signatures: list[Signature] = []
+
+    def read(signature: Signature) -> Mapping[str, Array]:
+        signatures.append(signature)
+        return read_two(signature)
+
+    for _ in range(3):
+        assert remote.predict(HALF, read).outputs["y"].tolist() == [3.0]
+    assert signatures[0] is signatures[1] is signatures[2]
+
+
+def test_inputs_are_read_again_by_the_signature_of_a_new_version(
+    manager: Manager, loader: FakeLoader, remote: RemoteDataPlane
+) -> None:
+    def read(signature: Signature) -> Mapping[str, Array]:
+        return {name: np.array([2], np.float32) for name in signature.inputs}
+
+    assert remote.predict(HALF, read).version == 3
+    loader.model_type = RenamedModel
+    aspire(manager, "half", {4: Path("/models/half/4")})
+    prediction = remote.predict(HALF, read)
+    assert prediction.version == 4
+    assert prediction.outputs["y"].tolist() == [3.0]
+
+
+def test_error_of_reading_comes_from_the_present_signature(
+    manager: Manager, loader: FakeLoader, remote: RemoteDataPlane
+) -> None:
+    def read(signature: Signature) -> Mapping[str, Array]:
+        if "x" in signature.inputs:
+            raise InvalidTensor("not as x")
+        return {"z": np.array([2], np.float32)}
+
+    with pytest.raises(InvalidTensor, match="not as x"):
+        remote.predict(HALF, read)
+    loader.model_type = RenamedModel
+    aspire(manager, "half", {4: Path("/models/half/4")})
+    assert remote.predict(HALF, read).outputs["y"].tolist() == [3.0]
+
+
+def test_fault_of_the_engine_is_no_fault_of_the_client_and_says_where(
+    remote: RemoteDataPlane,
+) -> None:
+    with pytest.raises(EngineFault, match="a fault that nobody has foreseen"):
+        remote.predict(ModelSpec("half", signature_name="broken"), read_two)
+
+
+def test_error_arrives_as_it_was_raised(dataplane: DataPlane) -> None:
+    def fail(config: object) -> None:
+        raise ModelsNotAvailable("1 model(s) did not become available")
+
+    dataplane._reload = fail
+    with (
+        joined.remote(dataplane) as remote,
+        pytest.raises(ModelsNotAvailable, match=r"^1 model\(s\) did not become available$"),
+    ):
+        remote.reload("a configuration")
+
+
+def test_cancelled_request_is_cancelled_in_the_engine(
+    dataplane: DataPlane, loader: FakeLoader, remote: RemoteDataPlane
+) -> None:
+    model = loader.models[3]
+    model.gate.clear()
+    cancellation, reached = Cancellation(), threading.Event()
+    model.on_cancel = reached.set
+    with ThreadPoolExecutor() as pool:
+        reply = pool.submit(remote.predict, HALF, read_two, cancellation=cancellation)
+        assert model.entered.wait(30)
+        cancellation.cancel()
+        assert reached.wait(30)
+        model.gate.set()
+        assert reply.result(30).version == 3
+
+
+def test_memory_of_large_inputs_and_outputs_is_given_back(dataplane: DataPlane) -> None:
+    endpoint = EngineEndpoint(dataplane, 4)
+    endpoint.start()
+    client = EngineClient(joined.start_reader)
+    engine_end = joined.connect(client, endpoint)
+    remote = RemoteDataPlane(client)
+    for _ in range(20):
+        prediction = remote.predict(HALF, lambda _: {"x": LARGE})
+        assert prediction.outputs["y"].tolist() == (LARGE / 2 + 2).tolist()
+    # At most the memory of the last requests is in use, which a next message would give back.
+    assert client.channel.shared_bytes <= 2 * LARGE.nbytes
+    assert engine_end.shared_bytes <= 2 * LARGE.nbytes
+    client.close()
+    endpoint.close()
+
+
+def test_answered_request_is_freed_without_the_garbage_collector(
+    remote: RemoteDataPlane,
+) -> None:
+    is_freed, is_answered = threading.Event(), threading.Event()
+
+    def read(signature: Signature) -> Mapping[str, Array]:
+        inputs = np.array([2], np.float32)
+        weakref.finalize(inputs, is_freed.set)
+        return {"x": inputs}
+
+    def answer(pending: Pending[Prediction]) -> None:
+        assert pending.finish().version == 3
+        is_answered.set()
+
+    remote.predict(HALF, read_two)
+    gc.disable()
+    try:
+        pending = remote.start_predict(HALF, read)
+        pending.add_done_callback(partial(answer, pending))
+        del pending
+        assert is_answered.wait(30)
+        assert is_freed.wait(30)
+    finally:
+        gc.enable()
+
+
+def test_request_in_flight_is_unavailable_when_the_engine_ends(
+    dataplane: DataPlane, loader: FakeLoader
+) -> None:
+    endpoint = EngineEndpoint(dataplane, 4)
+    endpoint.start()
+    disconnected = threading.Event()
+    client = EngineClient(joined.start_reader, disconnected.set)
+    joined.connect(client, endpoint)
+    remote = RemoteDataPlane(client)
+    remote.predict(HALF, read_two)
+    model = loader.models[3]
+    model.entered.clear()
+    model.gate.clear()
+    with ThreadPoolExecutor() as pool:
+        reply = pool.submit(remote.predict, HALF, read_two)
+        assert model.entered.wait(30)
+        endpoint.close()
+        with pytest.raises(Unavailable, match="is started again"):
+            reply.result(30)
+        model.gate.set()
+    assert disconnected.is_set()
+    assert not remote.is_available
+    with pytest.raises(Unavailable):
+        remote.predict(HALF, read_two)
+    client.close()
+
+
+def test_new_engine_is_used_from_its_connection_on(dataplane: DataPlane) -> None:
+    client = EngineClient(joined.start_reader)
+    remote = RemoteDataPlane(client)
+    for _ in range(2):
+        endpoint = EngineEndpoint(dataplane, 4)
+        endpoint.start()
+        joined.connect(client, endpoint)
+        assert remote.predict(HALF, read_two).outputs["y"].tolist() == [3.0]
+        endpoint.close()
+    client.close()
+
+
+def test_client_that_leaves_cancels_its_requests(dataplane: DataPlane, loader: FakeLoader) -> None:
+    model, reached = loader.models[3], threading.Event()
+    model.gate.clear()
+    model.on_cancel = reached.set
+    with ThreadPoolExecutor() as pool:
+        with joined.remote(dataplane) as remote:
+            reply = pool.submit(remote.predict, HALF, read_two)
+            assert model.entered.wait(30)
+        assert reached.wait(30)
+        model.gate.set()
+        assert isinstance(reply.exception(30), Unavailable)
