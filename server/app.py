@@ -3,33 +3,22 @@
 import logging
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from server import runner_factory
-from server.admission.admission import AdmissionController
-from server.admission.api_keys import ApiKeys
-from server.config import model_file, monitoring, textproto, tls
-from server.config.model_config import ModelConfig, ModelServerConfig
 from server.config.settings import Settings
-from server.dataplane import DataPlane
+from server.engine import Engine
 from server.frontends import base
-from server.frontends.base import LAST_SECONDS, Frontend
+from server.frontends.base import LAST_SECONDS
+from server.frontends.group import FrontendGroup
 from server.metrics import Metrics
-from server.models.config_manager import ModelConfigManager
-from server.models.file_system_source import FileSystemSource, PeriodicFunction
-from server.models.manager import Manager
-from server.models.repository import Repository
-from server.models.servable_loader import MakeRunner, Retries, WarmUp
-from server.process import logs, malloc, ports
+from server.multiprocess.supervisor import Supervisor
+from server.process import logs, malloc
 from server.process.signals import StopSignals
-from server.request_log import RequestLog
-from server.servables.saved_model_loader import SavedModelLoader
 from server.servables.servable import Load
-from tpuserve.errors import TpuserveError, Unavailable
+from tpuserve.errors import Unavailable
 
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
@@ -47,18 +36,16 @@ class Server:
     def __init__(
         self,
         settings: Settings,
-        load: Load,
+        load: Load | None,
         on_failure: Callable[[str], None],
-        warm_up_executor: Callable[[Callable[[], None]], None] = lambda work: work(),
         platform: "PlatformConfig | None" = None,
     ) -> None:
         """Create a server that does not listen yet.
 
         Args:
           settings: the settings, with the platform config file applied.
-          load: loads the model in a version's directory.
+          load: loads the model in a version's directory; None for the loader of SavedModels.
           on_failure: called with the reason, from any thread, if a frontend ends by itself.
-          warm_up_executor: runs the warm-up of a version.
           platform: the batching and warm-up settings of the platform config file; None without
             such a file.
 
@@ -66,88 +53,42 @@ class Server:
           TpuserveError: a file that the settings name cannot be used.
         """
         self._settings = settings
-        self._frontends: list[Frontend] = []
-        tls_config = _read_tls(settings.ssl_config_file) if settings.ssl_config_file else None
-        keys = ApiKeys(Path(settings.api_keys_file)) if settings.api_keys_file else None
-        monitoring_file = settings.monitoring_config_file
-        metrics_path = (
-            monitoring.read_metrics_path(Path(monitoring_file)) if monitoring_file else None
-        )
-        self._metrics = Metrics()
-        self._admission = AdmissionController(settings.max_requests_in_flight)
-        self._metrics.watch_in_flight(lambda: self._admission.in_flight)
-        self._request_log = RequestLog(self._metrics)
-        make_runner, self._close_batching = runner_factory.make_runner_factory(
-            settings, platform, self._metrics
-        )
-        warm_up = runner_factory.make_warm_up(settings, platform, self._metrics, warm_up_executor)
-        self._manager = _create_manager(settings, load, make_runner, warm_up)
-        self._source = FileSystemSource(self._manager)
-        self._config_manager = ModelConfigManager(
-            self._manager,
-            self._source,
-            allow_labels_for_unavailable=settings.allow_version_labels_for_unavailable_models,
-            on_config=self._configure_request_log,
-        )
-        self._dataplane = DataPlane(
-            self._manager,
-            metrics=self._metrics,
-            request_log=self._request_log,
-            check_method_names=settings.enable_signature_method_name_check,
-            reload=self._config_manager.reload,
-            configured=lambda: self._config_manager.config.names(),
-        )
-        self._frontend_context = base.FrontendContext(
-            settings=settings,
-            dataplane=self._dataplane,
-            metrics=self._metrics,
-            admission=self._admission,
-            keys=keys,
-            tls=tls_config,
-            metrics_path=metrics_path,
-            on_failure=on_failure,
-        )
-        self._config_text = ""
-        self._last_config_error = ""
-        self._pollers = self._create_pollers()
+        metrics = Metrics()
+        self._engine = Engine(settings, load, metrics, platform)
+        self._frontends = FrontendGroup(settings, self._engine.dataplane, metrics, on_failure)
 
     def start(self, before_serving: Callable[[], None] = lambda: None) -> None:
-        """Bind the ports, load the models and then accept connections.
+        """Bind the ports, load the models and then answer requests.
+
+        The server answers health checks over REST at once, before the slow import of TensorFlow. It
+        accepts gRPC connections, and answers other requests, once the models are loaded.
 
         Args:
-          before_serving: called after the models are loaded and before connections are accepted.
+          before_serving: called after the models are loaded and before requests are answered.
 
         Raises:
-          PortInUse: another process listens on a port or a socket.
+          PortInUse: another process listens on a port.
           InvalidSetting: the server cannot listen on a port or a socket.
           InvalidConfig: the model config file is invalid.
-          BasePathNotFound: the server has a single model, whose base path does not exist.
-          VersionNotFound: the server has a single model, which has no version.
+          LabelNotAvailable, VersionNotFound: see `ModelConfigManager.check`.
           ModelsNotAvailable: no model can be loaded.
         """
-        settings = self._settings
         with ExitStack() as on_error:
-            rest = base.reserve_port(
-                on_error, settings.host, settings.rest_api_port, "--rest_api_port"
-            )
-            grpc = base.reserve_port(on_error, settings.host, settings.port, "--port")
-            if settings.grpc_socket_path:
-                ports.check_unix_socket_is_free(settings.grpc_socket_path, "--grpc_socket_path")
-            if settings.model_base_path is not None and not settings.model_config_file:
-                # Raise the error for a model without versions before the slow import of TensorFlow.
-                Repository(settings.model_base_path).aspired_versions()
-            base.preload_modules(settings)
-            self._config_manager.start(self._first_config())
+            self._frontends.reserve_ports(on_error)
+            self._engine.check_models()
+            logger.info("starting: importing TensorFlow, which takes a few seconds")
+            self._frontends.report_startup(lambda: "importing TensorFlow")
+            on_error.callback(self._frontends.close_now)
+            self._frontends.start_rest()
+            base.import_tensorflow_and_grpc_modules(self._settings)
+            self._frontends.report_startup(lambda: self._engine.startup_activity)
+            self._engine.load_models()
             before_serving()
-            if grpc is not None or settings.grpc_socket_path:
-                self._frontends.append(base.start_grpc(self._frontend_context, grpc))
-            if rest is not None:
-                names = self._config_manager.config.names()
-                self._frontends.append(base.start_rest(self._frontend_context, rest, names))
+            self._engine.mark_serving()
+            self._frontends.start_grpc()
             on_error.pop_all()
-        for poller in self._pollers:
-            poller.start()
-        self._admission.mark_ready()
+        self._frontends.mark_ready()
+        base.log_addresses(self._settings, self._engine.model_names)
 
     def stop(self) -> bool:
         """Stop serving and close the models.
@@ -159,85 +100,14 @@ class Server:
           Whether everything is closed; False if a request outlasts the grace period or a load is
           still in progress.
         """
-        self._admission.drain()
-        for frontend in self._frontends:
-            frontend.drain()
-        for poller in self._pollers:
-            poller.stop()
-        deadline = time.monotonic() + self._settings.shutdown_grace_seconds
-        is_idle = self._admission.wait_until_idle(self._settings.shutdown_grace_seconds)
-        for frontend in self._frontends:
-            frontend.stop()
-        is_idle = is_idle and all(
-            [base.join_with_deadline(frontend, deadline) for frontend in self._frontends]
-        )
-        self._close_batching()
-        self._request_log.close(LAST_SECONDS)
-        return self._manager.close(LAST_SECONDS if is_idle else 0) and is_idle
+        self._frontends.drain()
+        self._engine.stop_polling()
+        is_idle = self._frontends.stop()
+        return self._engine.close(LAST_SECONDS, LAST_SECONDS if is_idle else 0) and is_idle
 
     def reload_config_file(self) -> None:
         """Apply the model config file if it has changed; log an error if it is invalid."""
-        path = Path(self._settings.model_config_file)
-        try:
-            text = textproto.read_text(path)
-            if text == self._config_text or model_file.is_empty(text):
-                # Ignore an empty file, which an editor may leave before it writes: an empty
-                # configuration would unload every model.
-                self._last_config_error = ""
-                return
-            self._config_manager.reload(model_file.parse_model_config(text, path), wait=False)
-        except TpuserveError as error:
-            # Each poll applies the file again, because missing files may appear. An error that
-            # recurs at every poll is logged once.
-            if str(error) != self._last_config_error:
-                logger.error(
-                    "%s was not applied; still using the previous version: %s", path, error
-                )
-            self._last_config_error = str(error)
-        else:
-            self._config_text, self._last_config_error = text, ""
-            logger.info("applied the new %s", path)
-
-    def _create_pollers(self) -> list[PeriodicFunction]:
-        settings = self._settings
-        return [
-            PeriodicFunction(
-                "base paths", self._source.poll_once, settings.file_system_poll_wait_seconds
-            ),
-            PeriodicFunction(
-                "model config file",
-                self.reload_config_file,
-                settings.model_config_file_poll_wait_seconds if settings.model_config_file else 0,
-            ),
-        ]
-
-    def _first_config(self) -> ModelServerConfig:
-        settings = self._settings
-        if not settings.model_config_file:
-            path = str(settings.model_base_path)
-            return ModelServerConfig((ModelConfig(settings.model_name, path),))
-        self._config_text = textproto.read_text(Path(settings.model_config_file))
-        return model_file.parse_model_config(self._config_text, Path(settings.model_config_file))
-
-    def _configure_request_log(self, config: ModelServerConfig) -> None:
-        self._request_log.configure(
-            {model.name: model.logging for model in config.models if model.logging is not None}
-        )
-
-
-def _create_manager(
-    settings: Settings, load: Load, make_runner: MakeRunner, warm_up: WarmUp | None
-) -> Manager:
-    return Manager(
-        load,
-        make_runner=make_runner,
-        warm_up=warm_up,
-        retries=Retries(settings.max_num_load_retries, settings.load_retry_interval_micros / 1e6),
-        load_threads=settings.num_load_threads,
-        unload_threads=settings.num_unload_threads,
-        during_move=malloc.large_tensor_allocation,
-        after_unload=malloc.trim_heap,
-    )
+        self._engine.reload_config_file()
 
 
 def run(
@@ -266,7 +136,7 @@ def run(
     if signals is None:
         signals = StopSignals()
         signals.install()
-    request_stop, mark_serving = signals.request_stop, signals.mark_serving
+    request_stop = signals.request_stop
     failures: list[str] = []
 
     def on_failure(reason: str) -> None:
@@ -281,18 +151,14 @@ def run(
             "--mixed_precision=%s is ignored: the only supported value is bfloat16",
             settings.mixed_precision,
         )
-    saved_model_loader = SavedModelLoader(settings, platform.session_config if platform else b"")
-    server = Server(
-        settings, load or saved_model_loader, on_failure, saved_model_loader.executor, platform
-    )
+    server: Server | Supervisor
+    if settings.frontend_processes:
+        server = Supervisor(settings, load, on_failure, platform)
+    else:
+        server = Server(settings, load, on_failure, platform)
     is_closed = False
-
-    def before_serving() -> None:
-        mark_serving()
-        saved_model_loader.mark_serving()
-
     try:
-        server.start(before_serving)
+        server.start(signals.mark_serving)
         logger.info("ready")
         logger.info("%s: finishing the requests in flight", signals.wait())
     finally:
@@ -325,13 +191,3 @@ def _apply_platform_config(settings: Settings) -> "tuple[Settings, PlatformConfi
         names = ", ".join(f"--{name}" for name in overridden_flags)
         logger.warning("--platform_config_file overrides %s", names)
     return platform.apply_to(settings), platform
-
-
-def _read_tls(path: str) -> tls.TlsConfig:
-    from server.frontends.rest.transport import tls as rest_tls
-
-    config = tls.read_tls_config(Path(path))
-    # Validate the TLS keys here, before a model is loaded: gRPC would refuse an invalid key later,
-    # and would not report the reason.
-    rest_tls.create_ssl_context(config)
-    return config

@@ -16,10 +16,11 @@ from click.core import ParameterSource
 
 from server.config import flags
 from server.config.flags import Flag
+from server.config.model_config import is_uri
 from server.config.settings import DEFAULT_PORT
 from server.process.signals import StopSignals
 from tpuserve import __version__
-from tpuserve.errors import ModelsNotAvailable, TpuserveError
+from tpuserve.errors import MalformedConfig, ModelsNotAvailable, TpuserveError
 
 EXIT_FAILED = 255
 
@@ -117,6 +118,9 @@ def _flags_on_command_line(context: click.Context) -> list[str]:
 
 
 def _serve(**values: Any) -> None:
+    path = values["model_base_path"]
+    if path and not is_uri(path):
+        values["model_base_path"] = os.path.abspath(path)
     try:
         _run_server(**values)
     except ModelsNotAvailable as error:
@@ -166,6 +170,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         status = EXIT_FAILED
     except TpuserveError as error:
         click.echo(f"Failed to start server. Error: {error.code.name}: {error}")
+        if isinstance(error, MalformedConfig):
+            # Scripts search standard error for the message of libprotobuf.
+            click.echo(str(error), err=True)
         status = EXIT_FAILED
     sys.exit(status if isinstance(status, int) else 0)
 

@@ -1,13 +1,13 @@
 """Factories of batching runners and of warm-ups, configured by the settings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from server.config.settings import Settings
 from server.metrics import Metrics
 from server.models.servable_loader import MakeRunner, WarmUp
-from server.servables.servable import Model
+from server.servables.servable import Array, Model
 
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
@@ -24,7 +24,8 @@ def make_runner_factory(
     if not settings.enable_batching:
         # Without batching, requests run on the model itself, which has the interface of a runner.
         return (lambda model, directory, name: model), _close_nothing
-    from server.batching.runner import BatchingRunnerFactory
+    from server.batching.factory import BatchingRunnerFactory
+    from server.batching.row_check import RowCheck
     from server.config import batching_parameters
 
     file = settings.batching_parameters_file
@@ -33,14 +34,24 @@ def make_runner_factory(
         parameters = (
             batching_parameters.read_batching_parameters(Path(file))
             if file
-            else batching_parameters.BatchingParameters()
+            else batching_parameters.BatchingParameters(
+                batching_policy=batching_parameters.CONTINUOUS
+            )
         )
     factory = BatchingRunnerFactory(
         parameters,
         metrics=metrics,
         per_model=settings.enable_per_model_batching_parameters,
+        find_unbatched=RowCheck(_sample_rows),
     )
     return factory.wrap, factory.close
+
+
+def _sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[str, Array]:
+    # Imported here, because the module imports TensorFlow.
+    from server.warmup.sample_rows import sample_rows
+
+    return sample_rows(model, directory, signature_name)
 
 
 def make_warm_up(

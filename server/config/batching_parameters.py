@@ -19,17 +19,26 @@ PER_MODEL_FILE = "batching_params.pbtxt"
 # default of `BatchingParameters.thread_pool_name`.
 _POOL_NAME_IN_FILES = "batch_threads"
 
+TIMEOUT, CONTINUOUS = "timeout", "continuous"
+POLICIES = (TIMEOUT, CONTINUOUS)
+"""The values of `batching_policy`."""
+
 
 @dataclass(frozen=True)
 class BatchingParameters:
     """The parameters of one batching queue, and of the threads that all queues share.
 
     Attributes:
+      batching_policy: "timeout", TensorFlow Serving's policy, which is that of files without this
+        field, or "continuous", which is that of servers without a file.
       max_batch_size: the largest number of rows of a request, and of a batch where requests are
         not split.
-      batch_timeout_micros: how long a batch waits for more requests, in microseconds.
-      max_enqueued_batches: how many batches may wait, including the open batch.
-      num_batch_threads: how many batches run at the same time in the whole server.
+      batch_timeout_micros: how long a batch waits for more requests, in microseconds. The policy
+        "continuous" ignores this field.
+      max_enqueued_batches: how many batches may wait, including the open batch. The policy
+        "continuous" counts rows: as many as this number of batches of the largest size has.
+      num_batch_threads: how many batches run at the same time: in the whole server, or at most of
+        each version with the policy "continuous".
       thread_pool_name: the name of these threads in metrics.
       allowed_batch_sizes: in rows, increasing; a batch is padded to the smallest size that holds
         it. Empty for any size.
@@ -51,9 +60,14 @@ class BatchingParameters:
     pad_variable_length_inputs: bool = False
     enable_large_batch_splitting: bool = False
     max_execution_batch_size: int | None = None
+    batching_policy: str = TIMEOUT
 
     def __post_init__(self) -> None:
         """Check every value, and the values against each other."""
+        if self.batching_policy not in POLICIES:
+            raise InvalidConfig(
+                f"batching_policy is {self.batching_policy!r}. Give {' or '.join(POLICIES)}."
+            )
         for name in ("max_batch_size", "max_enqueued_batches", "num_batch_threads"):
             if getattr(self, name) < 1:
                 raise InvalidConfig(f"{name} is {getattr(self, name)}. Give a positive number.")
@@ -103,7 +117,11 @@ def read_batching_parameters(path: Path) -> BatchingParameters:
       InvalidConfig: the file cannot be read or parsed, or has a value that batching cannot work
         with.
     """
-    return from_message(textproto.read_message(path, messages.new_message("BatchingParameters")))
+    message = textproto.read_message(path, messages.new_message("BatchingParameters"))
+    try:
+        return from_message(message)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{path}: {error}") from error
 
 
 def from_message(message: Any) -> BatchingParameters:
@@ -119,6 +137,7 @@ def from_message(message: Any) -> BatchingParameters:
     }
     values.setdefault("thread_pool_name", _POOL_NAME_IN_FILES)
     return BatchingParameters(
+        batching_policy=message.batching_policy or TIMEOUT,
         allowed_batch_sizes=tuple(message.allowed_batch_sizes),
         pad_variable_length_inputs=message.pad_variable_length_inputs,
         **values,

@@ -72,8 +72,9 @@ SECTIONS = (
             _flag("model_name", "Name that clients use for the model."),
             _flag(
                 "model_base_path",
-                "Absolute path of the model's directory. It holds one numbered directory per "
-                "version, for example /models/half/1; the highest number is served.",
+                "Path of the model's directory; tpuserve-model-server requires an absolute path. "
+                "It holds one numbered directory per version, for example /models/half/1; the "
+                "highest number is served.",
             ),
             _flag(
                 "model_config_file",
@@ -100,7 +101,12 @@ SECTIONS = (
             _flag("prefer_tflite_model", "Serve model.tflite where a version has this file."),
             _own_flag(
                 "forbid_unsafe_ops",
-                "Refuse models with ops that access files, the network or Python.",
+                "Refuse models with ops that may do more than compute on the model's own files.",
+            ),
+            _own_flag(
+                "max_constant_bytes",
+                "Largest size of a model's constants, and of the tensors that it makes of them, in "
+                "bytes beyond their size in the file; 0 means no limit.",
             ),
             _own_flag("allow_links", "Allow symbolic links that lead out of a model's base path."),
         ),
@@ -115,7 +121,11 @@ SECTIONS = (
             ),
             _flag("port", "Port for gRPC; 0 turns gRPC off."),
             _flag("grpc_socket_path", "UNIX socket for gRPC, in addition to the port."),
-            _flag("grpc_max_threads", "Number of gRPC requests that are handled at the same time."),
+            _flag(
+                "grpc_max_threads",
+                "Number of gRPC requests that run at the same time, in addition to those that wait "
+                "for their batch; a model of which nothing runs always gets one thread more.",
+            ),
             _flag(
                 "grpc_channel_arguments",
                 "gRPC server options, for example grpc.max_connection_age_ms=2000,name=value.",
@@ -131,7 +141,14 @@ SECTIONS = (
                 "Port for REST; 0 turns REST off (TensorFlow Serving's default is 0).",
             ),
             _flag(
-                "rest_api_num_threads", "Number of REST requests that are handled at the same time."
+                "rest_api_num_threads",
+                "Number of REST requests that run at the same time, in addition to those that wait "
+                "for their batch; a model of which nothing runs always gets one thread more.",
+            ),
+            _own_flag(
+                "frontend_processes",
+                "Number of processes that speak HTTP and gRPC in front of the one that runs the "
+                "models; 0 means one process for both.",
             ),
             _flag("rest_api_timeout_in_ms", "Time limit of a REST request, in milliseconds."),
             _flag("rest_api_enable_cors_support", "Allow web pages of any origin to use REST."),
@@ -152,6 +169,11 @@ SECTIONS = (
                 "file_system_poll_wait_seconds",
                 "Seconds between checks of the base paths for new versions; 0 or less means once.",
             ),
+            _own_flag(
+                "fail_if_no_model_versions_found",
+                "End the start with an error if the base path of any model has no version. By "
+                "default the server waits for the first version.",
+            ),
             _flag("max_num_load_retries", "Number of retries after a failed load."),
             _flag("load_retry_interval_micros", "Microseconds between load retries."),
             _flag("num_load_threads", "Number of versions that load at the same time; 0 means 2."),
@@ -171,11 +193,15 @@ SECTIONS = (
     Section(
         "Batching",
         (
-            _flag("enable_batching", "Combine requests into batches."),
+            _flag(
+                "enable_batching",
+                "Combine requests into batches. Without a file with settings, a batch is what "
+                "waits when a run ends, if rows do not depend on each other.",
+            ),
             _flag(
                 "batching_parameters_file",
-                "File with batching settings (BatchingParameters, text format). Needs "
-                "--enable_batching.",
+                "File with batching settings (BatchingParameters, text format), with "
+                "batching_policy besides TensorFlow Serving's. Needs --enable_batching.",
             ),
             _flag(
                 "enable_per_model_batching_parameters",
@@ -237,6 +263,40 @@ SECTIONS = (
                 "max_requests_in_flight",
                 "Number of requests that are handled or queued at the same time; 0 means no limit.",
             ),
+            _own_flag(
+                "max_requests_in_flight_per_peer",
+                "Number of requests of one client address (IPv6: of one /64 network) that are "
+                "handled or queued at the same time; 0 means no limit, -1 a quarter of "
+                "--max_requests_in_flight. Give 0 where all clients come through one proxy or load "
+                "balancer, whose address is then the address of every client.",
+            ),
+            _own_flag(
+                "max_concurrent_runs",
+                "Number of requests of one model that run at the same time; 0 means one per CPU, "
+                "but at least 2. A model's max_concurrent_runs in the model config file replaces "
+                "it. With batching, the batch threads are the limit.",
+            ),
+            _own_flag(
+                "max_queue",
+                "Number of requests of one model that wait for a run; 0 means no limit. A model's "
+                "max_queue in the model config file replaces it.",
+            ),
+            _own_flag(
+                "max_queue_ms",
+                "Milliseconds that a request may wait for a run; 0 means no limit. A model's "
+                "max_queue_ms in the model config file replaces it.",
+            ),
+            _own_flag(
+                "max_request_memory_bytes",
+                "Memory that all requests may use together for bodies, parsed values and tensors, "
+                "in bytes; 0 means half of the memory of the machine or of its container.",
+            ),
+            _own_flag(
+                "default_request_timeout_ms",
+                "Time limit of a request whose client sets no deadline, in milliseconds; 0 means "
+                "no limit. REST clients cannot set one: the smaller of this limit and "
+                "--rest_api_timeout_in_ms applies to them.",
+            ),
         ),
     ),
     Section(
@@ -285,8 +345,7 @@ def settings_from_flags(values: Mapping[str, Any]) -> Settings:
     }
     if "model_base_path" in chosen:
         path = chosen["model_base_path"]
-        is_listed = not path and chosen.get("model_config_file")
-        chosen["model_base_path"] = None if is_listed else local_path(path)
+        chosen["model_base_path"] = local_path(path) if path else None
     if "saved_model_tags" in chosen:
         chosen["saved_model_tags"] = tags.parse_tags(chosen["saved_model_tags"]) or None
     if "grpc_channel_arguments" in chosen:

@@ -53,6 +53,22 @@ class RequestLogging:
 
 
 @dataclass(frozen=True)
+class QueueLimits:
+    """The limits of one model's queue; None stands for the value of the flag of that name.
+
+    Attributes:
+      max_concurrent_runs: how many requests of the model run at the same time; 0 for as many as the
+        server chooses.
+      max_queue: how many requests may wait for a run; 0 for no limit.
+      max_queue_ms: how long a request may wait for a run, in milliseconds; 0 for no limit.
+    """
+
+    max_concurrent_runs: int | None = None
+    max_queue: int | None = None
+    max_queue_ms: int | None = None
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """The configuration of one model.
 
@@ -63,6 +79,7 @@ class ModelConfig:
       labels: version label → version number.
       logging: the request log; None for no log.
       platform: the runtime of the model; only "tensorflow" can be served.
+      limits: the limits of the model's queue.
     """
 
     name: str
@@ -71,6 +88,7 @@ class ModelConfig:
     labels: Mapping[str, int] = field(default_factory=dict)
     logging: RequestLogging | None = None
     platform: str = PLATFORM
+    limits: QueueLimits = QueueLimits()
 
     @property
     def path(self) -> Path:
@@ -80,6 +98,11 @@ class ModelConfig:
           BasePathNotFound: the base path is a URI of another file system.
         """
         return local_path(self.base_path)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the base path is on this machine."""
+        return not is_uri(self.base_path.removeprefix(_FILE_SCHEME))
 
 
 @dataclass(frozen=True)
@@ -109,6 +132,11 @@ class ModelServerConfig:
         return [model.name for model in self.models]
 
 
+def is_uri(base_path: str) -> bool:
+    """Return whether a base path is a URI, such as "gs://bucket/half" or "file:///models"."""
+    return _URI.match(base_path) is not None
+
+
 def local_path(base_path: str) -> Path:
     """Convert a base path or a file:// URI to a local path: "file:///models" is "/models".
 
@@ -116,7 +144,7 @@ def local_path(base_path: str) -> Path:
       BasePathNotFound: the URI names another file system.
     """
     path = base_path.removeprefix(_FILE_SCHEME)
-    if _URI.match(path):
+    if is_uri(path):
         raise BasePathNotFound(
             f"model base path {base_path} is on {path.partition('://')[0]}://, and the server "
             f"reads only this machine's own files. Mount it, or copy it here, and give that "
@@ -126,7 +154,7 @@ def local_path(base_path: str) -> Path:
 
 
 def _check_base_path(name: str, base_path: str) -> None:
-    if not (base_path.startswith("/") or _URI.match(base_path)):
+    if not (base_path.startswith("/") or is_uri(base_path)):
         raise InvalidConfig(
             f"Expected model {name} to have an absolute path or URI; got base_path()={base_path}"
         )

@@ -1,20 +1,24 @@
 """The model config file: converts ModelServerConfig messages to immutable dataclasses."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
-from server.config import textproto
+from server.config import messages, textproto
 from server.config.model_config import (
     PLATFORM,
     AllPolicy,
     LatestPolicy,
     ModelConfig,
     ModelServerConfig,
+    QueueLimits,
     RequestLogging,
     SpecificPolicy,
     VersionPolicy,
 )
 from tpuserve.errors import InvalidConfig
+
+_MESSAGE = "ModelServerConfig"
 
 
 def read_model_file(path: Path) -> ModelServerConfig:
@@ -41,11 +45,9 @@ def parse_model_config(text: str, path: Path) -> ModelServerConfig:
     Raises:
       InvalidConfig: the text cannot be parsed, or a model's configuration is invalid.
     """
-    # Imported here and not at the top of the file, because these messages import TensorFlow, which
-    # takes seconds.
-    from tensorflow_serving.config import model_server_config_pb2 as pb
-
-    message = textproto.parse_text(text, pb.ModelServerConfig(), path)
+    message = textproto.parse_text(
+        text, messages.new_message(_MESSAGE), path, messages.default_pool()
+    )
     if message.WhichOneof("config") == "custom_model_config":
         raise InvalidConfig(
             f"{path} has a custom_model_config, and only a model_config_list can be served. List "
@@ -57,10 +59,15 @@ def parse_model_config(text: str, path: Path) -> ModelServerConfig:
 def from_reload_request(message: Any) -> ModelServerConfig:
     """Convert the ModelServerConfig message of a HandleReloadConfigRequest.
 
+    Args:
+      message: a message of any class whose wire format is ModelServerConfig's. TensorFlow Serving's
+        class keeps this server's own fields as unknown fields.
+
     Raises:
       InvalidConfig: the message has no model_config_list or sets a request log, or a model's
         configuration is invalid.
     """
+    message = messages.new_message(_MESSAGE).FromString(message.SerializeToString())
     if message.WhichOneof("config") != "model_config_list":
         raise InvalidConfig(
             "ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
@@ -92,7 +99,20 @@ def _model_config(message: Any) -> ModelConfig:
         labels=dict(message.version_labels),
         logging=None if logging is None else _request_logging(logging),
         platform=_platform(message),
+        limits=_queue_limits(message),
     )
+
+
+def _queue_limits(message: Any) -> QueueLimits:
+    names = [limit.name for limit in dataclasses.fields(QueueLimits)]
+    limits = {name: getattr(message, name) for name in names if message.HasField(name)}
+    for name, value in limits.items():
+        if value < 0:
+            raise InvalidConfig(
+                f"{name} of model {message.name} is {value}. Give 0 or more, or leave it out for "
+                f"the value of --{name}."
+            )
+    return QueueLimits(**limits)
 
 
 def _platform(message: Any) -> str:

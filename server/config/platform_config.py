@@ -76,22 +76,11 @@ def read_platform_config(path: Path) -> PlatformConfig:
     text = textproto.read_text(path)
     pool = messages.pool_for_text(text)
     empty = messages.new_message("PlatformConfigMap", pool)
-    try:
-        platforms = textproto.parse_text(text, empty, path, pool)
-    except InvalidConfig as error:
-        raise InvalidConfig(f"{error}: {_with_line(str(error.__cause__), text)}") from None
+    platforms = textproto.parse_text(text, empty, path, pool)
     try:
         return _from_message(_session_bundle_config(platforms, text, pool))
     except InvalidConfig as error:
         raise InvalidConfig(f"{path}: {error}") from error
-
-
-def _with_line(reason: str, text: str) -> str:
-    """Return the text of a parse error with a line number, which protobuf's parser may omit."""
-    words = reason.split()
-    if reason.startswith("Type ") and reason.endswith(" not found in descriptor pool"):
-        return f"line {_line_of(text, words[1])}: {words[1]} is unknown. Give a {messages.ADAPTER}."
-    return reason
 
 
 def _line_of(text: str, word: str) -> int:

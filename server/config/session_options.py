@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from server.config import textproto
+from server.config import messages, textproto
 from server.config.settings import Settings
 
 
@@ -30,7 +30,7 @@ def build_session_config(settings: Settings, base_config: bytes = b"") -> bytes:
     config: Any = config_pb2.ConfigProto.FromString(base_config)
     if settings.tensorflow_session_config_file:
         path = Path(settings.tensorflow_session_config_file)
-        config = textproto.read_message(path, config_pb2.ConfigProto())
+        config = config_pb2.ConfigProto.FromString(read_session_config(path))
     both = settings.tensorflow_session_parallelism
     if both or settings.tensorflow_intra_op_parallelism:
         config.intra_op_parallelism_threads = settings.tensorflow_intra_op_parallelism or both
@@ -44,3 +44,16 @@ def build_session_config(settings: Settings, base_config: bytes = b"") -> bytes:
         rewrites = config.graph_options.rewrite_options
         rewrites.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
     return bytes(config.SerializeToString())
+
+
+def read_session_config(path: Path) -> bytes:
+    """Read a file with a ConfigProto in text form, without an import of TensorFlow.
+
+    Returns:
+      The serialised ConfigProto.
+
+    Raises:
+      InvalidConfig: the file cannot be read or parsed.
+    """
+    empty = messages.new_message("tensorflow.ConfigProto", messages.tensorflow_pool())
+    return bytes(textproto.read_message(path, empty).SerializeToString())

@@ -37,8 +37,18 @@ class Settings:
         the hardware.
       grpc_channel_arguments: pairs of name and value; the value is an int where its text is a
         32-bit number.
+      max_constant_bytes: the largest size of a model's constants in bytes, beyond their size in the
+        file; 0 for no limit.
       max_request_bytes: the largest request body after decompression, in bytes.
+      max_request_memory_bytes: the memory that all requests may use together, in bytes; 0 for half
+        of the machine's memory.
       max_requests_in_flight: the largest number of requests in flight; 0 for no limit.
+      max_requests_in_flight_per_peer: the largest number of requests in flight from one client
+        address; 0 for no limit, -1 for a quarter of max_requests_in_flight.
+      default_request_timeout_ms: the time limit of requests whose client sets none, in
+        milliseconds; 0 for no limit.
+      frontend_processes: the number of processes that own the connections of clients, in front of
+        one process that owns the models; 0 for one process that does both.
       allow_links: whether symbolic links may lead out of a model's base path.
 
     Raises:
@@ -64,6 +74,7 @@ class Settings:
     model_config_file_poll_wait_seconds: float = 0
     allow_version_labels_for_unavailable_models: bool = False
     file_system_poll_wait_seconds: float = 1
+    fail_if_no_model_versions_found: bool = False
     max_num_load_retries: int = 5
     load_retry_interval_micros: int = 60_000_000
     num_load_threads: int = 0
@@ -100,9 +111,17 @@ class Settings:
     open_health: bool = False
     forbid_unsafe_ops: bool = True
     allow_links: bool = False
+    max_constant_bytes: int = 1 << 30
     access_log: bool = False
     max_request_bytes: int = 256 << 20
+    max_request_memory_bytes: int = 0
     max_requests_in_flight: int = 1000
+    max_requests_in_flight_per_peer: int = -1
+    max_concurrent_runs: int = 0
+    max_queue: int = 500
+    max_queue_ms: int = 0
+    default_request_timeout_ms: int = 0
+    frontend_processes: int = 0
 
     def __post_init__(self) -> None:
         """Check every value, and the values against each other."""
@@ -117,6 +136,18 @@ class Settings:
         for name in _NON_NEGATIVE:
             if getattr(self, name) < 0:
                 raise InvalidSetting(f"--{name} is {getattr(self, name)}. Give 0 or more.")
+        if self.max_requests_in_flight_per_peer < -1:
+            raise InvalidSetting(
+                f"--max_requests_in_flight_per_peer is {self.max_requests_in_flight_per_peer}. "
+                f"Give 0 or more, or -1 for a quarter of --max_requests_in_flight."
+            )
+
+    @property
+    def peer_limit(self) -> int:
+        """The largest number of requests in flight from one client address; 0 for no limit."""
+        if self.max_requests_in_flight_per_peer >= 0:
+            return self.max_requests_in_flight_per_peer
+        return -(-self.max_requests_in_flight // 4)
 
     def _check_ports(self) -> None:
         _check_port("--port", self.port)
@@ -168,6 +199,7 @@ class Settings:
 
 
 _NON_NEGATIVE = (
+    "frontend_processes",
     "grpc_max_threads",
     "rest_api_num_threads",
     "rest_api_timeout_in_ms",
@@ -179,8 +211,14 @@ _NON_NEGATIVE = (
     "num_tflite_pools",
     "num_tflite_interpreters_per_pool",
     "shutdown_grace_seconds",
+    "max_constant_bytes",
     "max_request_bytes",
+    "max_request_memory_bytes",
     "max_requests_in_flight",
+    "max_concurrent_runs",
+    "max_queue",
+    "max_queue_ms",
+    "default_request_timeout_ms",
 )
 
 

@@ -1,6 +1,6 @@
 """Configuration files in protobuf's text form."""
 
-import sys
+import re
 from pathlib import Path
 from typing import TypeVar
 
@@ -8,7 +8,14 @@ from google.protobuf import text_format
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 
-from tpuserve.errors import InvalidConfig
+from server.config.text_position import find_field
+from tpuserve.errors import InvalidConfig, MalformedConfig
+
+# The text of a parse error: "line:column : reason".
+_POSITION = re.compile(r"(?P<line>\d+):(?P<column>\d+) : (?P<reason>.*)", re.DOTALL)
+_UNKNOWN_TYPE = re.compile(r"Type (?P<name>\S+) not found in descriptor pool")
+# A byte that is not UTF-8, as `read_text` returns it.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Proto = TypeVar("Proto", bound=Message)
 
@@ -32,9 +39,6 @@ def read_text(path: Path) -> str:
 def parse_text(text: str, empty: Proto, path: Path, pool: DescriptorPool | None = None) -> Proto:
     """Parse a message from its text form into an empty message, and return the message.
 
-    A text that cannot be parsed is also reported on standard error with the message of libprotobuf,
-    because scripts search for that message.
-
     Args:
       text: the text form.
       empty: the message to fill.
@@ -42,15 +46,45 @@ def parse_text(text: str, empty: Proto, path: Path, pool: DescriptorPool | None 
       pool: the messages that a field of type Any may hold; None for protobuf's default pool.
 
     Raises:
-      InvalidConfig: the text cannot be parsed; the error's cause says where.
+      MalformedConfig: the text cannot be parsed. The error says where, and contains the phrase of
+        libprotobuf that scripts search for.
     """
     try:
         return text_format.Parse(text, empty, descriptor_pool=pool)
-    except (text_format.ParseError, UnicodeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        message_name = type(empty).DESCRIPTOR.full_name
-        sys.stderr.write(f"Error parsing text-format {message_name}: {reason}\n")
-        raise InvalidConfig(f"Invalid protobuf file: '{path}'") from ValueError(reason)
+    except text_format.ParseError as error:
+        position, reason = _split_reason(error, text)
+        place = _format_place(text, *position) if position else ""
+    except (UnicodeError, RecursionError) as error:
+        reason, surrogate = str(error), _SURROGATE.search(text)
+        place = ""
+        if surrogate is not None:
+            before = text[: surrogate.start()]
+            column = surrogate.start() - before.rfind("\n")
+            place = _format_place(text, before.count("\n") + 1, column)
+            reason = "the text is not UTF-8"
+    message_name = type(empty).DESCRIPTOR.full_name
+    raise MalformedConfig(
+        f"Invalid protobuf file: '{path}'{place}: Error parsing text-format {message_name}: "
+        f"{' '.join(reason.split()).encode(errors='backslashreplace').decode()}"
+    )
+
+
+def _split_reason(error: text_format.ParseError, text: str) -> tuple[tuple[int, int] | None, str]:
+    """Return the position of a parse error, line and column from 1, and its text without it."""
+    match = _POSITION.match(str(error))
+    if match is not None:
+        return (int(match["line"]), int(match["column"])), match["reason"]
+    # For an unknown type of an Any, protobuf's parser tells no position.
+    unknown = _UNKNOWN_TYPE.match(str(error))
+    start = text.find(unknown["name"]) if unknown is not None else -1
+    if start < 0:
+        return None, str(error)
+    return (text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)), str(error)
+
+
+def _format_place(text: str, line: int, column: int) -> str:
+    field = find_field(text, line, column)
+    return f": line {line}, column {column}" + (f", field {field}" if field else "")
 
 
 def read_message(path: Path, empty: Proto) -> Proto:

@@ -14,8 +14,8 @@ class TlsConfig:
     Attributes:
       server_key: the private key of the server.
       server_cert: the certificate chain that the server presents.
-      custom_ca: the authorities that clients' certificates are verified with; empty for the
-        system's authorities.
+      custom_ca: the authorities that clients' certificates are verified with; empty if clients are
+        not verified.
       client_verify: whether a client must present a certificate.
     """
 
@@ -29,7 +29,8 @@ def read_tls_config(path: Path) -> TlsConfig:
     """Read a TLS configuration: an SSLConfig in text form, with the PEM text itself in its fields.
 
     Raises:
-      InvalidConfig: the file cannot be read or parsed, or has no key or no certificate.
+      InvalidConfig: the file cannot be read or parsed, has no key or no certificate, or verifies
+        clients without an authority.
     """
     config = textproto.read_message(path, messages.new_message("SSLConfig"))
     for name in ("server_key", "server_cert"):
@@ -38,6 +39,11 @@ def read_tls_config(path: Path) -> TlsConfig:
                 f"{path} has no PEM text in {name}. Put the PEM text itself there, with \\n for "
                 f"line ends, and not the name of a file."
             )
+    if config.client_verify and "-----BEGIN" not in config.custom_ca:
+        raise InvalidConfig(
+            f"{path} sets client_verify and has no PEM text in custom_ca, so that no client could "
+            f"be verified. Put the authorities' certificates there, or remove client_verify."
+        )
     return TlsConfig(
         server_key=config.server_key.encode(),
         server_cert=config.server_cert.encode(),

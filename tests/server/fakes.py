@@ -1,12 +1,13 @@
 """One small model with no TensorFlow, and what the tests share around it."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from server.admission.cancellation import Cancellation
 from server.servables.servable import Array
 from tpuserve.errors import InvalidTensor, ModelExecutionError
 from tpuserve.saved_model.signature import Signature, TensorSpec
@@ -50,6 +51,7 @@ class FakeModel:
         self.entered = threading.Event()
         self.gate = threading.Event()
         self.gate.set()
+        self.on_cancel: Callable[[], object] = lambda: None
 
     def run(
         self,
@@ -58,11 +60,16 @@ class FakeModel:
         output_names: Sequence[str] | None = None,
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> dict[str, Array]:
         self.timeout_ms = timeout_ms
+        if cancellation is not None:
+            cancellation.add_callback(self.on_cancel)
         assert not self.is_closed, "run after close"
+        if cancellation is not None:
+            cancellation.raise_if_cancelled()
         self.entered.set()
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         outputs = self._run(signature_name, inputs)
         return {name: outputs[name] for name in output_names or outputs}
 
@@ -95,12 +102,13 @@ class FakeLoader:
     def __init__(self) -> None:
         self.models: dict[int, FakeModel] = {}
         self.failures: dict[int, Exception] = {}
+        self.model_type: type[FakeModel] = FakeModel
 
     def __call__(self, directory: Path) -> FakeModel:
         version = int(directory.name)
         if version in self.failures:
             raise self.failures[version]
-        self.models[version] = FakeModel()
+        self.models[version] = self.model_type()
         return self.models[version]
 
 

@@ -1,15 +1,18 @@
 """Serves a fake model over REST in a process of its own.
 
-Arguments: BASE_PATH PORT LOAD_SECONDS RUN_SECONDS GRACE_SECONDS PLATFORM_CONFIG_FILE. In the place
-of RUN_SECONDS "until let" has a request wait for a line of the standard input.
+Arguments: BASE_PATH PORT LOAD_SECONDS RUN_SECONDS GRACE_SECONDS PLATFORM_CONFIG_FILE
+FRONTEND_PROCESSES. In the place of RUN_SECONDS "until let" has a request wait for a line of the
+standard input.
 """
 
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from server import app
+from server.admission.cancellation import Cancellation
 from server.config.settings import Settings
 from server.servables.servable import Array
 from tests.server.fakes import FakeModel
@@ -25,13 +28,23 @@ class TalkingModel(FakeModel):
         output_names: Sequence[str] | None = None,
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> dict[str, Array]:
         print("in flight", flush=True)
         if sys.argv[4] == "until let":
-            sys.stdin.readline()
+            # The engine process has no standard input of its own.
+            pid = os.getppid() if int(sys.argv[7]) else os.getpid()
+            with open(f"/proc/{pid}/fd/0") as standard_input:
+                standard_input.readline()
         else:
             time.sleep(float(sys.argv[4]))
-        return super().run(signature_name, inputs, output_names, timeout_ms=timeout_ms)
+        return super().run(
+            signature_name,
+            inputs,
+            output_names,
+            timeout_ms=timeout_ms,
+            cancellation=cancellation,
+        )
 
 
 def load(directory: Path) -> FakeModel:
@@ -52,5 +65,6 @@ if __name__ == "__main__":
         "127.0.0.1",
         shutdown_grace_seconds=int(sys.argv[5]),
         platform_config_file=sys.argv[6],
+        frontend_processes=int(sys.argv[7]),
     )
     app.run(settings, load)

@@ -30,16 +30,6 @@ def test_rest_default_is_told_to_differ_from_tensorflow_serving() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--model_base_path=models/half"], ["--model_base_path", "models/half"], []],
-)
-def test_both_forms_of_a_flag_are_read(arguments: list[str]) -> None:
-    error = CliRunner().invoke(serve, arguments).exception
-    assert isinstance(error, InvalidSetting)
-    assert "must be an absolute path" in str(error)
-
-
 @pytest.mark.slow
 def test_tensorflow_stays_out_until_a_model_is_loaded() -> None:
     code = (
@@ -127,6 +117,29 @@ def test_stand_in_has_rest_off_and_serve_has_it_on(runs: Runs) -> None:
     stand_in(BASE)
     CliRunner().invoke(serve, [BASE])
     assert [each.rest_api_port for each in runs.settings] == [0, 8501]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--model_base_path=models/half"], ["--model_base_path", "models/half"]]
+)
+def test_relative_base_path_is_resolved_by_serve_and_refused_by_the_stand_in(
+    runs: Runs, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert CliRunner().invoke(serve, arguments).exit_code == 0
+    assert runs.settings == [Settings(Path.cwd() / "models" / "half")]
+    assert stand_in(*arguments) == 255
+    assert "must be an absolute path" in capsys.readouterr().out
+
+
+def test_base_path_that_is_a_uri_is_not_resolved(runs: Runs) -> None:
+    assert CliRunner().invoke(serve, ["--model_base_path=file:///models/half"]).exit_code == 0
+    assert runs.settings == [Settings(Path("/models/half"))]
+
+
+def test_serve_without_a_base_path_is_refused() -> None:
+    error = CliRunner().invoke(serve, []).exception
+    assert isinstance(error, InvalidSetting)
+    assert str(error).startswith("--model_base_path is empty, and so is --model_config_file")
 
 
 def test_stand_in_passes_over_unknown_arguments(

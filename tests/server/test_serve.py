@@ -35,9 +35,13 @@ def base_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return models.export(models.half_plus_two, tmp_path_factory.mktemp("half")).parent
 
 
-@pytest.fixture(scope="module", params=[tags.SERVE, tags.SERVE_TPU], ids=tags.format_tags)
+@pytest.fixture(
+    scope="module",
+    params=[(tags.SERVE, 0), (tags.SERVE_TPU, 0), (tags.SERVE, 2)],
+    ids=["{serve}", "{serve, tpu}", "{serve}, frontend processes"],
+)
 def server(base_path: Path, request: pytest.FixtureRequest) -> Iterator[ServeProcess]:
-    with processes.serving(base_path, request.param) as server:
+    with processes.serving(base_path, *request.param) as server:
         yield server
 
 
@@ -154,9 +158,13 @@ def test_a_wrong_shape_is_refused_by_both_faces_and_both_metagraphs(
         assert post(server, {"instances": [[1.0], [2.0]]}).json()["predictions"] == [[1.0], [2.0]]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_cleanly(base_path: Path, number: signal.Signals) -> None:
-    with processes.serving(base_path) as server:
+@pytest.mark.parametrize(
+    ("number", "frontend_processes"), [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGINT, 2)]
+)
+def test_a_signal_stops_it_cleanly(
+    base_path: Path, number: signal.Signals, frontend_processes: int
+) -> None:
+    with processes.serving(base_path, frontend_processes=frontend_processes) as server:
         predict(server, np.float32(1))
         status, said = server.stop(number)
     assert status == 0
@@ -171,12 +179,14 @@ def serve(base_path: object, *arguments: str) -> tuple[int, list[str]]:
     return done.returncode, done.stderr.splitlines()
 
 
-def test_a_missing_or_empty_base_path_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_or_empty_base_path_is_one_line_where_versions_are_required(
+    tmp_path: Path,
+) -> None:
     for path, text in (
         (tmp_path / "gone", "cannot be read: No such file or directory"),
         (tmp_path, "no version directory"),
     ):
-        status, (line,) = serve(path)
+        status, (line,) = serve(path, "--fail_if_no_model_versions_found")
         assert status == 1
         assert line.startswith("Error: ")
         assert str(path) in line

@@ -68,7 +68,7 @@ def test_defaults_without_a_file() -> None:
 def test_last_allowed_size_is_the_largest_batch(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         read(tmp_path, text)
-    assert str(caught.value) == message
+    assert str(caught.value) == f"{tmp_path}/batching.txt: {message}"
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,13 @@ def test_impossible_values_are_refused(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["max_batch_size: 5", "unknown: 1", "{"])
-def test_file_that_cannot_be_parsed_is_named(
-    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(InvalidConfig, match=f"Invalid protobuf file: '{tmp_path}/batching.txt'"):
+def test_file_that_cannot_be_parsed_is_named(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
         read(tmp_path, text)
-    printed = capsys.readouterr().err
-    assert "Error parsing text-format tensorflow.serving.BatchingParameters" in printed
+    assert str(caught.value).startswith(
+        f"Invalid protobuf file: '{tmp_path}/batching.txt': line 1, column "
+    )
+    assert "Error parsing text-format tensorflow.serving.BatchingParameters" in str(caught.value)
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:

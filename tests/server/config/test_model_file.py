@@ -1,25 +1,28 @@
 """Model config files are read as libprotobuf reads them, and refused in the same words."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf import text_format
-from tensorflow_serving.config import model_server_config_pb2 as pb
 
-from server.config import model_file
+from server.config import messages, model_file
 from server.config.model_config import (
     AllPolicy,
     LatestPolicy,
     ModelConfig,
     ModelServerConfig,
+    QueueLimits,
     RequestLogging,
     SpecificPolicy,
 )
 from tpuserve.errors import InvalidConfig
 
-pytestmark = pytest.mark.slow
-
 PATH = Path("/models.config")
+
+
+def message(text: str) -> Any:
+    return text_format.Parse(text, messages.new_message("ModelServerConfig"))
 
 
 def parse(*models: str) -> tuple[ModelConfig, ...]:
@@ -86,16 +89,24 @@ def test_model_of_no_platform_is_refused() -> None:
         parse("name: 'a' base_path: '/a'")
 
 
-def test_text_that_is_no_message_is_told_on_standard_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_text_that_is_no_message_is_told_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "models.config"
     path.write_text("model_config_list { nonsense: 3 }")
-    with pytest.raises(InvalidConfig, match=f"^Invalid protobuf file: '{path}'$"):
+    with pytest.raises(InvalidConfig) as caught:
         model_file.read_model_file(path)
-    assert (
-        "Error parsing text-format tensorflow.serving.ModelServerConfig" in capsys.readouterr().err
+    assert str(caught.value).startswith(
+        f"Invalid protobuf file: '{path}': line 1, column 21, field model_config_list.nonsense: "
+        f"Error parsing text-format tensorflow.serving.ModelServerConfig: Message type "
     )
+
+
+def test_byte_that_is_not_utf_8_is_told_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "models.config"
+    path.write_bytes(b"model_config_list {\n config { name: '\xff' } }")
+    with pytest.raises(InvalidConfig) as caught:
+        model_file.read_model_file(path)
+    assert "line 2, column 17, field model_config_list.config.name: " in str(caught.value)
+    assert str(caught.value).isprintable()
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
@@ -114,12 +125,11 @@ def test_request_without_a_list_is_refused() -> None:
         "ModelConfigList is currently supported$"
     )
     with pytest.raises(InvalidConfig, match=text):
-        model_file.from_reload_request(pb.ModelServerConfig())
+        model_file.from_reload_request(message(""))
 
 
 def test_request_with_an_empty_list_is_no_model() -> None:
-    config = pb.ModelServerConfig(model_config_list=pb.ModelConfigList())
-    assert model_file.from_reload_request(config).models == ()
+    assert model_file.from_reload_request(message("model_config_list {}")).models == ()
 
 
 def test_a_request_does_not_choose_files_to_write() -> None:
@@ -128,6 +138,56 @@ def test_a_request_does_not_choose_files_to_write() -> None:
         "logging_config { log_collector_config { type: 'file' filename_prefix: '/log' } "
         "sampling_config { sampling_rate: 1 } } } }"
     )
-    proto = text_format.Parse(text, pb.ModelServerConfig())
     with pytest.raises(InvalidConfig, match="logging_config of model a: .*--model_config_file"):
-        model_file.from_reload_request(proto)
+        model_file.from_reload_request(message(text))
+
+
+LIMITS = "max_concurrent_runs: 3 max_queue: 0 max_queue_ms: 250"
+
+
+def test_limits_of_the_queue_are_read_and_may_be_left_out() -> None:
+    limited, unlimited = parse(
+        f"name: 'a' base_path: '/a' {TF} {LIMITS}", f"name: 'b' base_path: '/b' {TF}"
+    )
+    assert limited.limits == QueueLimits(3, 0, 250)
+    assert unlimited.limits == QueueLimits(None, None, None)
+
+
+@pytest.mark.parametrize("name", ["max_concurrent_runs", "max_queue", "max_queue_ms"])
+def test_negative_limit_is_refused(name: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"^{name} of model a is -1. Give 0 or more"):
+        parse(f"name: 'a' base_path: '/a' {TF} {name}: -1")
+
+
+@pytest.mark.slow
+def test_messages_agree_with_tensorflow_servings_own() -> None:
+    from tensorflow_serving.config import model_server_config_pb2 as pb
+
+    ours = message("").DESCRIPTOR
+    theirs = pb.ModelServerConfig.DESCRIPTOR
+    own = {"max_concurrent_runs", "max_queue", "max_queue_ms"}
+    assert fields(ours) - fields(theirs) == {
+        (f"tensorflow.serving.ModelConfig.{name}", number, 5)
+        for number, name in enumerate(sorted(own), 20001)
+    }
+    assert fields(theirs) <= fields(ours)
+
+
+@pytest.mark.slow
+def test_limits_reach_the_server_through_tensorflow_servings_messages() -> None:
+    from tensorflow_serving.config import model_server_config_pb2 as pb
+
+    text = f"model_config_list {{ config {{ name: 'a' base_path: '/a' {TF} {LIMITS} }} }}"
+    foreign = pb.ModelServerConfig.FromString(message(text).SerializeToString())
+    (model,) = model_file.from_reload_request(foreign).models
+    assert (model.name, model.limits) == ("a", QueueLimits(3, 0, 250))
+
+
+def fields(descriptor: Any, names: frozenset[str] = frozenset()) -> set[tuple[str, int, int]]:
+    """The full name, number and type of each field of a message and of the messages in it."""
+    if descriptor.full_name in names:
+        return set()
+    names |= {descriptor.full_name}
+    return {(field.full_name, field.number, field.type) for field in descriptor.fields}.union(
+        *(fields(field.message_type, names) for field in descriptor.fields if field.message_type)
+    )

@@ -102,10 +102,14 @@ def test_flags_are_replaced_by_a_file_that_says_nothing_of_them(tmp_path: Path) 
     ("text", "said"),
     [
         ("", 'no platform_configs for the platform "tensorflow"'),
-        ("platform_configs {", "Invalid protobuf file: '/platform.config': 1:"),
-        (adapted("nonsense: 1"), '4:130 : Message type "tensorflow.serving.SessionBundleConfig"'),
+        ("platform_configs {", "Invalid protobuf file: '/platform.config': line 1, "),
+        (adapted("nonsense: 1"), '"tensorflow.serving.SessionBundleConfig" has no field named'),
+        (
+            adapted("nonsense: 1"),
+            "line 4, column 130, field platform_configs.value.source_adapter_config.type.",
+        ),
         (adapted("", key="caffe"), "line 3: the platform is 'caffe', and only \"tensorflow\""),
-        (adapted("", adapter="type.googleapis.com/a.B"), "line 4: a.B is unknown. Give a tensor"),
+        (adapted("", adapter="type.googleapis.com/a.B"), "Type a.B not found in descriptor pool"),
         (
             'platform_configs { key: "tensorflow" }',
             "source_adapter_config is empty. Give a [type.googleapis.com/tensorflow.serving.Saved",

@@ -26,7 +26,9 @@ def test_session_options_start_with_the_files(tmp_path: Path) -> None:
 
 
 def test_unknown_session_option_is_told_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match=r"config': 5:\d+ : .*ConfigProto\" has no field named"):
+    with pytest.raises(
+        InvalidConfig, match=r"config': line 5, column 2, .*ConfigProto\" has no field named"
+    ):
         read(tmp_path, adapted("session_config {\n intra_op_threads: 1 }"))
 
 

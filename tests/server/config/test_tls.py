@@ -20,10 +20,10 @@ def write(tmp_path: Path, text: str) -> Path:
 def test_keys_are_read(tmp_path: Path) -> None:
     path = write(
         tmp_path,
-        f'server_key: "{KEY}" server_cert: "{KEY}" custom_ca: "ca" client_verify: true',
+        f'server_key: "{KEY}" server_cert: "{KEY}" custom_ca: "{KEY}" client_verify: true',
     )
     pem = KEY.replace("\\n", "\n").encode()
-    assert tls.read_tls_config(path) == TlsConfig(pem, pem, b"ca", client_verify=True)
+    assert tls.read_tls_config(path) == TlsConfig(pem, pem, pem, client_verify=True)
 
 
 def test_file_name_in_the_place_of_a_key_is_refused(tmp_path: Path) -> None:
@@ -31,10 +31,17 @@ def test_file_name_in_the_place_of_a_key_is_refused(tmp_path: Path) -> None:
         tls.read_tls_config(write(tmp_path, 'server_key: "/etc/key.pem"'))
 
 
-def test_file_of_another_kind_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write(tmp_path, KEY)
-    with pytest.raises(InvalidConfig, match=f"Invalid protobuf file: '{path}'"):
+def test_verification_of_clients_without_an_authority_is_one_line(tmp_path: Path) -> None:
+    path = write(tmp_path, f'server_key: "{KEY}" server_cert: "{KEY}" client_verify: true')
+    with pytest.raises(InvalidConfig) as caught:
         tls.read_tls_config(path)
-    assert "Error parsing text-format tensorflow.serving.SSLConfig" in capsys.readouterr().err
+    assert str(caught.value).startswith(
+        f"{path} sets client_verify and has no PEM text in custom_ca"
+    )
+    assert "\n" not in str(caught.value)
+
+
+def test_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, KEY)
+    with pytest.raises(InvalidConfig, match=f"Invalid protobuf file: '{path}': line 1, column 1: "):
+        tls.read_tls_config(path)

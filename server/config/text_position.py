@@ -1,0 +1,42 @@
+"""Finds the field at a position in a message in protobuf's text form."""
+
+import re
+
+# The tokens that matter: comments, strings, the name of an Any's type or a list of values, the ends
+# of messages, names, and the colon before a value.
+_TOKEN = re.compile(
+    r"""(?P<skipped>\#[^\n]*|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)
+    |(?P<name>[A-Za-z_]\w*|\[[\w./\s-]*\]?)|(?P<sign>[{}<>:])|\S""",
+    re.VERBOSE,
+)
+
+
+def find_field(text: str, line: int, column: int) -> str:
+    """Return the path of the field at a position, such as "model_config_list.config.name".
+
+    Args:
+      text: a message in text form, which need not be valid.
+      line: the line of the position, from 1.
+      column: the column of the position, from 1.
+
+    Returns:
+      The names of the field and of the fields around it; "" outside of all fields.
+    """
+    lines = text.splitlines(keepends=True)
+    end = sum(map(len, lines[: line - 1])) + column
+    parents: list[str] = []
+    field, previous = "", ""
+    for token in _TOKEN.finditer(text):
+        if token.start() >= end:
+            break
+        if token["name"] and previous != ":":
+            field = token["name"].strip("[] \n")
+        elif token["sign"] and token["sign"] in "{<":
+            parents.append(field)
+            field = ""
+        elif token["sign"] and token["sign"] in "}>":
+            field = ""
+            del parents[-1:]
+        if not token["skipped"] or previous == ":":
+            previous = token[0]
+    return ".".join(filter(None, [*parents, field]))
