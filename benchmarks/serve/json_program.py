@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.serve.rest_program import read_body, send_json
+from server.admission.cancellation import Cancellation
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.transport.server import RestServer
@@ -56,6 +57,7 @@ class ThousandScoresModel:
         output_names: Sequence[str] | None = None,
         *,
         timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
     ) -> dict[str, Array]:
         """Return the scores y of the images x."""
         return {"y": first_thousand(inputs["x"])}

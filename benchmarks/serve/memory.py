@@ -4,7 +4,8 @@
 
 The server is a subprocess that also serves a small model. Each cycle loads the large model with
 HandleReloadConfigRequest, sends one request, and unloads the model. The benchmark prints the
-resident memory of the server after each cycle, and the ratio of the last cycle to the first cycle.
+resident memory of the server before the first load and after each cycle, and how much the server
+keeps of the large model: the difference of the last size to the size before the first load.
 """
 
 import argparse
@@ -49,9 +50,13 @@ def main() -> None:
         save_model(Path(base) / _MODEL / "1", arguments.megabytes)
         save_model(Path(base) / _SMALL / "1", 1)
         sizes = measure(Path(base), arguments.cycles)
-    for cycle, size in enumerate(sizes, 1):
+    before, *after = sizes
+    print(f"before the first load: {before:8.1f} MB")
+    for cycle, size in enumerate(after, 1):
         print(f"cycle {cycle:3}: {size:8.1f} MB")
-    print(f"after the last / after the first: {sizes[-1] / sizes[0]:.3f}")
+    kept = sizes[-1] - before
+    print(f"after the last / before the first load: {sizes[-1] / before:.3f}")
+    print(f"kept: {kept:.1f} MB, {kept / arguments.megabytes:.2f} of the model")
 
 
 def save_model(directory: Path, megabytes: int) -> Path:
@@ -76,7 +81,12 @@ def save_model(directory: Path, megabytes: int) -> Path:
 
 
 def measure(base: Path, cycles: int) -> list[float]:
-    """Start a server, run all cycles, and return the server's resident MiB after each cycle."""
+    """Start a server and run all cycles.
+
+    Returns:
+      The server's resident MiB before the first load, after a request to the small model, and then
+      after each cycle.
+    """
     with ports.bind_port(_HOST, 0, "--port") as reserved:
         port = int(reserved.getsockname()[1])
     process = subprocess.Popen(
@@ -90,7 +100,9 @@ def measure(base: Path, cycles: int) -> list[float]:
     try:
         with grpc.insecure_channel(f"{_HOST}:{port}") as channel:
             grpc.channel_ready_future(channel).result(timeout=120)
-            return [_run_cycle(channel, base, process.pid) for _ in range(cycles)]
+            _predict(channel, _SMALL)
+            before = _settled_megabytes(process.pid)
+            return [before, *(_run_cycle(channel, base, process.pid) for _ in range(cycles))]
     finally:
         process.kill()
         process.wait()
@@ -99,12 +111,21 @@ def measure(base: Path, cycles: int) -> list[float]:
 def _run_cycle(channel: grpc.Channel, base: Path, pid: int) -> float:
     """Load, query and unload the large model, and return the server's resident MiB."""
     _configure_models(channel, base, _SMALL, _MODEL)
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = _MODEL
-    request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.zeros([1], np.float32)))
-    prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=60)
+    _predict(channel, _MODEL)
     _configure_models(channel, base, _SMALL)
     _wait_until_unloaded(channel)
+    return _settled_megabytes(pid)
+
+
+def _predict(channel: grpc.Channel, model: str) -> None:
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = model
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.zeros([1], np.float32)))
+    prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=60)
+
+
+def _settled_megabytes(pid: int) -> float:
+    """Return the least resident MiB of a process within `_SETTLED_SECONDS`."""
     least, end = float("inf"), time.monotonic() + _SETTLED_SECONDS
     while time.monotonic() < end:
         least = min(least, _resident_megabytes(pid))

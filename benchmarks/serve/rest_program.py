@@ -46,7 +46,7 @@ def build_app(directory: Path, is_batched: bool) -> Any:
       is_batched: Whether the server batches requests.
     """
     from server.admission.admission import AdmissionController
-    from server.batching.runner import BatchingRunnerFactory
+    from server.batching.factory import BatchingRunnerFactory
     from server.config.batching_parameters import BatchingParameters
     from server.config.settings import Settings
     from server.dataplane import DataPlane

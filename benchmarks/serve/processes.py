@@ -1,0 +1,213 @@
+"""Compares a server with frontend processes with a server of one process, in alternating turns.
+
+    python -m benchmarks.serve.processes [--frontend-processes 2] [--rounds 5]
+
+Both run `tpuserve serve`. Printed are requests/s over REST of half_plus_two and of images as JSON,
+with 8 clients and with 1 client, and the processor time of all processes per request,
+which other programs of the machine change less. Then the slowest of the answers to /healthz while 8
+clients send images.
+
+Needs h2load (Debian: nghttp2-client).
+"""
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks.serve import models, turns
+
+_HOST = "127.0.0.1"
+_FIRST_PORT = 18_600
+_HALF = "half"
+_IMAGE = "image"
+_SMALL_BODY = b'{"instances": [1.0, 2.0, 5.0]}'
+
+
+@dataclass(frozen=True)
+class Load:
+    """The requests of one measurement.
+
+    Attributes:
+      title: The title of the figures.
+      model: The name of the model.
+      clients: The number of clients that send requests at the same time.
+      requests: The number of requests.
+    """
+
+    title: str
+    model: str
+    clients: int
+    requests: int
+
+
+LOADS = (
+    Load("half_plus_two, 8 clients", _HALF, 8, 20_000),
+    Load("half_plus_two, 1 client", _HALF, 1, 5_000),
+    Load("image of 224x224x3 as JSON, 8 clients", _IMAGE, 8, 300),
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """A running server.
+
+    Attributes:
+      port: The port of the REST API.
+      pid: The process ID of its first process.
+    """
+
+    port: int
+    pid: int
+
+    def url(self, model: str) -> str:
+        """Return the URL of predict."""
+        return f"http://{_HOST}:{self.port}/v1/models/{model}:predict"
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time of all processes of the server so far, in seconds."""
+        return sum(map(turns.process_cpu_seconds, _descendants(self.pid)))
+
+
+def save_image_mean(directory: Path) -> None:
+    """Export a model that returns the mean color of images, shape [None, 224, 224, 3]."""
+    import tensorflow.compat.v1 as tf
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.float32, [None, 224, 224, 3], name="x")
+        y = tf.reduce_mean(x, axis=[1, 2])
+        tf.saved_model.simple_save(session, str(directory), {"x": x}, {"y": y})
+
+
+@contextmanager
+def serving(config: Path, port: int, frontend_processes: int) -> Iterator[Side]:
+    """Run a server of the models that a model config file lists, and stop it on exit."""
+    command = [sys.executable, "-m", "tpuserve", "serve", f"--host={_HOST}"]
+    command += [f"--rest_api_port={port}", "--port=0", f"--model_config_file={config}"]
+    command.append(f"--frontend_processes={frontend_processes}")
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert process.stderr is not None
+    try:
+        for line in process.stderr:
+            if line.endswith(" ready\n"):
+                break
+        # Read on, so that the server never waits for a reader of its log.
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield Side(port, process.pid)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+def measure(load: Load, body: Path, side: Side) -> dict[str, float]:
+    """Return requests/s, and microseconds of processor time of the server per request."""
+    before = side.cpu_seconds()
+    command = ["h2load", "--h1", "-n", str(load.requests), "-c", str(load.clients), "-d", str(body)]
+    finished = subprocess.run(
+        [*command, side.url(load.model)], capture_output=True, text=True, check=True
+    )
+    cpu = (side.cpu_seconds() - before) / load.requests * 1e6
+    match = re.search(r"([\d.]+) req/s", finished.stdout)
+    assert match is not None
+    assert f"{load.requests} 2xx" in finished.stdout, finished.stdout
+    return {"requests/s": float(match[1]), "us of processor time per request": cpu}
+
+
+def measure_probes(load: Load, body: Path, side: Side) -> dict[str, float]:
+    """Return the 99th percentile of the latency of /healthz under a load, in milliseconds."""
+    latencies: list[float] = []
+    is_over = threading.Event()
+
+    def probe() -> None:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        while not is_over.is_set():
+            started = time.perf_counter()
+            with opener.open(f"http://{_HOST}:{side.port}/healthz", timeout=60) as response:
+                assert response.status == 200
+            latencies.append((time.perf_counter() - started) * 1000)
+            is_over.wait(0.01)
+
+    thread = threading.Thread(target=probe)
+    thread.start()
+    measure(load, body, side)
+    is_over.set()
+    thread.join()
+    return {"ms, p99 of /healthz": sorted(latencies)[int(len(latencies) * 0.99)]}
+
+
+def main() -> None:
+    """Measure, and print the figures and their ratios."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--frontend-processes", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    if shutil.which("h2load") is None:
+        sys.exit("h2load is not installed. Install it: apt-get install nghttp2-client")
+    with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
+        directory = Path(temporary)
+        config, bodies = _write_inputs(directory)
+        with_processes, without = (
+            stack.enter_context(serving(config, _FIRST_PORT + index, count))
+            for index, count in enumerate((arguments.frontend_processes, 0))
+        )
+        for load in LOADS:
+            function = partial(measure, load, bodies[load.model])
+            for side in (with_processes, without):
+                function(side)
+            comparisons = turns.compare_in_turns(
+                with_processes, without, function, arguments.rounds
+            )
+            turns.print_comparisons(load.title, comparisons)
+        probes = partial(measure_probes, LOADS[-1], bodies[_IMAGE])
+        comparisons = turns.compare_in_turns(with_processes, without, probes, arguments.rounds)
+        turns.print_comparisons("probes while images are parsed", comparisons)
+
+
+def _write_inputs(directory: Path) -> tuple[Path, dict[str, Path]]:
+    models.save_half_plus_two(directory / _HALF / "1")
+    save_image_mean(directory / _IMAGE / "1")
+    listed = "".join(
+        f"config {{ name: '{name}' base_path: '{directory / name}' model_platform: 'tensorflow' }}"
+        for name in (_HALF, _IMAGE)
+    )
+    config = directory / "models.config"
+    config.write_text(f"model_config_list {{ {listed} }}")
+    pixel = b"[0.1234, 0.5678, 0.9012]"
+    row = b"[" + b", ".join([pixel] * 224) + b"]"
+    image = b'{"instances": [[' + b", ".join([row] * 224) + b"]]}"
+    bodies = {}
+    for name, body in ((_HALF, _SMALL_BODY), (_IMAGE, image)):
+        bodies[name] = directory / f"{name}.json"
+        bodies[name].write_bytes(body)
+    return config, bodies
+
+
+def _descendants(pid: int) -> list[int]:
+    pids = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            pids += _descendants(int(child))
+    return pids
+
+
+if __name__ == "__main__":
+    main()
