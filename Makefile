@@ -4,8 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # A registry that is slow for a minute is no reason to fail.
 PIP_FLAGS := --quiet --disable-pip-version-check --retries 10 --timeout 180
-# What depends on the versions of others most: the protocols' libraries, and TensorFlow's loader.
-VERSION_TESTS := tests/server/frontends tests/tpuserve/runtime
+# What depends on the versions of others most: the protocols' libraries, TensorFlow's loader and ops.
+VERSION_TESTS := tests/server/frontends tests/tpuserve/runtime tests/tpuserve/untrusted
 # Old releases of TensorFlow and of what it imports warn of each other.
 OLD_WARNINGS := -W default::DeprecationWarning -W default::UserWarning
 # The lowest Python that the project supports, or the lowest that there is.
@@ -26,7 +26,7 @@ test: .venv/dev.stamp  ## Run all tests.
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: .venv/dev.stamp  ## Run the tests that take milliseconds and no TensorFlow.
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 test-other-processors: .venv/dev.stamp  ## Run the numeric tests as other processors would.
 	$(BIN)/python -m tools.other_processors
@@ -66,9 +66,16 @@ bench-serve: .venv/dev.stamp  ## Measure the server against bare echoes and plai
 	$(BIN)/python -m benchmarks.serve.rest
 	$(BIN)/python -m benchmarks.serve.rpc
 	$(BIN)/python -m benchmarks.serve.grpc_executor
+	$(BIN)/python -m benchmarks.serve.grpc_attacks
 	$(BIN)/python -m benchmarks.serve.swap
+	$(BIN)/python -m benchmarks.serve.start
 	$(BIN)/python -m benchmarks.serve.memory
 	$(BIN)/python -m benchmarks.serve.allocation
+	$(BIN)/python -m benchmarks.serve.processes
+	$(BIN)/python -m benchmarks.serve.parse_cost
+	$(BIN)/python -m benchmarks.serve.attacks
+	$(BIN)/python -m benchmarks.serve.neighbours
+	$(BIN)/python -m benchmarks.serve.batching
 
 # A compiler of its own environment: its protobuf is older than the one that users get.
 protos:  ## Compile the .proto files of tpuserve and server.

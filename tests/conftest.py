@@ -49,6 +49,33 @@ _LONGEST = (
 """Files that take longest, longest first. They start first: one that starts last runs alone."""
 
 
+_WITHOUT_EXTRAS = str(Path(__file__).with_name("without_extras"))
+"""A directory of modules that hide optional packages, which TensorFlow imports if they are there.
+
+The processes that tests start import TensorFlow in 60 % of the time without these packages, and see
+what users see who install tpuserve without extras.
+"""
+_WITH_EXTRAS = (
+    "tests/conformance/exports",
+    "tests/test_serve_document.py",
+    "tests/test_export_document.py",
+    "tests/test_train_document.py",
+    "tests/tpuserve/commands/test_compile.py",
+    "tests/tpuserve/compilation",
+    "tests/trainer/keras/model/test_unsupported_options.py",
+)
+"""Directories and files with tests whose processes need jax or matplotlib."""
+_PYTHONPATH = os.environ.get("PYTHONPATH", "")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Hide the optional packages from the processes that a test and its fixtures start."""
+    path = item.path.relative_to(item.config.rootpath).as_posix()
+    hidden = "" if path.startswith(_WITH_EXTRAS) else _WITHOUT_EXTRAS
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [hidden, _PYTHONPATH]))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Move the tests of the longest files to the beginning, in the order of the list."""
     ranks = {config.rootpath / path: rank for rank, path in enumerate(_LONGEST)}

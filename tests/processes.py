@@ -76,7 +76,9 @@ class ServeProcess:
       log: what it has said until it was ready.
     """
 
-    def __init__(self, base_path: Path, tag_set: TagSet | None = None) -> None:
+    def __init__(
+        self, base_path: Path, tag_set: TagSet | None = None, frontend_processes: int = 0
+    ) -> None:
         """Starts it, and returns once it is ready."""
         rpc_port, rest_port = free_ports(2)
         self.rest, self.rpc = f"{LOOPBACK}:{rest_port}", f"{LOOPBACK}:{rpc_port}"
@@ -85,6 +87,7 @@ class ServeProcess:
             environment["TPUSERVE_EMULATED_TPU"] = "1"
         arguments = ["--host", LOOPBACK, f"--port={rpc_port}", "--rest_api_port", str(rest_port)]
         arguments += ["--model_name=half", f"--model_base_path={base_path}"]
+        arguments.append(f"--frontend_processes={frontend_processes}")
         if tag_set is not None:
             arguments += ["--saved_model_tags", ",".join(sorted(tag_set))]
         self._process = subprocess.Popen(
@@ -116,9 +119,11 @@ class ServeProcess:
 
 
 @contextmanager
-def serving(base_path: Path, tag_set: TagSet | None = None) -> Iterator[ServeProcess]:
+def serving(
+    base_path: Path, tag_set: TagSet | None = None, frontend_processes: int = 0
+) -> Iterator[ServeProcess]:
     """A running server of the model "half", ended for certain on leaving."""
-    server = ServeProcess(base_path, tag_set)
+    server = ServeProcess(base_path, tag_set, frontend_processes)
     try:
         yield server
     finally:

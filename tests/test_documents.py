@@ -23,6 +23,7 @@ DOCUMENTS = [
     "docs/migrate_reference.md",
     "docs/train.md",
     "docs/serve.md",
+    "docs/operations.md",
     "docs/performance.md",
 ]
 

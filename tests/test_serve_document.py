@@ -285,7 +285,7 @@ def test_the_flags_without_effect_are_those_of_the_document() -> None:
 
 def test_the_defaults_in_the_document_are_those_of_the_flags() -> None:
     rows = re.findall(r"^\| `--(\w+)` \| ([\d,]+)", TEXT, re.M)
-    assert len(rows) == 3
+    assert len(rows) == 4
     for name, value in rows:
         assert int(value.replace(",", "")) == flags.FLAGS[name].default
 

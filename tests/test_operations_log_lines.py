@@ -1,0 +1,34 @@
+"""docs/operations.md explains every line that the server logs."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("server", "tpuserve/runtime")
+# The levels by the methods of a logger.
+LEVELS = {"info": "info", "warning": "warning", "error": "error", "exception": "error"}
+
+
+def logged_lines() -> Iterator[tuple[str, str]]:
+    """Yield (line, level) of each call of a logger, with "..." for the arguments."""
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if (
+                    isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Attribute)
+                    and getattr(node.func.value, "id", "") == "logger"
+                    and isinstance(node.args[0], ast.Constant)
+                ):
+                    line = re.sub(r"%(\.\d+)?[a-z]", "...", str(node.args[0].value))
+                    # A line of arguments alone has no text of its own.
+                    if re.search("[a-z]", line):
+                        yield line, LEVELS[node.func.attr]
+
+
+def test_every_line_that_the_server_logs_is_explained() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| `(.+?)` \| (info|warning|error) \|", text, re.M))
+    assert set(logged_lines()) - rows == set()
