@@ -46,7 +46,6 @@ class LatencyTracker:
 
     Attributes:
       is_quick: Whether the next request is expected to be quick.
-      has_run: Whether so many requests have run in threads that `is_quick` is known.
     """
 
     __slots__ = (
@@ -57,7 +56,6 @@ class LatencyTracker:
         "_read_wait",
         "_remaining_runs",
         "_slow_runs",
-        "has_run",
         "is_quick",
     )
 
@@ -69,7 +67,7 @@ class LatencyTracker:
         """
         self._read_wait = read_wait
         self._last_wait: float | None = None
-        self.is_quick = self.has_run = False
+        self.is_quick = False
         self._num_runs_in_threads = self._remaining_runs = _FIRST_RUNS
         self._fastest = math.inf
         self._slow_runs = 0.0
@@ -108,7 +106,6 @@ class LatencyTracker:
         if self._remaining_runs > 0:
             return
         self.is_quick = self._fastest < _QUICK_SECONDS
-        self.has_run = True
         # Discard the last result of `read_wait`: it dates from before the requests ran in threads,
         # and the difference to the next result would include all waits since then.
         self._last_wait = None

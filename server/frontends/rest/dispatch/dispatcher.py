@@ -95,7 +95,7 @@ class Dispatcher:
                 self._fast_paths.clear()
             self._fast_paths[url] = fast_path
         tracker, handler = fast_path
-        return handler if tracker.is_quick or (self._is_batched and tracker.has_run) else None
+        return handler if tracker.is_quick or self._is_batched else None
 
     async def dispatch(self, path: str, scope: Scope, receive: Receive) -> Response:
         """Answer a request whose path begins with the prefix of a router.

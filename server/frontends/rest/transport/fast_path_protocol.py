@@ -9,7 +9,7 @@ from server.frontends.rest.transport.responses import Response, SyncHandler
 from server.frontends.rest.transport.timeout_protocol import TimeoutProtocol
 from server.frontends.rest.transport.uvicorn_compat import STATUS_LINE, HttpToolsProtocol
 
-_MAX_BODY_BYTES = 16384
+_MAX_BODY_BYTES = 1 << 16
 # After this number of requests that arrive together on one connection, uvicorn handles the next
 # request, so that the event loop serves other clients in between.
 _MAX_IN_A_ROW = 16

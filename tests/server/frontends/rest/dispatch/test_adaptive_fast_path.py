@@ -62,6 +62,16 @@ def test_requests_that_wait_for_a_batch_need_no_thread(
     assert slow_path == []
 
 
+def test_body_of_50_kilobytes_that_waits_for_a_batch_needs_no_thread(
+    loader: FakeLoader, serve: Serve, slow_path: list[str]
+) -> None:
+    address, _ = serve_batched(loader, serve, timeout_micros=10)
+    two = b"2." + b"0" * 48
+    body = b'{"instances": [%s]}' % b", ".join([two] * 960)
+    assert ask(address, "POST", PREDICT, body)[1].count(b"3.0") == 960
+    assert slow_path == []
+
+
 def test_pipelined_requests_that_wait_are_answered_in_their_order(
     loader: FakeLoader, serve: Serve, slow_path: list[str]
 ) -> None:
