@@ -261,6 +261,7 @@ class BatchingRunner:
                 self._scheduler.remove(key, task)
                 raise
             finally:
+                self._scheduler.task_answered()
                 if cancellation is not None:
                     cancellation.remove_callback(withdraw)
 

@@ -42,7 +42,9 @@ class Scheduler:
     A queue exists only while tasks wait in it, so clients that request ever new combinations of
     outputs do not fill the memory with queues. A batch of one task that is ready at once runs in
     the thread of the request, and counts as one of the batches of the pool. Passing the batch to a
-    pool thread would cost more than the run of a small model.
+    pool thread would cost more than the run of a small model. While clients wait for the outputs of
+    other tasks, no batch runs in the thread of a request: the thread may have to receive the
+    requests of the next batch, and send the responses of the last batch.
 
     Attributes:
       clock: returns seconds, as `time.monotonic` does.
@@ -64,6 +66,8 @@ class Scheduler:
         # The number of batches that are running or in `_ready`. No batch is dequeued while the
         # number equals the limit.
         self._running = 0
+        # The number of enqueued tasks whose outputs nobody has fetched with `task_answered` yet.
+        self._unanswered = 0
         self._ready: deque[ReadyBatch] = deque()
         # The earliest time at which a sleeping thread wakes up by itself; infinite if none does.
         self._next_wakeup = math.inf
@@ -121,6 +125,7 @@ class Scheduler:
             if (
                 running_allowed
                 and key not in self._queues
+                and not self._unanswered
                 and self._running < self._run_limit.inline_limit
             ):
                 self._check_open()
@@ -135,6 +140,7 @@ class Scheduler:
                 if blocking_allowed:
                     if batch is not None:
                         self._enqueue_ready((queue.run, batch))
+                    self._unanswered += 1
                     self._store_queue(key, queue, now)
                     return None
             if not blocking_allowed:
@@ -171,6 +177,11 @@ class Scheduler:
         """
         with self._lock:
             self._submit(key, make_queue, task)
+
+    def task_answered(self) -> None:
+        """Declare that the outputs of an enqueued task were fetched. Call this once for each."""
+        with self._lock:
+            self._unanswered -= 1
 
     def remove(self, key: Hashable, task: BatchTask) -> None:
         """Dequeue a task that no longer waits; do nothing if the task is not in the queue."""
@@ -213,6 +224,7 @@ class Scheduler:
         self._check_open()
         queue, now = self._queues.get(key) or make_queue(), self.clock()
         queue.policy.add(task, now)
+        self._unanswered += 1
         self._store_queue(key, queue, now)
 
     def _check_open(self) -> None:

@@ -222,6 +222,20 @@ def test_a_task_that_is_due_at_once_runs_inline_while_a_thread_is_free() -> None
     scheduler.close()
 
 
+def test_no_task_runs_inline_until_the_outputs_of_waiting_tasks_are_fetched() -> None:
+    # The threads of both batches may not have ended their runs yet: a third run is free.
+    scheduler, done = Scheduler(3, "batch-test"), threading.Semaphore(0)
+    queue = timed(0, lambda batch: done.release())
+    scheduler.submit("a", lambda: queue, task())
+    assert done.acquire(timeout=10)
+    assert scheduler.try_run_inline("a", lambda: queue, task()) is None
+    assert done.acquire(timeout=10)
+    scheduler.task_answered()
+    scheduler.task_answered()
+    assert scheduler.try_run_inline("a", lambda: queue, task()) is not None
+    scheduler.close()
+
+
 def test_a_task_that_is_not_due_or_too_large_for_a_batch_runs_in_the_threads() -> None:
     scheduler, sizes = Scheduler(1, "batch-test"), list[int]()
     splitting = BatchingParameters(
