@@ -55,7 +55,7 @@ class CallFuture:
             self._function(*self._args)
         except CallSuspended as suspended:
             assert self._resuming_thread is not None, "the handler may not suspend the call"
-            self._resuming_thread.resume_when_complete(self, suspended.pending)
+            self._resuming_thread.resume_when_complete(self, suspended)
             return False
         except BaseException:
             # Catch every exception: even SystemExit must not end the thread, which also runs other

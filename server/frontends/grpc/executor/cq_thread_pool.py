@@ -186,7 +186,7 @@ class CompletionQueueThreadPool(CallExecutor):
         """Raise CallSuspended for a call that came through `submit`."""
         if isinstance(messages, _ReceivedMessage):
             messages.suspended_call = call
-            raise CallSuspended(pending)
+            raise CallSuspended(pending, messages.model)
 
     def resume(self, messages: Iterator[bytes]) -> Any:
         """Return what `suspend` has stored for the call; None if it was not suspended."""
@@ -225,7 +225,8 @@ class CompletionQueueThreadPool(CallExecutor):
         self, read_model_name: ReadModelName, future: CallFuture, message: "_ReceivedMessage"
     ) -> None:
         """Run a call, and then the calls whose turn comes when it ends; or queue the call."""
-        ticket = _CallTicket(read_model_name(message.raw or b""), self, future, message)
+        message.model = read_model_name(message.raw or b"")
+        ticket = _CallTicket(message.model, self, future, message)
         try:
             is_queued = not self._queues.submit(ticket)
         except QueueFull as error:
@@ -343,6 +344,7 @@ class _ReceivedMessage:
 
     Attributes:
       admitted: the admitted call; None if there is no message or no admission.
+      model: the name of the model that the message asks for, once it is known; "" for no model.
       refusal: the error with which the call was refused; None if it was not.
       queue_refusal: the error with which the queue of the model has refused the call; None if it
         has not.
@@ -350,12 +352,21 @@ class _ReceivedMessage:
       suspended_call: what the handler of a suspended call needs to go on; None for other calls.
     """
 
-    __slots__ = ("_peer_name", "admitted", "queue_refusal", "refusal", "state", "suspended_call")
+    __slots__ = (
+        "_peer_name",
+        "admitted",
+        "model",
+        "queue_refusal",
+        "refusal",
+        "state",
+        "suspended_call",
+    )
 
     def __init__(self, state: Any, peer_name: str) -> None:
         self.state = state
         self._peer_name = peer_name
         self.admitted: AdmittedCall | None = None
+        self.model = ""
         self.refusal: TpuserveError | None = None
         self.suspended_call: object = None
         self.queue_refusal: TpuserveError | None = None

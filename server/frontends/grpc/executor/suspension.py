@@ -4,6 +4,7 @@ import threading
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from server.scheduling.fair_queue import FairQueue
 from server.servables.pending import Pending
 
 if TYPE_CHECKING:
@@ -18,28 +19,33 @@ class CallSuspended(BaseException):
 
     Attributes:
       pending: what the call waits for.
+      model: the name of the model that the call waits for.
     """
 
-    def __init__(self, pending: Pending[Any]) -> None:
+    def __init__(self, pending: Pending[Any], model: str) -> None:
         """Create the exception that ends the run."""
         super().__init__()
         self.pending = pending
+        self.model = model
 
 
 class ResumingThread:
     """A thread that runs suspended calls again, one after another, once they can go on.
 
-    One thread suffices: such a call does not wait any more, and only serialises its response.
+    One thread suffices: such a call does not wait any more, and only serialises its response. The
+    models take turns, so that the responses of a large batch do not delay those of other models.
     """
 
     def __init__(self) -> None:
         """Create the object; its thread starts with the first call."""
-        self._calls: SimpleQueue[CallFuture | None] = SimpleQueue()
+        self._calls: FairQueue[CallFuture] = FairQueue()
+        # True for each item of `_calls`, and False when the thread must end.
+        self._signals: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def resume_when_complete(self, future: "CallFuture", pending: Pending[Any]) -> None:
-        """Run a suspended call again when a Pending is complete."""
+    def resume_when_complete(self, future: "CallFuture", suspended: CallSuspended) -> None:
+        """Run a suspended call again when its Pending is complete."""
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
@@ -47,16 +53,23 @@ class ResumingThread:
                         target=self._run, name="grpc-resume", daemon=True
                     )
                     self._thread.start()
-        pending.add_done_callback(lambda: self._calls.put(future))
+
+        def resume() -> None:
+            self._calls.put(suspended.model, future)
+            self._signals.put(True)
+
+        suspended.pending.add_done_callback(resume)
 
     def close(self, timeout_seconds: float) -> None:
         """End the thread after the calls that can go on."""
-        self._calls.put(None)
+        self._signals.put(False)
         if self._thread is not None:
             self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
-        while (future := self._calls.get()) is not None:
+        while self._signals.get():
+            future = self._calls.pop()
+            assert future is not None, "each signal follows an item"
             future.run()
             # Drop the call, which must not stay in memory while the thread waits.
             del future

@@ -16,6 +16,7 @@ from server.admission.nonblocking import WouldBlock
 from server.admission.peers import network_of_host
 from server.frontends.rest import errors
 from server.frontends.rest.dispatch.adaptive_fast_path import AdaptiveFastPath
+from server.frontends.rest.dispatch.fair_deliveries import FairDeliveries
 from server.frontends.rest.dispatch.router import Route, Router
 from server.frontends.rest.dispatch.workers import MAX_INLINE_BYTES, Workers
 from server.frontends.rest.rest_config import RestConfig
@@ -71,6 +72,7 @@ class Dispatcher:
         self._bodies = RequestBodyReader(config.max_request_bytes)
         self._is_batched = config.is_batched
         self._workers = Workers(config.threads, config.timeout_ms, not config.is_batched, queues)
+        self._deliveries: FairDeliveries | None = None
         self._trackers: dict[tuple[str, Route], LatencyTracker] = {}
         self._fast_paths: dict[bytes, tuple[LatencyTracker, SyncHandler]] = {}
 
@@ -183,7 +185,7 @@ class Dispatcher:
                 route.model, work, size, tracker, release, cancellation, watch_for_disconnect
             )
             if isinstance(answer, Pending):
-                return await self._finish_later(answer, cancellation)
+                return await self._finish_later(answer, cancellation, route.model)
             return answer
         except BaseException:
             # The time is over, or the server is stopping: nobody waits for the work any more.
@@ -302,7 +304,7 @@ class Dispatcher:
                 finish = partial(
                     self._finish_pending, result.finish, route, tracker, started_ns, network
                 )
-                return self._finish_later(result.then(finish), cancellation)
+                return self._finish_later(result.then(finish), cancellation, route.model)
             response = result
             self._admission.release(network)
         elapsed_ns = time.perf_counter_ns() - started_ns
@@ -331,7 +333,7 @@ class Dispatcher:
         return response
 
     def _finish_later(
-        self, pending: Pending[Response], cancellation: Cancellation | None
+        self, pending: Pending[Response], cancellation: Cancellation | None, model: str
     ) -> asyncio.Future[Response]:
         """Return the future of a response. The response is finished in the event loop.
 
@@ -366,13 +368,10 @@ class Dispatcher:
         )
         future.add_done_callback(cancel_with_future)
 
-        def deliver_in_loop() -> None:
-            if asyncio._get_running_loop() is loop:
-                deliver()
-            else:
-                loop.call_soon_threadsafe(deliver)
-
-        pending.add_done_callback(deliver_in_loop)
+        deliveries = self._deliveries
+        if deliveries is None or deliveries.loop is not loop:
+            deliveries = self._deliveries = FairDeliveries(loop)
+        pending.add_done_callback(partial(deliveries.deliver, model, deliver))
         return future
 
     def _record(self, route: Route, response: Response, elapsed_ns: int) -> None:
