@@ -1,7 +1,6 @@
 """Finds the TPU system of this machine, which may be real or emulated."""
 
 import dataclasses
-import glob
 import importlib.util
 import os
 import re
@@ -11,14 +10,14 @@ from dataclasses import dataclass
 
 from tpuserve import jax_client
 from tpuserve.errors import InvalidSetting
+from tpuserve.tpu_hardware import chips
 
 EMULATION_VARIABLE = "TPUSERVE_EMULATED_TPU"
 COMPILATION_VARIABLE = "TPUSERVE_EMULATED_TPU_COMPILED"
 RUNTIME_VARIABLE = "TPUSERVE_TPU_RUNTIME"
 
-_PJRT, _TENSORFLOW, _EMULATED = "pjrt", "tensorflow", "emulated"
-# The device files of TPUs: /dev/accel0 up to v4, /dev/vfio/0 from v5e on.
-_DEVICE_FILES = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
+PJRT, TENSORFLOW, EMULATED = "pjrt", "tensorflow", "emulated"
+"""The values of TPUSERVE_TPU_RUNTIME."""
 
 _initialisation_lock = threading.Lock()
 _is_initialised = False
@@ -146,7 +145,7 @@ def find_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem:
     if emulated is not None:
         return emulated
     runtime = environ.get(RUNTIME_VARIABLE, "").strip()
-    if runtime == _PJRT or (not runtime and _has_tpu_for_jax()):
+    if runtime == PJRT or (not runtime and _has_tpu_for_jax()):
         platform = jax_client.find_platform(environ)
         return TpuSystem(len(jax_client.list_devices(platform)), 1, pjrt_platform=platform)
     return _find_tensorflow_tpu()
@@ -164,13 +163,13 @@ def find_emulated_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSyst
     if _emulated_in_process is not None:
         return _emulated_in_process
     runtime = environ.get(RUNTIME_VARIABLE, "").strip()
-    if runtime not in ("", _PJRT, _TENSORFLOW, _EMULATED):
+    if runtime not in ("", PJRT, TENSORFLOW, EMULATED):
         raise InvalidSetting(
-            f"{RUNTIME_VARIABLE} is {runtime!r}. Set it to {_PJRT}, {_TENSORFLOW} or {_EMULATED}, "
+            f"{RUNTIME_VARIABLE} is {runtime!r}. Set it to {PJRT}, {TENSORFLOW} or {EMULATED}, "
             f"or unset it to let the machine decide."
         )
     cores = environ.get(EMULATION_VARIABLE, "").strip()
-    if runtime == _EMULATED or (not runtime and cores not in ("", "0")):
+    if runtime == EMULATED or (not runtime and cores not in ("", "0")):
         is_requested = cores not in ("", "0")
         return dataclasses.replace(
             _emulated(cores if is_requested else "1", is_compiled=_is_compiled(environ)),
@@ -182,7 +181,7 @@ def find_emulated_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSyst
 def _has_tpu_for_jax() -> bool:
     """Return whether the machine seems to have a TPU that jax can use, without importing jax."""
     packages = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))
-    return packages and any(glob.glob(pattern) for pattern in _DEVICE_FILES)
+    return packages and bool(chips.find_device_files())
 
 
 def _emulated(value: str, *, is_compiled: bool) -> TpuSystem:

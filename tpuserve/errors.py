@@ -140,6 +140,12 @@ class TpuNotFound(TpuserveError):
     code = Code.FAILED_PRECONDITION
 
 
+class TpuInUse(TpuserveError):
+    """Another process uses the TPU, which only one process can use at a time."""
+
+    code = Code.UNAVAILABLE
+
+
 class CheckpointNotFound(NotFound, ValueError):
     """The directory of a model has no checkpoint, and the call needs a trained model."""
 

@@ -8,12 +8,21 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpuserve.errors import ExtraNotInstalled, InvalidSetting, TpuNotFound
+from tpuserve.errors import (
+    ExtraNotInstalled,
+    InvalidSetting,
+    TpuInUse,
+    TpuNotFound,
+    TpuserveError,
+)
+from tpuserve.tpu_hardware import chips, processes
 
 PLATFORM_VARIABLE = "TPUSERVE_PJRT_PLATFORM"
 """The environment variable that selects the platform of the devices, "tpu" or "cpu"."""
 
 _PLATFORMS = ("tpu", "cpu")
+# Part of the errors of libtpu if another process has started the TPU.
+_IN_USE = "already in use"
 # The oldest version of jax that was tested, and the first version that was not.
 _LOWEST, _TOO_NEW = (0, 8), (0, 11)
 
@@ -45,6 +54,7 @@ def list_devices(platform: str) -> tuple[Any, ...]:
     Raises:
       ExtraNotInstalled: jax is not installed, or has a version that was not tested.
       TpuNotFound: jax finds no device of the platform.
+      TpuInUse: another process uses the TPU.
     """
     jax = _import_jax()
     if not jax.config.jax_platforms:
@@ -55,11 +65,23 @@ def list_devices(platform: str) -> tuple[Any, ...]:
     try:
         return tuple(jax.local_devices(backend=platform))
     except RuntimeError as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise TpuNotFound(
-            f"jax finds no device of the platform {platform!r}: {reason}. Another process may use "
-            f"the devices; or set {PLATFORM_VARIABLE}=cpu to run on the CPU."
-        ) from error
+        raise _explain(error, platform) from error
+
+
+def _explain(error: RuntimeError, platform: str) -> TpuserveError:
+    """Return the error to raise for an error of jax about missing devices."""
+    reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    if _IN_USE in reason:
+        users = processes.find_processes((*chips.find_device_files(), processes.LOCK_FILE))
+        names = ", ".join(map(str, users.processes)) or "a process of another user"
+        return TpuInUse(
+            f"jax cannot start the TPU, because another process uses it: {names}. Stop that "
+            f"process, or wait until it ends; `tpuserve doctor` lists the processes."
+        )
+    return TpuNotFound(
+        f"jax finds no device of the platform {platform!r}: {reason}. Run `tpuserve doctor` to see "
+        f"what is missing, or set {PLATFORM_VARIABLE}=cpu to run on the CPU."
+    )
 
 
 def make_array_spec(shape: Sequence[int], dtype: Any, device: Any = None) -> Any:

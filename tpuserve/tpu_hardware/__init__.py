@@ -1,0 +1,1 @@
+"""Finds the TPU chips of this machine and the processes that use them, without starting a TPU."""

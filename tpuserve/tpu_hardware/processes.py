@@ -1,0 +1,90 @@
+"""Finds the processes that hold files open, such as the device files of a TPU."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+LOCK_FILE = Path("/tmp/libtpu_lockfile")
+"""The file that libtpu locks while a process uses the TPU."""
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of this machine.
+
+    Attributes:
+      pid: the ID of the process.
+      command: the command line, shortened to 80 characters.
+    """
+
+    pid: int
+    command: str
+
+    def __str__(self) -> str:
+        return f"{self.pid} ({self.command})"
+
+
+@dataclass(frozen=True)
+class OpenFiles:
+    """The processes that hold some of the requested files open.
+
+    Attributes:
+      processes: the processes, in the order of their IDs.
+      num_hidden: the number of processes of other users, whose open files cannot be read.
+    """
+
+    processes: tuple[Process, ...]
+    num_hidden: int
+
+
+def find_processes(files: Iterable[Path]) -> OpenFiles:
+    """Return the other processes of this machine that hold any of these files open.
+
+    On a system without /proc, the result is empty.
+    """
+    targets = {str(path) for path in files}
+    if not targets or not _PROC.is_dir():
+        return OpenFiles((), 0)
+    found, num_hidden = [], 0
+    for directory in _PROC.glob("[0-9]*"):
+        pid = int(directory.name)
+        if pid == os.getpid():
+            continue
+        command = _read_command(directory)
+        try:
+            if _list_open_files(directory) & targets:
+                found.append(Process(pid, command))
+        except PermissionError:
+            # Threads of the kernel have no command line, and use no device files.
+            num_hidden += bool(command)
+        except OSError:
+            # The process has ended.
+            continue
+    return OpenFiles(tuple(sorted(found, key=lambda process: process.pid)), num_hidden)
+
+
+def _list_open_files(directory: Path) -> set[str]:
+    """Return the files that a process holds open.
+
+    Args:
+      directory: the directory of the process in /proc.
+    """
+    files = set()
+    for descriptor in os.listdir(directory / "fd"):
+        try:
+            files.add(os.readlink(directory / "fd" / descriptor))
+        except FileNotFoundError:
+            # The process has closed the file.
+            continue
+    return files
+
+
+def _read_command(directory: Path) -> str:
+    try:
+        words = (directory / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return ""
+    return " ".join(words).strip()[:80]
