@@ -61,7 +61,9 @@ _WITH_EXTRAS = (
     "tests/test_export_document.py",
     "tests/test_train_document.py",
     "tests/tpuserve/commands/test_compile.py",
+    "tests/tpuserve/commands/test_doctor.py",
     "tests/tpuserve/compilation",
+    "tests/tpuserve/diagnosis",
     "tests/trainer/keras/model/test_unsupported_options.py",
 )
 """Directories and files with tests whose processes need jax or matplotlib."""

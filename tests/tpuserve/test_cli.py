@@ -62,7 +62,7 @@ def test_debug_shows_where_an_error_came_from(tmp_path: Path) -> None:
 def test_help_lists_each_command_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
     text = capsys.readouterr().out
-    for command in ("compile", "demo", "inspect", "serve", "verify"):
+    for command in ("compile", "demo", "doctor", "inspect", "serve", "verify"):
         assert f"\n  {command} " in text
 
 

@@ -1,0 +1,1 @@
+"""Examines whether this machine can run TPU graphs, and says what to do if it cannot."""

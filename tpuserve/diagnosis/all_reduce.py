@@ -1,0 +1,112 @@
+"""Sums a value over all PJRT devices, as training sums gradients.
+
+The sum runs in a process of its own, because a process that starts a TPU holds it until the
+process ends, and because a failing TPU library may end the process.
+
+$ python -m tpuserve.diagnosis.all_reduce PLATFORM
+prints one line of JSON, the fields of an AllReduce.
+"""
+
+import dataclasses
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tpuserve import jax_client
+from tpuserve.errors import TpuserveError
+
+_PREFIX = "all-reduce: "
+
+
+@dataclass(frozen=True)
+class AllReduce:
+    """The result of an all-reduce over the PJRT devices of this machine.
+
+    Attributes:
+      platform: the platform of the devices, "tpu" or "cpu".
+      devices: the kind of each device, such as "TPU v5 lite".
+      runtime: the version of the PJRT runtime.
+      memory_bytes: the memory of one device in bytes; None if the device does not say.
+      sums: on each device, the sum of the values 1, 2, 3, ... of all devices.
+      error: why there is no result, one line; empty if there is one.
+    """
+
+    platform: str
+    devices: tuple[str, ...] = ()
+    runtime: str = ""
+    memory_bytes: int | None = None
+    sums: tuple[float, ...] = ()
+    error: str = ""
+
+    @property
+    def is_correct(self) -> bool:
+        """Whether each device has the sum n (n + 1) / 2 of the values 1 to n."""
+        size = len(self.devices)
+        return bool(size) and self.sums == (size * (size + 1) / 2,) * size
+
+
+def run_all_reduce(platform: str, timeout_s: float) -> AllReduce:
+    """Run an all-reduce in another process, and return the result.
+
+    Args:
+      platform: the platform of the devices, "tpu" or "cpu".
+      timeout_s: end the process after this time, in seconds.
+    """
+    command = [sys.executable, "-m", __name__, platform]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=timeout_s
+        )
+    except subprocess.TimeoutExpired:
+        return AllReduce(platform, error=f"no result within {timeout_s:g} s")
+    for line in done.stdout.splitlines():
+        if line.startswith(_PREFIX):
+            fields = json.loads(line.removeprefix(_PREFIX))
+            fields.update(devices=tuple(fields["devices"]), sums=tuple(fields["sums"]))
+            return AllReduce(**fields)
+    last_line = (done.stderr.strip().splitlines() or ["no output"])[-1]
+    return AllReduce(platform, error=f"exit status {done.returncode}: {last_line.strip()}")
+
+
+def sum_over_devices(devices: Sequence[Any]) -> tuple[float, ...]:
+    """Sum the values 1, 2, 3, ... of the devices, and return the sum that each device has.
+
+    Args:
+      devices: jax devices of one platform.
+    """
+    import numpy as np
+
+    jax: Any = importlib.import_module("jax")
+    mesh = jax.sharding.Mesh(np.array(devices), ("device",))
+    spec = jax.sharding.PartitionSpec("device")
+    values = np.arange(1, len(devices) + 1, dtype=np.float32)
+    all_reduce = jax.shard_map(
+        lambda value: jax.lax.psum(value, "device"),
+        mesh=mesh,
+        in_specs=spec,
+        out_specs=spec,
+    )
+    sums = jax.jit(all_reduce)(jax.device_put(values, jax.sharding.NamedSharding(mesh, spec)))
+    return tuple(float(shard.data[0]) for shard in sums.addressable_shards)
+
+
+def _all_reduce(platform: str) -> AllReduce:
+    try:
+        devices = jax_client.list_devices(platform)
+    except TpuserveError as error:
+        return AllReduce(platform, error=str(error))
+    return AllReduce(
+        platform,
+        devices=tuple(device.device_kind for device in devices),
+        runtime=" ".join(devices[0].client.platform_version.split()),
+        memory_bytes=(devices[0].memory_stats() or {}).get("bytes_limit"),
+        sums=sum_over_devices(devices),
+    )
+
+
+if __name__ == "__main__":
+    print(_PREFIX + json.dumps(dataclasses.asdict(_all_reduce(sys.argv[1]))), flush=True)

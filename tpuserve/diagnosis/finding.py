@@ -1,0 +1,44 @@
+"""The result of one check of the machine."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Status(Enum):
+    """How good or bad a finding is."""
+
+    OK = "ok"
+    NOTE = "note"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check has found.
+
+    Attributes:
+      check: the name of the check, such as "packages".
+      status: NOTE if the user may want to change something, PROBLEM if a TPU run would fail.
+      message: what was found, one line.
+      advice: what to do, one line each; empty if nothing is to do.
+    """
+
+    check: str
+    status: Status
+    message: str
+    advice: tuple[str, ...] = ()
+
+
+def ok(check: str, message: str) -> Finding:
+    """Return a finding about which nothing is to do."""
+    return Finding(check, Status.OK, message)
+
+
+def note(check: str, message: str, *advice: str) -> Finding:
+    """Return a finding that fails nothing."""
+    return Finding(check, Status.NOTE, message, advice)
+
+
+def problem(check: str, message: str, *advice: str) -> Finding:
+    """Return a finding that would fail a run on a TPU."""
+    return Finding(check, Status.PROBLEM, message, advice)

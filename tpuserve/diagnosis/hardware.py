@@ -1,0 +1,99 @@
+"""Checks the TPU chips of this machine, and which processes use them."""
+
+import os
+from collections.abc import Iterable
+
+from tpuserve import devices, jax_client
+from tpuserve.diagnosis.finding import Finding, note, ok, problem
+from tpuserve.diagnosis.request import RuntimeRequest
+from tpuserve.tpu_hardware.chips import TpuHardware
+from tpuserve.tpu_hardware.processes import OpenFiles
+
+CHECK = "tpu"
+USE_CHECK = "in use"
+
+# Source: jax/_src/cloud_tpu_init.py.
+_WITH_HUGE_PAGES = ("v5e", "v6e", "tpu7x")
+_WITHOUT_TPU = (
+    f"{devices.EMULATION_VARIABLE}=8 trains on an emulated TPU",
+    "tpuserve verify and tpuserve compile check an export",
+    f"{devices.RUNTIME_VARIABLE}=pjrt {jax_client.PLATFORM_VARIABLE}=cpu runs TPU graphs on the "
+    f"CPU, through PJRT",
+)
+
+
+def check_hardware(hardware: TpuHardware, request: RuntimeRequest) -> Iterable[Finding]:
+    """Check that the chips are there, and that this process may open them."""
+    if not hardware.is_present:
+        yield _missing_tpu(request)
+        return
+    if not hardware.num_chips:
+        files = _join(hardware.device_files)
+        yield note(
+            CHECK,
+            f"{files}, and no TPU chip on the PCI bus: the files may belong to other devices",
+            "On a TPU VM, check that /sys is visible; elsewhere, ignore the files",
+        )
+    else:
+        plural = "s" if hardware.num_chips > 1 else ""
+        chips = f"TPU {hardware.generation}, {hardware.num_chips} chip{plural}"
+        if not hardware.device_files:
+            yield problem(
+                CHECK,
+                f"{chips}, and no device file /dev/accel* or /dev/vfio/*",
+                "In a container, run it with --privileged; else create the TPU VM again",
+            )
+            return
+        yield ok(CHECK, f"{chips}, {_join(hardware.device_files)}")
+    closed = [path for path in hardware.device_files if not os.access(path, os.R_OK | os.W_OK)]
+    if closed:
+        yield problem(
+            CHECK,
+            f"this user may not open {_join(closed)}",
+            "Run as a user who may, for example with sudo",
+        )
+    if hardware.generation in _WITH_HUGE_PAGES and not hardware.huge_pages:
+        yield note(
+            CHECK,
+            "transparent huge pages are off, which slows the start of this TPU",
+            "Run: sudo sh -c 'echo always > /sys/kernel/mm/transparent_hugepage/enabled'",
+        )
+
+
+def check_users(users: OpenFiles) -> Iterable[Finding]:
+    """Check that no other process uses the TPU: only one process can use it at a time.
+
+    Args:
+      users: the processes that hold a device file of the TPU, or libtpu's lock file, open.
+    """
+    if users.processes:
+        yield problem(
+            USE_CHECK,
+            f"other processes use the TPU: {', '.join(map(str, users.processes))}",
+            f"Wait until they end, or stop them: kill "
+            f"{' '.join(str(process.pid) for process in users.processes)}",
+        )
+    elif users.num_hidden:
+        yield note(
+            USE_CHECK,
+            f"no visible process uses the TPU; {users.num_hidden} processes of other users cannot "
+            f"be examined",
+            "Run as root to examine them",
+        )
+    else:
+        yield ok(USE_CHECK, "no other process uses the TPU")
+
+
+def _missing_tpu(request: RuntimeRequest) -> Finding:
+    found = "no TPU: no TPU chip on the PCI bus, no /dev/accel*, no /dev/vfio/*"
+    if request.needs_libtpu:
+        return problem(
+            CHECK,
+            f"{found}; {devices.RUNTIME_VARIABLE}=pjrt needs one",
+            f"Set {jax_client.PLATFORM_VARIABLE}=cpu to run on the CPU, or use a TPU VM",
+        )
+    return note(CHECK, f"{found}. What can be tried:", *_WITHOUT_TPU)
+
+
+def _join(paths: Iterable[object]) -> str:
+    return " ".join(map(str, paths))

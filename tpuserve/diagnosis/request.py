@@ -1,0 +1,51 @@
+"""Which runtime the environment requests for TPU graphs, and whether it needs a TPU."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tpuserve import devices, jax_client
+
+
+@dataclass(frozen=True)
+class RuntimeRequest:
+    """The runtime that TPU graphs would get on this machine.
+
+    Attributes:
+      runtime: "pjrt", "tensorflow", "emulated", or "" if there is none.
+      platform: the platform of the PJRT devices, "tpu" or "cpu".
+      has_tpu: whether the machine has a TPU.
+    """
+
+    runtime: str
+    platform: str
+    has_tpu: bool
+
+    @property
+    def needs_jax(self) -> bool:
+        """Whether TPU graphs would fail without jax."""
+        return self.runtime == devices.PJRT
+
+    @property
+    def needs_libtpu(self) -> bool:
+        """Whether TPU graphs would fail without libtpu."""
+        return self.needs_jax and self.platform == "tpu"
+
+
+def read_request(environ: Mapping[str, str], has_tpu: bool) -> RuntimeRequest:
+    """Return the runtime that the environment requests, or else the machine suggests.
+
+    Args:
+      environ: the environment variables.
+      has_tpu: whether the machine has a TPU.
+
+    Raises:
+      InvalidSetting: a variable has an invalid value.
+    """
+    emulated = devices.find_emulated_tpu_system(environ)
+    platform = jax_client.find_platform(environ)
+    if emulated is not None:
+        return RuntimeRequest(devices.EMULATED, platform, has_tpu)
+    runtime = environ.get(devices.RUNTIME_VARIABLE, "").strip()
+    if runtime:
+        return RuntimeRequest(runtime, platform, has_tpu)
+    return RuntimeRequest(devices.PJRT if has_tpu else "", platform, has_tpu)
