@@ -130,7 +130,7 @@ def run(
     Raises:
       TpuserveError: the server cannot start, or failed.
     """
-    logs.configure_logging()
+    logs.configure_logging(is_shared=bool(settings.frontend_processes))
     malloc.configure_malloc()
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     if signals is None:

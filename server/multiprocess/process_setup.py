@@ -36,7 +36,7 @@ def set_up_process(name: str, supervisor_pid: int) -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor_pid:
         os._exit(1)  # The supervisor has died before the call above.
-    logs.configure_logging()
+    logs.configure_logging(is_shared=True)
     malloc.configure_malloc()
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
 

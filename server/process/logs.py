@@ -1,13 +1,54 @@
 """Configuration of the process's loggers: the stream and the format of log lines."""
 
+import contextlib
+import fcntl
 import logging.config
+import threading
+from collections.abc import Iterator
+from typing import TextIO
+
+# Held by the thread that writes a line. A reentrant lock, because a signal handler may log while
+# it interrupts the main thread in a write.
+_LOCK = threading.RLock()
 
 
-def configure_logging() -> None:
+class SharedStreamHandler(logging.StreamHandler[TextIO]):
+    """Writes lines to a stream to which other processes write too.
+
+    A pipe takes only 4096 bytes at once. Without a lock, the line of another process could come
+    between the parts of a longer line, such as one of the access log with a path of 60 KB.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record while no other process writes."""
+        with _LOCK, _locked(self.stream):
+            super().emit(record)
+
+
+@contextlib.contextmanager
+def _locked(stream: TextIO) -> Iterator[None]:
+    """Hold the lock of a stream's file, which the system releases if the process ends."""
+    is_locked = False
+    # Write without the lock if the stream has no file, or one that has no locks.
+    with contextlib.suppress(OSError, ValueError):
+        fcntl.lockf(stream, fcntl.LOCK_EX)
+        is_locked = True
+    try:
+        yield
+    finally:
+        if is_locked:
+            fcntl.lockf(stream, fcntl.LOCK_UN)
+
+
+def configure_logging(*, is_shared: bool = False) -> None:
     """Send the lines of every logger to stderr, with the time.
 
     Only warnings and errors of uvicorn and TensorFlow are shown.
+
+    Args:
+      is_shared: whether other processes of this server write to the same stderr.
     """
+    name = f"{__name__}.SharedStreamHandler" if is_shared else "logging.StreamHandler"
     logging.config.dictConfig(
         {
             "version": 1,
@@ -19,8 +60,8 @@ def configure_logging() -> None:
                 "bare": {"format": "%(message)s"},
             },
             "handlers": {
-                "stderr": {"class": "logging.StreamHandler", "formatter": "line"},
-                "access": {"class": "logging.StreamHandler", "formatter": "bare"},
+                "stderr": {"class": name, "formatter": "line"},
+                "access": {"class": name, "formatter": "bare"},
             },
             "root": {"level": "INFO", "handlers": ["stderr"]},
             # Leave out uvicorn's lines below WARNING, because the server logs its own start and
