@@ -43,6 +43,9 @@ class Frontend(Protocol):
           OSError, RuntimeError: the port is in use.
         """
 
+    def report_health(self, is_serving: bool) -> None:
+        """Report in health checks from now on whether the server answers requests."""
+
     def drain(self) -> None:
         """Report in health checks that the server is about to stop. Connections stay open."""
 

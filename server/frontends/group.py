@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
@@ -46,7 +47,7 @@ class FrontendGroup:
         metrics.watch_in_flight(lambda: self._admission.in_flight)
         self._rest_socket: socket.socket | None = None
         self._grpc_socket: socket.socket | None = None
-        monitoring_file = settings.monitoring_config_file
+        files = read_files(settings)
         self._context = base.FrontendContext(
             settings=settings,
             dataplane=dataplane,
@@ -57,11 +58,9 @@ class FrontendGroup:
                 settings.max_request_memory_bytes or memory_limit.usable_memory_bytes() // 2
             ),
             queues=RequestQueues(dataplane.run_limits, metrics),
-            keys=ApiKeys(Path(settings.api_keys_file)) if settings.api_keys_file else None,
-            tls=_read_tls(settings.ssl_config_file) if settings.ssl_config_file else None,
-            metrics_path=(
-                monitoring.read_metrics_path(Path(monitoring_file)) if monitoring_file else None
-            ),
+            keys=files.keys,
+            tls=files.tls,
+            metrics_path=files.metrics_path,
             on_failure=on_failure,
         )
 
@@ -116,11 +115,15 @@ class FrontendGroup:
           describe: returns the activity, such as "importing TensorFlow", at the time of a check.
         """
         self._admission.begin_startup(describe)
+        for frontend in self._frontends:
+            frontend.report_health(False)
 
     def mark_ready(self) -> None:
         """Answer requests from now on, and report in readiness checks so."""
         self._context.queues.start()
         self._admission.mark_ready()
+        for frontend in self._frontends:
+            frontend.report_health(True)
 
     def close_now(self) -> None:
         """Close the frontends of a server that cannot start. No request is in flight."""
@@ -150,6 +153,35 @@ class FrontendGroup:
         )
         self._context.queues.close()
         return is_idle
+
+
+class FrontendFiles(NamedTuple):
+    """The content of the files that the settings name for frontends.
+
+    Attributes:
+      keys: the accepted API keys; None to accept requests without a key.
+      tls: the certificate and the keys of TLS; None for plain connections.
+      metrics_path: the path of the metrics over REST; None to serve no metrics.
+    """
+
+    keys: ApiKeys | None
+    tls: tls.TlsConfig | None
+    metrics_path: str | None
+
+
+def read_files(settings: Settings) -> FrontendFiles:
+    """Read and check the files that the settings name for frontends.
+
+    Raises:
+      TpuserveError: a file cannot be used.
+    """
+    keys, ssl = settings.api_keys_file, settings.ssl_config_file
+    metrics = settings.monitoring_config_file
+    return FrontendFiles(
+        ApiKeys(Path(keys)) if keys else None,
+        _read_tls(ssl) if ssl else None,
+        monitoring.read_metrics_path(Path(metrics)) if metrics else None,
+    )
 
 
 def _read_tls(path: str) -> tls.TlsConfig:

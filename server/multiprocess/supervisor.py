@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from server.config.settings import Settings
-from server.frontends import base
+from server.frontends import base, group
 from server.multiprocess.control import ControlMessage
 from server.multiprocess.engine_process import run_engine
 from server.multiprocess.frontend_process import run_frontend
@@ -86,10 +86,12 @@ class Supervisor:
         Raises:
           PortInUse: another process listens on a port.
           InvalidSetting: the server cannot listen on a port or a socket.
-          TpuserveError: the engine process cannot load the models; the error is that of
-            `Engine.load_models`.
+          TpuserveError: a file that the settings name cannot be used, or the engine process cannot
+            load the models; the error is that of `Engine.load_models`.
         """
         settings = self._settings
+        # Before the slow start of the processes, which would find the same errors.
+        group.read_files(settings)
         with ExitStack() as on_error:
             for port, flag in (
                 (settings.rest_api_port, "--rest_api_port"),
@@ -182,12 +184,14 @@ class Supervisor:
     def _handle_failure(
         self, place: Place, error: TpuserveError, cause: BaseException | None
     ) -> None:
+        if self._start_error is not None:
+            return
         if self._is_started.is_set():
             logger.error("%s: %s", place.name, error)
             return
         # Pickle has left out the cause.
         error.__cause__ = cause
-        self._start_error = self._start_error or error
+        self._start_error = error
         self._is_started.set()
 
     def _handle_end(self, place: Place) -> None:
@@ -195,9 +199,13 @@ class Supervisor:
         self._metrics.end(place.process)
         reason = f"the {place.name} process has ended {_format_exit(place.process.exit_code)}"
         seconds = place.end()
-        if not self._is_started.is_set():
+        if self._start_error is None and not self._is_started.is_set():
             self._start_error = Unavailable(f"{reason}. See the log for the cause.")
             self._is_started.set()
+        if self._start_error is not None:
+            # The server ends with that error.
+            place.restart_at = None
+            return
         logger.error("%s: starting it again in %g s", reason, seconds)
 
     def _seconds_to_next_deadline(self) -> float | None:

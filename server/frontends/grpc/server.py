@@ -147,6 +147,11 @@ class GrpcServer:
         server_config.add_listening_addresses(self._server, self._addresses, self._tls)
         self._executor.start(self._server)
 
+    def report_health(self, is_serving: bool) -> None:
+        """Report in health checks from now on whether the server answers requests."""
+        for service in self._services:
+            service.report_health(is_serving)
+
     def drain(self) -> None:
         """Report in health checks that the server is about to stop, and end open streams."""
         for service in self._services:

@@ -1,16 +1,17 @@
-"""Serves a fake model, which a request for 13 kills, with two frontend processes.
+"""Serves a fake model, which a request for 13 kills.
 
-Arguments: BASE_PATH GRPC_PORT REST_PORT CONFIG_FILE.
+Argument: the flags of the server as an object of JSON, name → value.
 """
 
 import ctypes
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from server import app
 from server.admission.cancellation import Cancellation
-from server.config.settings import Settings
+from server.config.flags import settings_from_flags
 from server.servables.servable import Array
 from tests.server.fakes import FakeModel
 
@@ -38,13 +39,4 @@ def load(directory: Path) -> FakeModel:
 
 
 if __name__ == "__main__":
-    settings = Settings(
-        Path(sys.argv[1]),
-        "half",
-        int(sys.argv[2]),
-        int(sys.argv[3]),
-        "127.0.0.1",
-        monitoring_config_file=sys.argv[4],
-        frontend_processes=2,
-    )
-    app.run(settings, load)
+    app.run(settings_from_flags(json.loads(sys.argv[1])), load)

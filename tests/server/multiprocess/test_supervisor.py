@@ -2,93 +2,18 @@
 
 import itertools
 import os
-import re
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import httpx
 import pytest
 
-from tests import processes
+from tests.server.multiprocess.fake_server import DEADLY, GOOD, SECONDS, FakeServer, wait_until
 
 pytestmark = pytest.mark.slow
-
-LOOPBACK = processes.LOOPBACK
-GOOD, DEADLY = '{"inputs": 2}', '{"inputs": 13}'
-_SECONDS = 60
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Returns once the condition holds; the limit only ends a test that hangs."""
-    deadline = time.monotonic() + _SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.02)
-
-
-class FakeServer:
-    """A server of a fake model with two frontend processes."""
-
-    def __init__(self, directory: Path) -> None:
-        (directory / "models" / "3").mkdir(parents=True)
-        config = directory / "monitoring.config"
-        config.write_text("prometheus_config { enable: true }")
-        rpc_port, rest_port = processes.free_ports(2)
-        self.url = f"http://{LOOPBACK}:{rest_port}"
-        self.predict_url = f"{self.url}/v1/models/half:predict"
-        self.rpc = f"{LOOPBACK}:{rpc_port}"
-        arguments = [directory / "models", rpc_port, rest_port, config]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.server.multiprocess.serve_fake", *map(str, arguments)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            if line.endswith(" ready\n"):
-                return
-        self.kill()
-        raise AssertionError("not ready")
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def children(self) -> dict[int, str]:
-        """The names of its processes, by their numbers."""
-        names = {}
-        for task in Path(f"/proc/{self.pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                names[int(child)] = Path(f"/proc/{child}/comm").read_text().strip()
-        return names
-
-    def find(self, name: str) -> int:
-        (pid,) = [pid for pid, other in self.children().items() if other == name]
-        return pid
-
-    def is_answering(self) -> bool:
-        return httpx.post(self.predict_url, content=GOOD).status_code == 200
-
-    def count_requests(self) -> int:
-        """The number of successful requests on the page of metrics."""
-        page = httpx.get(f"{self.url}/monitoring/prometheus/metrics", timeout=_SECONDS).text
-        pattern = r'^:tensorflow:serving:request_count{model_name="half",status="OK"} (\d+)$'
-        return int(re.findall(pattern, page, re.MULTILINE)[0])
-
-    def stop(self) -> tuple[int, str]:
-        self._process.send_signal(signal.SIGTERM)
-        _, said = self._process.communicate(timeout=_SECONDS)
-        return self._process.returncode, said
-
-    def kill(self) -> None:
-        if self._process.returncode is None:
-            self._process.kill()
-            self._process.communicate()
 
 
 @pytest.fixture
@@ -96,6 +21,17 @@ def server(tmp_path: Path) -> Iterator[FakeServer]:
     server = FakeServer(tmp_path)
     yield server
     server.kill()
+
+
+@pytest.fixture
+def socket_server(tmp_path: Path) -> Iterator[FakeServer]:
+    """A server with gRPC health checks and a UNIX socket."""
+    # The path of a socket has to be short.
+    with tempfile.TemporaryDirectory() as directory:
+        path = f"{directory}/socket"
+        server = FakeServer(tmp_path, grpc_socket_path=path, enable_grpc_healthcheck_service=True)
+        yield server
+        server.kill()
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +45,7 @@ def calm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeServer
 def test_engine_that_a_model_kills_is_started_again_while_the_frontends_answer(
     server: FakeServer,
 ) -> None:
-    with httpx.Client(timeout=_SECONDS) as client:
+    with httpx.Client(timeout=SECONDS) as client:
         assert client.post(server.predict_url, content=GOOD).json() == {"outputs": 3.0}
         died = client.post(server.predict_url, content=DEADLY)
         assert (died.status_code, died.headers.get("retry-after")) == (503, "1"), died.text
@@ -145,6 +81,37 @@ def test_grpc_is_unavailable_until_the_engine_runs_again(server: FakeServer) -> 
         wait_until(lambda: code() is grpc.StatusCode.UNAVAILABLE)
         wait_until(lambda: code() is not grpc.StatusCode.UNAVAILABLE)
         assert code() is grpc.StatusCode.OK
+
+
+def test_grpc_health_is_not_serving_until_the_engine_runs_again(socket_server: FakeServer) -> None:
+    serving, not_serving = b"\x08\x01", b"\x08\x02"
+    with grpc.insecure_channel(socket_server.rpc) as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
+        answers = watch(b"", timeout=SECONDS)
+        assert next(answers) == check(b"", timeout=SECONDS) == serving
+        os.kill(socket_server.find("tpuserve-engine"), signal.SIGKILL)
+        assert next(answers) == not_serving
+        assert next(answers) == check(b"", timeout=SECONDS) == serving
+        answers.cancel()
+
+
+def test_socket_is_taken_over_when_its_frontend_is_replaced(socket_server: FakeServer) -> None:
+    # The serialised GetModelStatusRequest of the model "half".
+    method, request = "/tensorflow.serving.ModelService/GetModelStatus", b"\x0a\x06\x0a\x04half"
+    with grpc.insecure_channel(f"unix:{socket_server.socket_path}") as channel:
+        status = channel.unary_unary(method)
+        assert b"\x10\x1e" in status(request, timeout=SECONDS)
+        killed = socket_server.find("tpuserve-front0")
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: killed not in socket_server.children())
+        assert b"\x10\x1e" in status(request, timeout=SECONDS, wait_for_ready=True)
+        # The other frontend does not listen on the socket, and takes it from nobody when it starts.
+        os.kill(socket_server.find("tpuserve-front1"), signal.SIGKILL)
+        wait_until(lambda: "tpuserve-front1" in socket_server.children().values())
+        for _ in range(20):
+            wait_until(socket_server.is_answering)
+        assert b"\x10\x1e" in status(request, timeout=SECONDS)
 
 
 def test_frontend_that_dies_is_replaced_and_the_other_one_answers_on(server: FakeServer) -> None:

@@ -4,7 +4,7 @@ Source: https://github.com/grpc/grpc/blob/master/doc/health-checking.md.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -29,7 +29,7 @@ _KEY_TAG, _VALUE_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_tag(2)
 
 
 class HealthService(GrpcService):
-    """Reports SERVING for all enabled services until `drain` is called.
+    """Reports one status for all enabled services: SERVING until `drain` or `report_health`.
 
     A client can ask for the health of the whole server with an empty service name, or for that of
     an enabled service with one of its `health_names`. All other names are unknown.
@@ -45,6 +45,7 @@ class HealthService(GrpcService):
             *(name for service in context.service_types for name in service.health_names),
         }
         self._watchers: set[_Watcher] = set()
+        self._is_serving = True
         self._is_draining = False
         self._lock = threading.Lock()
 
@@ -66,7 +67,8 @@ class HealthService(GrpcService):
             except InvalidInput as error:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             send = executor.stream_writer(context, send)
-            self._watch(_Watcher(request.service in self._known_names, send), context)
+            is_known = request.service in self._known_names
+            self._watch(_Watcher(is_known, lambda: self._status, send), context)
 
         executor.register(watch, pool=self._context.admin_pool)
         # Set grpcio's `experimental_non_blocking`, so that an open stream of Watch occupies no
@@ -88,6 +90,17 @@ class HealthService(GrpcService):
         }
         return [grpc.method_handlers_generic_handler(name, methods)]
 
+    def report_health(self, is_serving: bool) -> None:
+        """Report SERVING or NOT_SERVING, also to all watchers, unless the server is draining."""
+        with self._lock:
+            if self._is_draining or is_serving == self._is_serving:
+                return
+            self._is_serving = is_serving
+            watchers = list(self._watchers)
+        for watcher in watchers:
+            # Send in threads, because sending to a client that does not read may block.
+            self._context.admin_pool.submit(watcher.send_status)
+
     def drain(self) -> None:
         """Report NOT_SERVING to all watchers and end their streams.
 
@@ -99,6 +112,11 @@ class HealthService(GrpcService):
         for watcher in watchers:
             # End the streams in threads, because sending to a client that does not read may block.
             self._context.admin_pool.submit(watcher.end)
+
+    @property
+    def _status(self) -> Any:
+        is_serving = self._is_serving and not self._is_draining
+        return _Response.SERVING if is_serving else _Response.NOT_SERVING
 
     def _check(self, raw: bytes, call: CallContext) -> bytes:
         name = parse_message(health_pb2.HealthCheckRequest, raw).service
@@ -118,8 +136,7 @@ class HealthService(GrpcService):
         return b"".join(protobuf_wire.encode_field(_STATUSES_TAG, entry) for entry in entries)
 
     def _serialize_status(self) -> bytes:
-        status = _Response.NOT_SERVING if self._is_draining else _Response.SERVING
-        return bytes(_Response(status=status).SerializeToString())
+        return bytes(_Response(status=self._status).SerializeToString())
 
     def _watch(self, watcher: "_Watcher", context: grpc.ServicerContext) -> None:
         # Send no message while holding the lock: the send might never end. grpcio calls `forget`,
@@ -137,31 +154,47 @@ class HealthService(GrpcService):
             return
         if not context.add_callback(forget):
             forget()
-        watcher.begin()
+        watcher.send_status()
 
 
 class _Watcher:
     """The stream of health statuses to one client of the method Watch."""
 
-    def __init__(self, is_known: bool, send: SendMessage) -> None:
+    def __init__(self, is_known: bool, read_status: Callable[[], Any], send: SendMessage) -> None:
+        """Create the stream.
+
+        Args:
+          is_known: whether the server has a service of the name that the client asks for.
+          read_status: returns the present status of all services.
+          send: sends a message to the client; None ends the stream.
+        """
         self._is_known = is_known
+        self._read_status = read_status
         self._send = send
+        self._sent: Any = None
         self._is_over = False
         self._lock = threading.Lock()
 
-    def begin(self) -> None:
-        """Send SERVING, or SERVICE_UNKNOWN for an unknown name, unless `end` was called before."""
+    def send_status(self) -> None:
+        """Send the present status if it is not the last one sent, unless `end` was called.
+
+        For an unknown name, the status is always SERVICE_UNKNOWN.
+        """
         with self._lock:
             if not self._is_over:
-                self._send_status(_Response.SERVING)
+                # Read the status under the lock, so that the last status sent is the present one,
+                # however many threads send.
+                self._send_new(self._read_status())
 
     def end(self) -> None:
         """Send NOT_SERVING, or SERVICE_UNKNOWN for an unknown name, and end the stream."""
         with self._lock:
             self._is_over = True
-            self._send_status(_Response.NOT_SERVING)
+            self._send_new(_Response.NOT_SERVING)
             self._send(None)
 
-    def _send_status(self, status: Any) -> None:
-        message = _Response(status=status if self._is_known else _Response.SERVICE_UNKNOWN)
-        self._send(message.SerializeToString())
+    def _send_new(self, status: Any) -> None:
+        status = status if self._is_known else _Response.SERVICE_UNKNOWN
+        if status != self._sent:
+            self._sent = status
+            self._send(_Response(status=status).SerializeToString())

@@ -92,6 +92,9 @@ class RestServer:
         self._listener.listen(self._server.config.backlog)
         self._thread.start()
 
+    def report_health(self, is_serving: bool) -> None:
+        """Do nothing: readiness checks ask admission control, which all frontends share."""
+
     def drain(self) -> None:
         """Do nothing: admission control, which all frontends share, refuses new requests."""
 

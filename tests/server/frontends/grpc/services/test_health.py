@@ -84,6 +84,22 @@ def test_watcher_gets_not_serving_before_the_server_stops(stub: Any, server: Any
     server.join()
 
 
+def test_pause_is_reported_until_it_ends(stub: Any, server: Any) -> None:
+    responses, unknown = stub.Watch(request(""), timeout=30), stub.Watch(request("x"), timeout=30)
+    assert next(responses).status == SERVING
+    assert next(unknown).status == UNKNOWN
+    for is_serving, status in ((False, NOT_SERVING), (True, SERVING)):
+        server.report_health(is_serving)
+        server.report_health(is_serving)
+        assert next(responses).status == status
+        assert stub.Check(request(""), timeout=10).status == status
+    server.drain()
+    server.report_health(True)
+    assert stub.Check(request(""), timeout=10).status == NOT_SERVING
+    assert [response.status for response in responses] == [NOT_SERVING]
+    assert list(unknown) == []
+
+
 def test_more_watchers_than_threads_do_not_block_checks(stub: Any) -> None:
     streams = [stub.Watch(request(""), timeout=30) for _ in range(20)]
     assert {next(stream).status for stream in streams} == {SERVING}

@@ -1,0 +1,107 @@
+"""A server of a fake model in a process of its own, with or without frontend processes."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests import processes
+
+LOOPBACK = processes.LOOPBACK
+GOOD, DEADLY = '{"inputs": 2}', '{"inputs": 13}'
+SECONDS = 60
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Returns once the condition holds; the limit only ends a test that hangs."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        time.sleep(0.02)
+
+
+class FakeServer:
+    """A server of version 3 of the fake model "half".
+
+    Attributes:
+      url, predict_url, rpc, socket_path: its addresses.
+      said: what it has said on standard error, complete once it has stopped.
+    """
+
+    def __init__(self, directory: Path, frontend_processes: int = 2, **flags: Any) -> None:
+        """Starts it, and returns once it is ready."""
+        (directory / "models" / "3").mkdir(parents=True, exist_ok=True)
+        config = directory / "monitoring.config"
+        config.write_text("prometheus_config { enable: true }")
+        rpc_port, rest_port = processes.free_ports(2)
+        self.url = f"http://{LOOPBACK}:{rest_port}"
+        self.predict_url = f"{self.url}/v1/models/half:predict"
+        self.rpc = f"{LOOPBACK}:{rpc_port}"
+        own = {
+            "host": LOOPBACK,
+            "port": rpc_port,
+            "rest_api_port": rest_port,
+            "monitoring_config_file": str(config),
+            "frontend_processes": frontend_processes,
+        }
+        if "model_config_file" not in flags:
+            own |= {"model_name": "half", "model_base_path": str(directory / "models")}
+        self.socket_path = str(flags.get("grpc_socket_path", ""))
+        # Standard error is a file, so that a server that says much never waits for the test.
+        self._log = directory / "log"
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "tests.server.multiprocess.serve_fake"),
+                    json.dumps(own | flags),
+                ],
+                stderr=log,
+            )
+        while " ready\n" not in self.said:
+            assert self._process.poll() is None, f"not ready, but ended:\n{self.said}"
+            time.sleep(0.02)
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def children(self) -> dict[int, str]:
+        """The names of its processes, by their numbers."""
+        names = {}
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                names[int(child)] = Path(f"/proc/{child}/comm").read_text().strip()
+        return names
+
+    def find(self, name: str) -> int:
+        (pid,) = [pid for pid, other in self.children().items() if other == name]
+        return pid
+
+    def is_answering(self) -> bool:
+        return httpx.post(self.predict_url, content=GOOD).status_code == 200
+
+    def count_requests(self) -> int:
+        """The number of successful requests on the page of metrics."""
+        page = httpx.get(f"{self.url}/monitoring/prometheus/metrics", timeout=SECONDS).text
+        pattern = r'^:tensorflow:serving:request_count{model_name="half",status="OK"} (\d+)$'
+        return int(re.findall(pattern, page, re.MULTILINE)[0])
+
+    def stop(self) -> tuple[int, str]:
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(SECONDS), self.said
+
+    def kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,243 @@
+"""What a server of one process promises, a server with frontend processes promises as well."""
+
+import json
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+from tests.server.certificates import Authority
+from tests.server.frontends.grpc import clients
+from tests.server.multiprocess.fake_server import GOOD, SECONDS, FakeServer, wait_until
+from tpuserve.saved_model import warm_up_file
+
+pytestmark = pytest.mark.slow
+
+AUTHORITY = Authority()
+# Enough connections that each of two frontend processes has some.
+CONNECTIONS = 8
+SERVING, NOT_SERVING = 1, 2
+
+both_ways = pytest.mark.parametrize(
+    "frontend_processes", [0, 2], ids=["one process", "frontend processes"]
+)
+
+
+def quote(pem: bytes) -> str:
+    return pem.decode().replace("\n", "\\n")
+
+
+class GuardedServer(FakeServer):
+    """A server with TLS, API keys and an access log."""
+
+    def __init__(self, directory: Path, frontend_processes: int) -> None:
+        identity = AUTHORITY.identity()
+        tls = directory / "ssl.config"
+        tls.write_text(
+            f'server_key: "{quote(identity.key)}" server_cert: "{quote(identity.certificate)}"'
+        )
+        self.keys = directory / "keys"
+        self.keys.write_text("first\n")
+        flags = {"ssl_config_file": str(tls), "api_keys_file": str(self.keys)}
+        super().__init__(directory, frontend_processes, access_log=True, open_health=True, **flags)
+        self.context = ssl.create_default_context(cadata=AUTHORITY.certificate.decode())
+
+    def rest_status(self, key: str, path: str = "/v1/models/half:predict") -> int:
+        """The status of the answer on a connection of its own."""
+        url = f"https{self.url.removeprefix('http')}{path}"
+        headers = {"authorization": f"Bearer {key}"}
+        return httpx.post(
+            url, content=GOOD, headers=headers, verify=self.context, timeout=SECONDS
+        ).status_code
+
+    def rpc_status(self, key: str) -> str:
+        """The code of a call on a connection of its own."""
+        credentials = grpc.ssl_channel_credentials(AUTHORITY.certificate)
+        with clients.connect(self.rpc, credentials, *OWN_CONNECTION) as client:
+            try:
+                client.prediction.Predict(
+                    clients.predict_request(x=[2.0]),
+                    metadata=[("authorization", f"Bearer {key}")],
+                    timeout=SECONDS,
+                )
+            except grpc.RpcError as error:
+                return str(error.code().name)
+        return "OK"
+
+
+# gRPC's channels to the same address share connections by default.
+OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+
+
+def repeat(function: Callable[..., Any], *arguments: Any) -> set[Any]:
+    """The results of calls at the same time."""
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        calls = [pool.submit(function, *arguments) for _ in range(CONNECTIONS)]
+        return {call.result() for call in calls}
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, frontend_processes: int) -> Iterator[GuardedServer]:
+    server = GuardedServer(tmp_path, frontend_processes)
+    yield server
+    server.kill()
+
+
+@both_ways
+def test_keys_are_asked_for_over_tls_and_read_again_by_every_process(
+    guarded: GuardedServer,
+) -> None:
+    assert repeat(guarded.rest_status, "first") == {200}
+    assert repeat(guarded.rpc_status, "first") == {"OK"}
+    assert repeat(guarded.rest_status, "second") == {401}
+    assert repeat(guarded.rpc_status, "second") == {"UNAUTHENTICATED"}
+    with pytest.raises(httpx.RemoteProtocolError):
+        httpx.get(f"{guarded.url}/healthz")
+    new = guarded.keys.with_suffix(".new")
+    new.write_text("second\n")
+    new.replace(guarded.keys)
+    assert repeat(guarded.rest_status, "first") == {401}
+    assert repeat(guarded.rpc_status, "first") == {"UNAUTHENTICATED"}
+    assert repeat(guarded.rest_status, "second") == {200}
+    assert repeat(guarded.rpc_status, "second") == {"OK"}
+
+    status, said = guarded.stop()
+    assert status == 0
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    counts: dict[tuple[str, Any], int] = {}
+    for line in lines:
+        kind = (line["protocol"], line["status"])
+        counts[kind] = counts.get(kind, 0) + 1
+    assert counts == {
+        ("REST", 200): 2 * CONNECTIONS,
+        ("gRPC", "OK"): 2 * CONNECTIONS,
+        ("REST", 401): 2 * CONNECTIONS,
+        ("gRPC", "UNAUTHENTICATED"): 2 * CONNECTIONS,
+    }
+    answered = [line for line in lines if line["status"] in (200, "OK")]
+    assert {(line["model"], line["version"], line["peer"]) for line in answered} == {
+        ("half", 3, "127.0.0.1")
+    }
+
+
+def model(name: str, base_path: Path, more: str = "") -> str:
+    return (
+        f'config {{ name: "{name}" base_path: "{base_path}" model_platform: "tensorflow" {more} }}'
+    )
+
+
+class ConfiguredServer(FakeServer):
+    """A server with a model config file, a request log, a UNIX socket and gRPC health checks."""
+
+    def __init__(self, directory: Path, socket: str, frontend_processes: int) -> None:
+        self.base_path = directory / "models"
+        self.logs = directory / "logs"
+        self.config = directory / "models.config"
+        self.configure(model("half", self.base_path, self.logged))
+        super().__init__(
+            directory,
+            frontend_processes,
+            model_config_file=str(self.config),
+            model_config_file_poll_wait_seconds=0.05,
+            grpc_socket_path=socket,
+            enable_grpc_healthcheck_service=True,
+        )
+
+    @property
+    def logged(self) -> str:
+        return (
+            f'logging_config {{ log_collector_config {{ type: "file" filename_prefix: '
+            f'"{self.logs / "half"}" }} sampling_config {{ sampling_rate: 1 }} }}'
+        )
+
+    def configure(self, *models: str) -> None:
+        new = self.config.with_suffix(".new")
+        new.write_text(f"model_config_list {{ {' '.join(models)} }}")
+        new.replace(self.config)
+
+    def status(self, name: str) -> int:
+        url = f"{self.url}/v1/models/{name}:predict"
+        return httpx.post(url, content=GOOD, timeout=SECONDS).status_code
+
+
+@pytest.fixture
+def configured(tmp_path: Path, frontend_processes: int) -> Iterator[ConfiguredServer]:
+    # The path of a socket has to be short.
+    with tempfile.TemporaryDirectory() as directory:
+        server = ConfiguredServer(tmp_path, f"{directory}/socket", frontend_processes)
+        yield server
+        server.kill()
+
+
+@both_ways
+def test_reload_is_in_force_in_every_process_and_requests_are_logged_once(
+    configured: ConfiguredServer,
+) -> None:
+    assert repeat(configured.status, "half") == {200}
+    assert repeat(configured.status, "other") == {404}
+    # The file is read again by itself, and a file that is wrong changes nothing.
+    configured.configure(
+        model("half", configured.base_path, configured.logged),
+        model("other", configured.base_path),
+    )
+    wait_until(lambda: configured.status("other") == 200)
+    assert repeat(configured.status, "other") == {200}
+    configured.config.write_text("nonsense {")
+    wait_until(lambda: "was not applied" in configured.said)
+    assert repeat(configured.status, "other") == {200}
+
+    with clients.connect(configured.rpc) as client:
+        reply = reload(client, "third", configured.base_path)
+        assert (reply.status.error_code, reply.metric[0].int64_value_increase) == (0, 0)
+        assert repeat(configured.status, "third") == {200}
+        assert repeat(configured.status, "half") == {404}
+        with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
+            reload(client, "fourth", Path("relative"))
+        assert repeat(configured.status, "third") == {200}
+    page = httpx.get(f"{configured.url}/monitoring/prometheus/metrics", timeout=SECONDS).text
+    assert ':tpuserve:reload_count{status="INVALID_ARGUMENT"} 2' in page.splitlines()
+    assert ':tpuserve:reload_count{status="OK"} 2' in page.splitlines()
+
+    assert configured.stop()[0] == 0
+    (log,) = configured.logs.iterdir()
+    assert len(list(warm_up_file.read_warm_up_records(log))) == CONNECTIONS
+
+
+def reload(client: clients.Client, name: str, base_path: Path) -> Any:
+    from tensorflow_serving.apis import model_management_pb2
+
+    count = "/tensorflow/serving/request_count"
+    request = model_management_pb2.ReloadConfigRequest(metric_names=[count])
+    models = request.config.model_config_list.config
+    models.add(name=name, base_path=str(base_path), model_platform="tensorflow")
+    return client.model.HandleReloadConfigRequest(request, timeout=SECONDS)
+
+
+@both_ways
+def test_socket_answers_and_watchers_of_its_health_hear_of_the_stop(
+    configured: ConfiguredServer,
+) -> None:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    socket = f"unix:{configured.socket_path}"
+    for address in (socket, configured.rpc):
+        with clients.connect(address) as client:
+            (half,) = client.predict(x=[2.0]).outputs["y"].float_val
+            assert half == 3.0
+    with clients.connect(socket) as client:
+        stub = health_pb2_grpc.HealthStub(client.channel)
+        request = health_pb2.HealthCheckRequest()
+        assert stub.Check(request, timeout=SECONDS).status == SERVING
+        answers = stub.Watch(request, timeout=SECONDS)
+        assert next(answers).status == SERVING
+        status, said = configured.stop()
+        assert [answer.status for answer in answers] == [NOT_SERVING]
+    assert status == 0
+    assert said.endswith("stopped\n")
+    assert "Traceback" not in said
