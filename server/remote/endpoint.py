@@ -30,8 +30,10 @@ from tpuserve.saved_model.signature import Signature
 
 Answer: TypeAlias = Callable[..., None]
 
-# The number of threads for calls that are no inference, such as status and reload.
-_ADMIN_THREADS = 8
+# The number of threads for calls that are no inference, such as status; and for those of them that
+# may take long.
+_ADMIN_THREADS, _SLOW_THREADS = 8, 8
+_SLOW_METHODS = frozenset({"reload", "start_profiler", "record_profiler_event"})
 # More threads than the queues ever let run at the same time.
 _MAX_THREADS = 4096
 # When so many models and signatures are numbered, the numbers start afresh, and frontend processes
@@ -83,6 +85,7 @@ class EngineEndpoint:
         # The queues limit how many inferences run.
         self._inferences = ThreadPoolExecutor(_MAX_THREADS, "inference")
         self._admin = ThreadPoolExecutor(_ADMIN_THREADS, "engine-admin")
+        self._slow = ThreadPoolExecutor(_SLOW_THREADS, "engine-slow")
         self._functions: dict[int, tuple[ThreadPoolExecutor, Callable[..., Message]]] = {
             protocol.PREDICT: (self._inferences, self._predict),
             protocol.INFER: (self._inferences, self._infer),
@@ -122,7 +125,7 @@ class EngineEndpoint:
         """Close the connections. Call after the last call."""
         self._loop.close()
         self._queues.close()
-        for pool in (self._inferences, self._admin):
+        for pool in (self._inferences, self._admin, self._slow):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _forget(self, channel: Channel) -> None:
@@ -144,6 +147,8 @@ class EngineEndpoint:
         if kind == protocol.PREDICT and self._predict_at_once(channel, number, values):
             return
         pool, function = self._functions[kind]
+        if kind == protocol.METHOD and values[0] in _SLOW_METHODS:
+            pool = self._slow
         work = partial(self._run, function, channel, number, values)
         if pool is not self._inferences:
             pool.submit(work)

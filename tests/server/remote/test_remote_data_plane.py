@@ -111,6 +111,25 @@ def test_error_arrives_as_it_was_raised(dataplane: DataPlane) -> None:
         remote.reload("a configuration")
 
 
+def test_status_does_not_wait_for_reloads(dataplane: DataPlane) -> None:
+    reloads = 20
+    begun, gate = threading.Semaphore(0), threading.Event()
+
+    def reload(config: object) -> None:
+        begun.release()
+        assert gate.wait(30)
+
+    dataplane._reload = reload
+    with joined.remote(dataplane) as remote, ThreadPoolExecutor(reloads) as pool:
+        replies = [pool.submit(remote.reload, "a configuration") for _ in range(reloads)]
+        assert begun.acquire(timeout=30)
+        assert remote.status("half")[0].version == 3
+        assert remote.predict(HALF, read_two).version == 3
+        assert not any(reply.done() for reply in replies)
+        gate.set()
+        assert [reply.result(30) for reply in replies] == [None] * reloads
+
+
 def test_cancelled_request_is_cancelled_in_the_engine(
     dataplane: DataPlane, loader: FakeLoader, remote: RemoteDataPlane
 ) -> None:
