@@ -32,8 +32,8 @@ from tpuserve.errors import TpuserveError, Unavailable
 from tpuserve.saved_model.signature import Signature
 
 _MAX_SIGNATURES = 1024
-# The limits of a model in a frontend process: its requests wait for the engine process, which has
-# the queues with the configured limits.
+# The limits of each model in a frontend process. They are wide, because the requests only wait
+# there for the engine process, which applies the configured limits.
 _LIMITS = RunLimits(max_concurrent_runs=128, only_waits=True)
 
 
@@ -112,7 +112,8 @@ class RemoteDataPlane:
 
         Args:
           request: the request.
-          number: the number of the signature by which the inputs were read.
+          number: the number that the engine process has given to the signature with which the
+            inputs were decoded.
         """
         cancellation = request.cancellation
         if cancellation is not None:
@@ -251,7 +252,7 @@ class RemoteDataPlane:
                 known = None
 
     def _forget_signatures(self) -> None:
-        """Ask for signatures anew, because the state of a version has changed."""
+        """Drop all cached signatures, because the state of a version has changed."""
         with self._lock:
             self._signatures.clear()
 
