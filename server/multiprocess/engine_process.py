@@ -99,7 +99,14 @@ def _preload_modules() -> None:
 
 @contextlib.contextmanager
 def _reported_activity(control: ControlChannel, describe: Callable[[], str]) -> Iterator[None]:
-    """Tell the supervisor what the engine does, for readiness checks, inside of the context."""
+    """Report the engine's activity to the supervisor as long as the `with` body runs.
+
+    The supervisor shows the activity in readiness checks.
+
+    Args:
+      control: the connection to the supervisor.
+      describe: returns the present activity, such as "loading resnet".
+    """
     is_over = threading.Event()
 
     def report() -> None:
