@@ -110,7 +110,7 @@ class Engine:
 
     @property
     def startup_activity(self) -> str:
-        """What `load_models` does, such as "loading half"."""
+        """What `load_models` does, such as "loading resnet"."""
         return self._config_manager.startup_activity()
 
     def check_models(self) -> None:

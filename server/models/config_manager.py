@@ -19,7 +19,8 @@ from tpuserve.errors import (
 
 # How many names of models a log line or a readiness check lists.
 _LISTED_NAMES = 3
-# How often the thread that waits for the start looks for signals, in seconds.
+# The interval at which `ModelConfigManager.start`, while it waits for the models, lets Python
+# handle signals such as SIGTERM, in seconds.
 _SIGNAL_SECONDS = 0.5
 
 logger = logging.getLogger(__name__)
@@ -46,8 +47,8 @@ class ModelConfigManager:
             available.
           versions_required: whether a configuration with a model that has no version on disk is
             refused.
-          on_config: called with a configuration before it takes effect; raises to refuse the
-            configuration.
+          on_config: called with each configuration before it takes effect; raises an error to
+            refuse the configuration.
         """
         self._manager = manager
         self._source = source
@@ -95,7 +96,7 @@ class ModelConfigManager:
         Raises:
           LabelNotAvailable, VersionNotFound: see `check`.
           ModelsNotAvailable: no model became available, and no model is waited for.
-          TpuserveError: a single model has no version, and is_polled is False.
+          TpuserveError: the only model has no version on disk, and is_polled is False.
         """
         with self._reload_lock:
             self.check(config)
@@ -103,8 +104,8 @@ class ModelConfigManager:
         missing = self._models_waited_for()
         if is_polled and missing:
             logger.info("waiting for a version of %s", _format_names(missing))
-        # Wait in turns: only between two turns does Python run the handler of a signal that the
-        # kernel has delivered to another thread.
+        # Wait again and again for a short time. A handler of a signal that the kernel has delivered
+        # to another thread runs only between two waits.
         while not self._manager.wait(lambda: self._has_started(is_polled), _SIGNAL_SECONDS):
             pass
         names = self._config.names()
@@ -116,7 +117,7 @@ class ModelConfigManager:
                 logger.error("%s", self._first_failure([name]))
 
     def startup_activity(self) -> str:
-        """Return what `start` waits for, such as "loading half", in one line."""
+        """Return what `start` waits for, in one line, such as "loading resnet"."""
         names = self._config.names()
         missing = self._models_waited_for()
         loading = [name for name in names if not self._manager.is_converged(name)]
@@ -203,7 +204,7 @@ class ModelConfigManager:
                 ) from error
 
     def _has_started(self, is_polled: bool = True) -> bool:
-        """Return whether `start` need not wait any longer: requests can be answered, or never."""
+        """Return whether `start` may return: models are available, or none will become so."""
         names = self._config.names()
         if any(self._manager.is_available(name) for name in names):
             return all(self._manager.is_converged(name) or self._has_failed(name) for name in names)
@@ -231,7 +232,7 @@ class ModelConfigManager:
         """Create the error for models that are not available at the start of the server."""
         reason = self._manager.unavailable_reason(names[0])
         if len(names) == 1 and reason is not None and not self._has_failed(names[0]):
-            # No version was found on disk. The recorded reason is a complete error of its own.
+            # No version was found on disk. Return the recorded error, which already says so.
             return reason
         return self._failure(names, "servable")
 
@@ -264,7 +265,7 @@ class ModelConfigManager:
 def models_not_available(
     count: int, kind: str, causes: Sequence[tuple[str, TpuserveError]]
 ) -> ModelsNotAvailable:
-    """Create the error for models that cannot be served, in TensorFlow Serving's words.
+    """Create the error for models that cannot be served, with TensorFlow Serving's text.
 
     Args:
       count: the number of the models.
