@@ -19,18 +19,19 @@ ADAPTER = "tensorflow.serving.SavedModelBundleSourceAdapterConfig"
 """The message that a PlatformConfig holds for the platform "tensorflow"."""
 
 _DESCRIPTOR_SET = Path(__file__).parents[1] / "proto" / "model_server.binpb"
-# A text without these words has no message that TensorFlow defines. After "type_url" a text may
-# hold any message in its binary form.
+# A configuration file needs TensorFlow's message definitions only if its text contains one of these
+# words: the two fields whose type is a message of TensorFlow, and "type_url", which precedes a
+# message of any type in binary form.
 _TENSORFLOW_WORDS = ("session_config", "experimental_fixed_input_tensors", "type_url")
 
 
 def new_message(name: str, pool: DescriptorPool | None = None) -> Any:
-    """Create an empty message.
+    """Create an empty message of a configuration file.
 
     Args:
       name: the name of the message, with its package or within the package tensorflow.serving.
-      pool: a result of `pool_for_text`; None for a pool in which the messages that TensorFlow
-        defines have no fields.
+      pool: defines the messages, see `pool_for_text`; None for `default_pool`, which suffices for
+        every file that contains no message of TensorFlow, such as ConfigProto.
     """
     full_name = name if "." in name else f"tensorflow.serving.{name}"
     descriptor = (pool or default_pool()).FindMessageTypeByName(full_name)
@@ -38,10 +39,10 @@ def new_message(name: str, pool: DescriptorPool | None = None) -> Any:
 
 
 def pool_for_text(text: str) -> DescriptorPool:
-    """Return a descriptor pool that holds every message which a PlatformConfigMap may contain.
+    """Return the descriptor pool with which a PlatformConfigMap can be parsed.
 
-    Without a field whose message TensorFlow defines, TensorFlow's .proto files are not read: then
-    ConfigProto and NamedTensorProto have no fields in the pool.
+    The pool is `tensorflow_pool` if the text needs TensorFlow's messages. Otherwise it is
+    `default_pool`, which is created faster, because it does not read TensorFlow's .proto files.
 
     Args:
       text: a PlatformConfigMap in protobuf's text form.
@@ -53,24 +54,24 @@ def pool_for_text(text: str) -> DescriptorPool:
 
 @cache
 def tensorflow_pool() -> DescriptorPool:
-    """Return the pool in which the messages that TensorFlow defines have their fields."""
+    """Return the pool with the full definitions of TensorFlow's messages, such as ConfigProto."""
     return _make_pool(tensorflow_protos.read_serialized_files())
 
 
 @cache
 def default_pool() -> DescriptorPool:
-    """Return the pool in which the messages that TensorFlow defines have no fields."""
+    """Return the pool in which TensorFlow's messages, such as ConfigProto, are empty stand-ins."""
     return _make_pool(())
 
 
 def _make_pool(serialized_files: Iterable[bytes]) -> DescriptorPool:
-    """Create a pool of these .proto files and, where they lack a file, of model_server.binpb's.
+    """Create a pool of the given .proto files and of the other files in model_server.binpb.
 
     Args:
-      serialized_files: serialised FileDescriptorProtos, each after its imports.
+      serialized_files: serialised FileDescriptorProtos, each after the files that it imports.
     """
     declared = descriptor_pb2.FileDescriptorSet.FromString(_DESCRIPTOR_SET.read_bytes()).file
-    # protobuf's own files first, because TensorFlow's import them.
+    # Add protobuf's own files first, because TensorFlow's files import them.
     files = [file for file in declared if file.name.startswith("google/")]
     files += map(descriptor_pb2.FileDescriptorProto.FromString, serialized_files)
     files += declared
