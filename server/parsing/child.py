@@ -67,11 +67,12 @@ def _decode_inputs(document: Any, dtypes: dict[str, str]) -> tuple[Header, list[
 
 def main() -> None:
     """Serve on the socket whose file descriptor is the only argument."""
-    # A signal to the whole process group, such as Ctrl-C, is for the server, which then closes the
-    # connection.
+    # Ignore Ctrl-C, which the terminal sends to the server too. The server then closes the
+    # connection, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)
-    # No parsed value is part of a cycle. The collector would visit all of them again and again.
+    # Disable the garbage collector, which would visit all parsed values again and again: they form
+    # no reference cycles.
     gc.disable()
     with (
         socket.socket(fileno=int(sys.argv[1])) as connection,

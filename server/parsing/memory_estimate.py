@@ -2,10 +2,10 @@
 
 import numpy as np
 
-# The bytes of memory for each body, for each byte of a body and for each token in it. Their sum is
-# above the memory that tests/server/codec/test_parse_cost.py measures for each kind of body: a body
-# is copied a few times; a comma or a colon stands for a value, with its place in a list and in an
-# array; a bracket and a brace for a list and a dictionary; two quotation marks for a string.
+# The memory that parsing takes, in bytes: for any body, for each byte of the body, and for each
+# token. tests/server/codec/test_parse_cost.py checks that the sum is an upper bound. A body is
+# copied a few times. A comma or a colon stands for a value, with its place in a list and in an
+# array; "[" stands for a list, "{" for a dictionary, and two quotation marks for a string.
 _FIXED_BYTES = 4 << 20
 _BYTES_PER_BYTE = 14
 _BYTES_PER_TOKEN = {",": 60, ":": 60, "[": 90, "{": 540, '"': 36}
@@ -18,10 +18,13 @@ def worst_memory_bytes(size: int) -> int:
 
 
 def estimate_memory_bytes(body: bytes) -> int:
-    """Return an upper bound of the memory that parsing and decoding a body takes, without the body.
+    """Return an upper bound of the memory for parsing and decoding a body, beside the body itself.
 
-    Counts the tokens of JSON in the body, in a hundredth of the time of parsing. Other threads can
-    run meanwhile.
+    Counts the tokens of JSON in the body, which takes a hundredth of the time of parsing. Other
+    threads can run meanwhile.
+
+    Returns:
+      The memory in bytes.
     """
     octets = np.frombuffer(body, np.uint8)
     total = _FIXED_BYTES + _BYTES_PER_BYTE * len(body)

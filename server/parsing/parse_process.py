@@ -13,7 +13,8 @@ from server.parsing.messages import Buffer, Header
 from tpuserve import errors
 from tpuserve.errors import TpuserveError
 
-# A socket with a timeout of 0 would not wait at all.
+# The least timeout of a call, in seconds: with a timeout of 0 the socket would not wait at all, and
+# raise BlockingIOError instead of TimeoutError.
 _LEAST_SECONDS = 0.001
 _PROGRAM = Path(__file__).with_name("child.py")
 

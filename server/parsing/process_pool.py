@@ -1,4 +1,4 @@
-"""A bounded number of parse processes, which requests take in turn."""
+"""A pool of parse processes: processes that parse large request bodies."""
 
 import threading
 import time
@@ -24,7 +24,7 @@ class ParseProcessPool:
         self._max_processes = max_processes
         self._num_lent = 0
         self._idle: list[ParseProcess] = []
-        # The requests that wait, the first at the left.
+        # The requests that wait for a process, in the order of their arrival.
         self._waiting: deque[object] = deque()
         self._is_closed = False
         self._changed = threading.Condition()
@@ -107,7 +107,7 @@ class ParseProcessPool:
             self._changed.wait(remaining)
 
     def _wake_all(self) -> None:
-        # The thread that cancels may be the event loop's. It waits at most for a thread that reads
-        # or changes the counts above.
+        # A cancellation may call this in the event loop, which must not block. The lock does not
+        # block it, because every thread holds the lock only for a moment.
         with self._changed:
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""The requests that another process has parsed."""
+"""The requests that a parse process has parsed."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ from tpuserve.saved_model.signature import Signature
 class RemoteRequest:
     """A request that a parse process parses; see `ParsedRequest`. `close` frees the process.
 
-    When the request is cancelled or its time is over, the process is killed: nothing else ends a
-    parser before its end. The next request starts a new process.
+    When the request is cancelled or its time is over, the process is killed, because a parser
+    cannot be interrupted. The next request starts a new process.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class RemoteRequest:
           TpuserveError: See `RequestParser.parse`.
         """
         if self._reservation is not None:
-            # The process has a copy of the body.
+            # Reserve memory for the body too, because the parse process gets a copy.
             estimated_bytes = len(body) + estimate_memory_bytes(body)
             self._reservation.grow(estimated_bytes)
             self._estimated_bytes = estimated_bytes

@@ -13,7 +13,8 @@ from server.parsing.process_pool import ParseProcessPool
 from server.parsing.remote_request import RemoteRequest
 from tpuserve.errors import MemoryBudgetExceeded, RequestTooLarge
 
-# Bodies up to this size are parsed at once, without a reservation.
+# The largest body, in bytes, that is parsed without waiting for the parsing of other bodies and
+# without reserving memory: it takes less than a millisecond, and little memory.
 _MAX_TINY_BYTES = 4 << 10
 MAX_LOCAL_BYTES = 128 << 10
 """The largest body that is always parsed in this process. The parser may then hold Python's global
@@ -37,8 +38,8 @@ class RequestParser:
           max_processes: The largest number of parse processes. None means half of the processors.
         """
         self._processes = ParseProcessPool(max_processes or max(1, (os.cpu_count() or 1) // 2))
-        # Parsers hold Python's global lock. Several at a time would end no earlier, and keep the
-        # lock from the other threads for longer.
+        # Lets one body at a time be parsed in this process. A parser holds Python's global lock:
+        # several would end no earlier, and keep the lock from the other threads for longer.
         self._local_lock = threading.Lock()
 
     def parse(
@@ -60,13 +61,14 @@ class RequestParser:
 
         Raises:
           InvalidJson: The body is not a JSON object.
-          RequestTooLarge, MemoryBudgetExceeded: Parsing takes more memory than there is.
-          DeadlineExceeded: Parsing takes more time than there is.
+          RequestTooLarge, MemoryBudgetExceeded: Parsing needs more memory than the memory budget
+            has.
+          DeadlineExceeded: The time limit passed.
           Cancelled: The request was cancelled.
         """
         if len(body) <= _MAX_TINY_BYTES:
-            # A parser holds Python's global lock for less than a millisecond, and the memory is
-            # far below that of the connection.
+            # Parsing holds Python's global lock for less than a millisecond, and takes far less
+            # memory than the connection.
             return LocalRequest(json_parser.parse_json(body))
         if len(body) <= MAX_LOCAL_NUMERIC_BYTES:
             with self._local_lock:
@@ -123,8 +125,8 @@ def _reserve_for_parsing(body: bytes, reservation: MemoryReservation | None) -> 
     try:
         reservation.grow(num_bytes)
     except (MemoryBudgetExceeded, RequestTooLarge):
-        # Count the tokens of the body only now, because counting takes a part of the time of
-        # parsing.
+        # The worst case exceeds the memory budget. Count the tokens of the body, which takes time,
+        # for a lower bound.
         num_bytes = estimate_memory_bytes(body)
         reservation.grow(num_bytes)
     return num_bytes
