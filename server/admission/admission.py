@@ -70,15 +70,17 @@ class AdmissionController:
 
     @property
     def startup_activity(self) -> str:
-        """What a starting server does, such as "importing TensorFlow"; "" unless it is starting."""
+        """What the server does now, such as "importing TensorFlow"; "" if it is not starting."""
         describe = self._describe_startup
         return "" if describe is None else describe()
 
     def begin_startup(self, describe: Callable[[], str]) -> None:
-        """Report the server as starting until `mark_ready`. Call again for the next activity.
+        """Report the server as starting until `mark_ready`.
+
+        Call this method again when another activity begins.
 
         Args:
-          describe: Returns what the server does now, such as "importing TensorFlow".
+          describe: Returns the present activity, such as "importing TensorFlow".
         """
         self._describe_startup = describe
 
@@ -93,7 +95,7 @@ class AdmissionController:
             self._is_draining = True
 
     def raise_if_draining(self) -> None:
-        """Refuse a request that would need no slot yet, if the server is draining.
+        """Refuse a new request early, before its slot is acquired, if the server is draining.
 
         Raises:
           ShuttingDown: The server is draining.

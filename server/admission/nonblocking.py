@@ -52,7 +52,8 @@ class NonBlocking:
         """Create a context manager.
 
         Args:
-          may_run: whether the thread may run a model, because runs of the model are short.
+          may_run: whether the thread may run a model in the body; True if the model is known to be
+            quick.
         """
         self._may_run = may_run
 
