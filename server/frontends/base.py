@@ -92,11 +92,11 @@ def import_rest_modules() -> None:
 
 
 def import_tensorflow_and_grpc_modules(settings: Settings) -> None:
-    """Import TensorFlow and, if gRPC is enabled, the modules of the gRPC frontend.
+    """Import TensorFlow and the modules of the gRPC frontend, if gRPC is enabled.
 
-    Call this before models are loaded: otherwise the first requests would wait for the imports.
-    Without gRPC, whose services need TensorFlow's protos, TensorFlow is imported when the first
-    model is loaded.
+    Call this before models are loaded: otherwise the first requests would wait for the imports. The
+    services of gRPC need TensorFlow's protos. Without gRPC, this function does nothing, and the
+    load of the first model imports TensorFlow.
     """
     if settings.port or settings.grpc_socket_path:
         serving_import.import_tensorflow_for_serving()
