@@ -24,15 +24,16 @@ RunModel: TypeAlias = Callable[[Mapping[str, Array], float | None], Mapping[str,
 
 @dataclass(frozen=True)
 class BatchingContext:
-    """What all batching queues of one version share.
+    """What all batching queues of one model version share.
 
     Attributes:
       parameters: the allowed sizes and the padding of batches.
       metrics: records the batches of the server.
       statistics: records the batches of the version.
-      pool_name: the name of the threads, for metrics.
+      pool_name: the name of the threads that run batches, for metrics.
       clock: returns seconds, as `time.monotonic` does.
-      returning: expects the clients of each batch; None where no queue waits for them.
+      returning: is told of the end of each batch, so that the queues can wait for the next requests
+        of the same clients; None with policies that do not wait for them.
     """
 
     parameters: BatchingParameters
@@ -57,7 +58,7 @@ class BatchExecutor:
         Args:
           name: the name of the signature, for the log.
           run: runs the model.
-          context: the parameters, the clock and the recorders of the version.
+          context: the parameters, the clock and the statistics of the version.
         """
         self._name = name
         self._run_model = run

@@ -8,32 +8,32 @@ from server.batching.tasks import AloneReason, Batch, BatchTask, TaskSlice
 from server.config.batching_parameters import BatchingParameters
 from tpuserve.errors import QueueFull
 
-# After a batch, the next batch waits for this share of the run's duration, and at most for this
-# time, for the next requests of the same clients.
+# After a batch of several requests, the next batch waits for further requests of the same clients:
+# for this share of the time that the run has taken, and at most for this number of seconds.
 _MAX_RETURN_SHARE = 0.25
 _MAX_RETURN_SECONDS = 0.001
 
 
 class ReturningClients:
-    """Expects the clients of a batch to send their next requests soon after their answers.
+    """Predicts that the clients of a batch send their next requests soon after their answers.
 
-    Without this, the first client that returns would run alone, and all others would wait for that
-    run. After a request that ran alone, no request is expected. All queues of a version share the
-    object, because a queue exists only while tasks wait in it.
+    Without this prediction, the first of these requests would run alone, and all others would wait
+    for that run. After a request that ran alone, no request is expected. All queues of a version
+    share the object, because a queue exists only while tasks wait in it.
 
     Attributes:
-      rows: the number of rows that are expected.
-      until: until when they are expected, in seconds of the scheduler's clock.
+      rows: the number of rows that the expected requests have together.
+      until: until when the requests are expected, in seconds of the scheduler's clock.
     """
 
     __slots__ = ("rows", "until")
 
     def __init__(self) -> None:
-        """Expect nothing."""
+        """Create an object that expects no request."""
         self.rows, self.until = 0, 0.0
 
     def run_ended(self, requests: int, rows: int, began: float, ended: float) -> None:
-        """Expect the clients of a batch that has run.
+        """Expect further requests of the clients of a batch that has run.
 
         Args:
           requests: the number of requests in the batch.
@@ -62,7 +62,7 @@ class ContinuousPolicy:
 
         Args:
           parameters: the sizes and bounds of batches.
-          returning: the clients that are expected back; None to expect none.
+          returning: predicts the next requests of clients; None to expect none.
         """
         self._returning = ReturningClients() if returning is None else returning
         self._parameters = parameters
@@ -96,7 +96,7 @@ class ContinuousPolicy:
         self._rows += task.size
 
     def take(self, now: float) -> Batch | None:
-        """Dequeue the tasks to run now; return None if no task waits or others are expected."""
+        """Dequeue the batch to run now; return None if no task waits, or more are expected."""
         if not self._slices or now < self._ready_time():
             return None
         max_rows = self._choose_size()
@@ -109,7 +109,7 @@ class ContinuousPolicy:
         return Batch(tuple(slices), AloneReason.FULL if self._slices else AloneReason.ONLY_ONE)
 
     def next_time(self) -> float | None:
-        """Return until when further tasks are expected, or 0; None if no task waits."""
+        """Return when `take` returns a batch at the latest: 0 for now; None if no task waits."""
         return self._ready_time() if self._slices else None
 
     def remove(self, task: BatchTask) -> None:
@@ -120,19 +120,19 @@ class ContinuousPolicy:
             self._rows -= task_slice.size
 
     def _ready_time(self) -> float:
-        """Return when the tasks that wait are a batch; there must be a task."""
+        """Return when the waiting tasks may run; 0 for now. At least one task must wait."""
         if self._rows >= self._returning.rows:
             return 0
-        # Bound the wait of each task: batches of other queues may end again and again meanwhile.
+        # Bound the wait of each task: when batches of other queues end, they move `until` on.
         latest = self._slices[0].task.enqueued + _MAX_RETURN_SECONDS
         return min(self._returning.until, latest)
 
     def _choose_size(self) -> int:
-        """Return the largest number of rows for the next batch.
+        """Return the largest number of rows that the next batch may take from the queue.
 
-        Where the rows that wait do not fill an allowed batch size, the batch is either padded to
-        the next larger size, or takes the next smaller size and leaves the remaining rows to the
-        following batch: whichever is the smaller number of rows.
+        If the number of waiting rows is no allowed batch size, the batch either takes all of them
+        and is padded to the next larger size, or takes the next smaller size and leaves the rest to
+        the following batch. The choice is the one with fewer rows of padding or of rest.
         """
         largest = self._parameters.largest_batch
         rows = min(self._rows, largest)

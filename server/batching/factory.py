@@ -1,4 +1,4 @@
-"""The factory of batching runners."""
+"""Creates the batching runner of each model version."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ FindUnbatched: TypeAlias = Callable[[Model, Path, BatchingParameters], Mapping[s
 
 
 class BatchingRunnerFactory:
-    """Creates the batching runners of all versions.
+    """Creates the batching runners, which run the requests of a version in batches.
 
     Each version has a scheduler with threads of its own, so that the batches of a slow model do not
     delay those of another model. In TensorFlow Serving all versions share the threads.
@@ -45,9 +45,10 @@ class BatchingRunnerFactory:
 
         Args:
           parameters: the batching parameters of the server.
-          metrics: records batches; None for metrics of its own.
-          per_model: whether each version has its own parameters, except for the threads; a version
-            without parameters is then not batched.
+          metrics: records batches; None for a new registry of metrics.
+          per_model: whether each version's directory may hold a file with the version's own
+            parameters. The requests of a version without the file are then not batched. With the
+            policy "timeout", the number of threads is still that of `parameters`.
           make_policy: creates the policy of a queue where the parameters say "timeout".
           find_unbatched: finds the signatures that must not be batched by the policy "continuous".
           clock: returns seconds, as `time.monotonic` does.
@@ -58,8 +59,8 @@ class BatchingRunnerFactory:
         self._make_policy = make_policy
         self._find_unbatched = find_unbatched
         self._clock = clock
-        # The schedulers of versions, by the version's name. Weak references, because a version's
-        # scheduler ends with the version.
+        # Name of a version → its scheduler. The references are weak, so that a scheduler is freed
+        # with its version.
         self._schedulers: WeakValueDictionary[str, Scheduler] = WeakValueDictionary()
         self._metrics.watch_queue(parameters.thread_pool_name, self._count_waiting)
         self._metrics.watch_batching(self._read_runs)

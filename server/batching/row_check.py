@@ -26,7 +26,7 @@ MakeRows: TypeAlias = Callable[[Model, Path, str], Mapping[str, Array]]
 
 _LIMIT_SECONDS = 10.0
 _ROWS = 3
-# For bfloat16 and the 8-bit floats, which numpy does not know, as exponents of 2.
+# The precisions (distances from 1 to the next float) of types that numpy's finfo does not know.
 _PRECISIONS = {"bfloat16": 2.0**-7, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
 
 logger = logging.getLogger(__name__)
@@ -161,7 +161,9 @@ def _difference(alone: Array, together: Array) -> str:
 
 
 def _tolerance(array: Array) -> float | None:
-    """Return the largest difference by rounding, relative to the largest output; None for 0.
+    """Return the largest relative difference that rounding explains; None for exact types.
+
+    The difference is relative to the largest absolute value of the output.
 
     A batch may be summed in another order than one row. The error of a sum of n terms grows with
     the precision (the distance from 1 to the next float) times the square root of n, or at most

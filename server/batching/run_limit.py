@@ -22,7 +22,10 @@ logger = logging.getLogger(__name__)
 
 
 class RunLimit(Protocol):
-    """Says how many batches may run at the same time. The scheduler's lock guards all calls."""
+    """Says how many batches of a version may run at the same time.
+
+    Not thread-safe: the scheduler calls all methods under its lock.
+    """
 
     @property
     def limit(self) -> int:
@@ -126,8 +129,8 @@ class MeasuredRunLimit:
         self._next_experiment = 0.0
         self._rows_per_run = 0.0
         self._measurement: _Measurement | None = None
-        # The rows per second of the running experiment: with the base limit, and with its
-        # neighbour.
+        # The rows per second that the present experiment has measured so far: with the base limit,
+        # and then with its neighbour. Empty if there is no experiment.
         self._rates: list[float] = []
 
     def run_ended(self, rows: int, now: float, has_waiting: bool) -> None:
@@ -168,7 +171,7 @@ class MeasuredRunLimit:
         if neighbour >= _MIN_GAIN * max(before, after):
             old_limit = self._base_limit
             self.limit = self._base_limit = old_limit + self._direction
-            # Go on in the same direction at once, if there is a further number.
+            # Begin the next experiment at once, if the limit can change further in this direction.
             has_next = 1 <= self.limit + self._direction <= self.max_limit
             self._pause_seconds = _FIRST_PAUSE_SECONDS
             self._next_experiment = now if has_next else now + _FIRST_PAUSE_SECONDS

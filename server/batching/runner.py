@@ -19,7 +19,10 @@ from tpuserve.saved_model import signature as signatures
 
 
 class BatchingRunner:
-    """Runs requests of one version in batches with requests for the same signature and outputs."""
+    """Runs the requests of a model version in batches.
+
+    The requests of a batch ask for the same outputs of the same signature.
+    """
 
     def __init__(
         self,
@@ -38,7 +41,7 @@ class BatchingRunner:
           scheduler: runs the batches.
           context: what the queues share.
           unbatched: signature name → why its requests run alone.
-          close: ends the scheduler, if the scheduler is that of this runner alone.
+          close: ends the scheduler, if no other runner uses it.
         """
         self._model = model
         self._make_policy = make_policy
@@ -110,8 +113,9 @@ class BatchingRunner:
         """Begin to compute the outputs of a signature; arguments and errors are those of `run`.
 
         Returns:
-          The outputs, if the request ran alone in the calling thread; otherwise their Pending. Its
-          `finish` raises the errors of the batch, and waits at most until the time limit.
+          The outputs, if the request ran alone in the calling thread. Otherwise a Pending, whose
+          `finish` returns the outputs or raises the error of the batch, and waits at most until the
+          time limit.
         """
         return self._start(signature_name, inputs, output_names, timeout_ms, cancellation)
 
@@ -162,9 +166,9 @@ class BatchingRunner:
     ) -> dict[str, dict[str, Array]]:
         """Compute the outputs of several signatures for the same inputs; errors are those of `run`.
 
-        Requests for the same outputs of the same signatures share a batch. A model that cannot
-        compute several signatures in one run gets a batch per signature. Nothing is batched if one
-        of the signatures must not be.
+        Requests for the same outputs of the same signatures share a batch. If the model cannot
+        compute several signatures in one run, or one of the signatures must not be batched, each
+        signature is computed by itself, as in `run`.
 
         Args:
           output_names: signature name → the aliases of the outputs to compute.

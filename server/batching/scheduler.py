@@ -66,7 +66,7 @@ class Scheduler:
         # The number of batches that are running or in `_ready`. No batch is dequeued while the
         # number equals the limit.
         self._running = 0
-        # The number of enqueued tasks whose outputs nobody has fetched with `task_answered` yet.
+        # The number of enqueued tasks for which `task_answered` was not called yet.
         self._unanswered = 0
         self._ready: deque[ReadyBatch] = deque()
         # The earliest time at which a sleeping thread wakes up by itself; infinite if none does.
@@ -149,7 +149,7 @@ class Scheduler:
             return None
 
     def release_inline_slot(self, rows: int) -> None:
-        """Declare that the batch which `try_run_inline` returned has ended.
+        """Declare that the run of a batch that `try_run_inline` returned has ended.
 
         Args:
           rows: the number of rows of the batch.
@@ -179,7 +179,7 @@ class Scheduler:
             self._submit(key, make_queue, task)
 
     def task_answered(self) -> None:
-        """Declare that the outputs of an enqueued task were fetched. Call this once for each."""
+        """Declare that the outputs of an enqueued task were fetched. Call this once per task."""
         with self._lock:
             self._unanswered -= 1
 

@@ -24,7 +24,7 @@ class BatchingStatistics:
         Args:
           name: the name and version of the model.
           policy: the name of the batching policy.
-          metrics: counts the requests that ran alone; None for metrics of its own.
+          metrics: counts the requests that ran alone; None for a new registry of metrics.
         """
         self._name = name
         self._metrics = Metrics() if metrics is None else metrics
@@ -37,7 +37,7 @@ class BatchingStatistics:
         self._longest_wait_seconds = 0.0
         self._alone: Counter[AloneReason] = Counter()
         self._unbatched: dict[str, str] = {}
-        # The totals at the time of the last line of the log, and this time.
+        # The totals when the last line of the log was written, and the time of that line.
         self._logged = 0, 0, 0.0
         self._last_log: float | None = None
         self.read_runs: Callable[[], tuple[int, int]] = lambda: (0, 0)

@@ -129,7 +129,7 @@ class BatchTask:
         self._done_lock.release()
 
     def _call_back(self) -> None:
-        """Call the callbacks; no callback is added any more, because the task is done."""
+        """Call the callbacks. No callback is added meanwhile, because the task is done."""
         for callback in self._callbacks:
             callback()
         self._callbacks.clear()

@@ -24,7 +24,8 @@ class _OpenBatch:
 class TimeoutPolicy:
     """Forms batches; a batch is ready when it is full or batch_timeout_micros have passed.
 
-    Batches run in the order in which they were opened. New tasks join the last batch.
+    Batches run in the order of their creation. New tasks join the last batch, the open one, until
+    it is full.
     """
 
     def __init__(self, parameters: BatchingParameters) -> None:

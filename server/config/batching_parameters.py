@@ -26,29 +26,30 @@ POLICIES = (TIMEOUT, CONTINUOUS)
 
 @dataclass(frozen=True)
 class BatchingParameters:
-    """The parameters of one batching queue, and of the threads that all queues share.
+    """The parameters of the batching queues of a version, and of the threads that they share.
 
     Attributes:
-      batching_policy: "timeout", TensorFlow Serving's policy, which is that of files without this
-        field, or "continuous", which is that of servers without a file.
+      batching_policy: "timeout", TensorFlow Serving's policy, or "continuous", where a batch is
+        whatever waits when a run ends. A file without this field means "timeout"; a server without
+        a file uses "continuous".
       max_batch_size: the largest number of rows of a request, and of a batch where requests are
         not split.
       batch_timeout_micros: how long a batch waits for more requests, in microseconds. The policy
         "continuous" ignores this field.
-      max_enqueued_batches: how many batches may wait, including the open batch. The policy
-        "continuous" counts rows: as many as this number of batches of the largest size has.
-      num_batch_threads: how many batches run at the same time: in the whole server, or at most of
-        each version with the policy "continuous".
-      thread_pool_name: the name of these threads in metrics.
-      allowed_batch_sizes: in rows, increasing; a batch is padded to the smallest size that holds
-        it. Empty for any size.
+      max_enqueued_batches: how many batches may wait in a queue, including the batch that is not
+        full yet. The policy "continuous" lets as many rows wait as this number of full batches has.
+      num_batch_threads: how many batches of a version run at the same time. With the policy
+        "continuous", the server may choose a smaller number.
+      thread_pool_name: the name of the threads that run batches, in metrics.
+      allowed_batch_sizes: numbers of rows, increasing; a batch is padded to the smallest of them
+        that holds it. Empty to allow any number.
       pad_variable_length_inputs: whether inputs of different shapes are padded to one shape.
       enable_large_batch_splitting: whether a request may run in several batches.
       max_execution_batch_size: the largest number of rows of a batch where requests are split;
         None for max_batch_size.
 
     Raises:
-      InvalidConfig: a value that batching cannot work with.
+      InvalidConfig: batching cannot work with a value.
     """
 
     max_batch_size: int = 1000
