@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class Server:
-    """A server: the models, the pollers that update them, a data plane and its frontends."""
+    """A server: its models, the threads that look for new versions, and the frontends."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Server:
         flight finish. Then it stops accepting connections.
 
         Returns:
-          Whether everything is closed; False if a request outlasts the grace period or a load is
+          Whether everything is closed. False if a request outlasts the grace period or a load is
           still in progress.
         """
         self._frontends.drain()

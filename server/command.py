@@ -2,7 +2,7 @@
 
 Both take the same flags. `tpuserve serve` refuses unknown flags and reports an error in one line.
 `tpuserve-model-server` replaces tensorflow_model_server in scripts: REST is off by default, unknown
-flags are reported and ignored, and output and exit status are as of tensorflow_model_server.
+flags are reported and ignored, and output and exit status are those of tensorflow_model_server.
 """
 
 import os
@@ -149,7 +149,7 @@ serve = _ServeCommand(
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the replacement of tensorflow_model_server, and exit with its status."""
+    """Run the command tpuserve-model-server, and exit with its status."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     command = click.Command(
         _NAME,
@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except TpuserveError as error:
         click.echo(f"Failed to start server. Error: {error.code.name}: {error}")
         if isinstance(error, MalformedConfig):
-            # Scripts search standard error for the message of libprotobuf.
+            # Print the error to standard error too, where scripts search for libprotobuf's message.
             click.echo(str(error), err=True)
         status = EXIT_FAILED
     sys.exit(status if isinstance(status, int) else 0)
