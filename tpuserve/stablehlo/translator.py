@@ -1,7 +1,7 @@
 """Translates XLA clusters of a lowered graph to StableHLO with TensorFlow's XLA bridge."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -13,16 +13,11 @@ from tpuserve.stablehlo.abstract_tensor import VariableSpec
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 from tpuserve.stablehlo.eager_functions import register_functions
 from tpuserve.stablehlo.function_graphs import FunctionBody, FunctionLibrary
-from tpuserve.stablehlo.xla_errors import UnsupportedOp
 from tpuserve.tensorflow_internals import eager_context
 
 # Part of each fingerprint. Increase it when the translation changes, so that results of the old
 # translation are no longer found in the cache.
 _TRANSLATION_VERSION = 2
-
-
-def _unknown_line(node: str) -> str | None:
-    return None
 
 
 class StableHloTranslator:
@@ -33,7 +28,7 @@ class StableHloTranslator:
     """
 
     def __init__(
-        self, graph: GraphDef, line_of: Callable[[str], str | None] = _unknown_line
+        self, graph: GraphDef, line_of: xla_errors.LineOf = xla_errors.unknown_line
     ) -> None:
         """Prepare the translation of a graph's clusters.
 
@@ -75,7 +70,8 @@ class StableHloTranslator:
                     generate = function.experimental_get_compiler_ir(*specs)
                     module: bytes = generate(stage="stablehlo_serialized")
             except (ValueError, TypeError, tf.errors.OpError) as error:
-                raise UnsupportedOnTpu(self._error_text(error, cluster)) from error
+                text = xla_errors.describe_error(error, cluster.function, self._line_of)
+                raise UnsupportedOnTpu(text) from error
         return module
 
     def num_results(self, cluster: XlaCluster) -> int:
@@ -138,25 +134,3 @@ class StableHloTranslator:
                 value = uninitialized.make_uninitialized_tensor(shape, spec.dtype)
                 self._variables[spec] = tf.Variable(value)
         return self._variables[spec]
-
-    def _error_text(self, error: Exception, cluster: XlaCluster) -> str:
-        """Describe the ops that an error of TensorFlow's XLA bridge names.
-
-        If the error names no op, return its first line.
-        """
-        text = getattr(error, "message", None) or str(error)
-        ops = [
-            *xla_errors.find_unsupported_ops(text),
-            *xla_errors.find_nonconstant_inputs(text),
-        ]
-        if ops:
-            return f"XLA refuses {'; '.join(self._describe_op(op, cluster) for op in ops)}"
-        lines = [line.strip() for line in text.splitlines()]
-        return next((line for line in lines if line), type(error).__name__)
-
-    def _describe_op(self, op: UnsupportedOp, cluster: XlaCluster) -> str:
-        line = self._line_of(f"{op.node}@{cluster.function}")
-        created = f", created at {line}" if line else ""
-        number = op.input_number
-        reason = "" if number is None else f", whose input {number} must be a constant"
-        return f"{op.op} ({op.node!r}{created}){reason}"

@@ -1,7 +1,12 @@
 """Parses XLA's error messages about ops that it cannot compile."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
+
+LineOf: TypeAlias = Callable[[str], str | None]
+"""Takes a node as "node@function"; returns the line of user code that created the node."""
 
 # The beginning of XLA's message about unsupported ops, and a pattern that matches each op in it:
 # "Detected unsupported operations when trying to compile graph NAME[] on XLA_CPU_JIT: AsString (No
@@ -31,6 +36,37 @@ class UnsupportedOp:
     op: str
     node: str
     input_number: int | None = None
+
+
+def unknown_line(node: str) -> str | None:
+    """Return None: the line that created the node is unknown."""
+    return None
+
+
+def describe_error(error: Exception, function: str, line_of: LineOf) -> str:
+    """Describe the ops that an error of TensorFlow's XLA bridge names.
+
+    If the error names no op, return its first line.
+
+    Args:
+      error: the error.
+      function: the name of the function that was translated.
+      line_of: finds the line of user code that created a node.
+    """
+    text = getattr(error, "message", None) or str(error)
+    ops = [*find_unsupported_ops(text), *find_nonconstant_inputs(text)]
+    if ops:
+        return f"XLA refuses {'; '.join(_describe_op(op, function, line_of) for op in ops)}"
+    lines = [line.strip() for line in text.splitlines()]
+    return next((line for line in lines if line), type(error).__name__)
+
+
+def _describe_op(op: UnsupportedOp, function: str, line_of: LineOf) -> str:
+    line = line_of(f"{op.node}@{function}")
+    created = f", created at {line}" if line else ""
+    number = op.input_number
+    reason = "" if number is None else f", whose input {number} must be a constant"
+    return f"{op.op} ({op.node!r}{created}){reason}"
 
 
 def find_unsupported_ops(message: str) -> tuple[UnsupportedOp, ...]:
