@@ -6,10 +6,12 @@ from typing import Any
 
 from tpuserve import jax_client
 from tpuserve.errors import UnsupportedOnTpu
-from tpuserve.stablehlo import jax_internals
+from tpuserve.stablehlo import jax_internals, spmd_collectives
 
 
-def export_module(module: bytes, arguments: Sequence[Any], platform: str) -> Any:
+def export_module(
+    module: bytes, arguments: Sequence[Any], platform: str, *, name: str = "cluster"
+) -> Any:
     """Return a jax.export.Exported that runs a StableHLO module.
 
     jax has no function that makes a callable of a module. This function exports a stand-in with
@@ -19,6 +21,7 @@ def export_module(module: bytes, arguments: Sequence[Any], platform: str) -> Any
       module: the module in StableHLO's portable form.
       arguments: a jax.ShapeDtypeStruct for each argument of the module.
       platform: the platform of the devices that will run the module, "tpu" or "cpu".
+      name: the name of the function, which profiles show.
 
     Raises:
       UnsupportedOnTpu: the module returns a value of a type that jax does not know.
@@ -28,6 +31,7 @@ def export_module(module: bytes, arguments: Sequence[Any], platform: str) -> Any
 
     parsed = jax_internals.parse_stablehlo(module)
     jax_internals.remove_copies(parsed)
+    spmd_collectives.convert_collectives(parsed)
     results = [
         jax_client.make_array_spec(shape, _numpy_type(element))
         for shape, element in jax_internals.result_types(parsed)
@@ -42,7 +46,7 @@ def export_module(module: bytes, arguments: Sequence[Any], platform: str) -> Any
     )
     return dataclasses.replace(
         exported,
-        fun_name="cluster",
+        fun_name=name,
         mlir_module_serialized=jax_internals.serialize_stablehlo(parsed),
     )
 

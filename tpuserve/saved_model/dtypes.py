@@ -7,6 +7,7 @@ INT32 = 3
 STRING = 7
 RESOURCE = 20
 VARIANT = 21
+UINT64 = 23
 WHOLE_NUMBERS = frozenset((3, 9, 10, 22, 23))
 
 DTYPE_NAMES: dict[int, str] = {

@@ -7,7 +7,7 @@ the installed version has all the parts.
 
 import importlib
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 # Module of jax or jaxlib → its attributes that the code below uses.
@@ -19,7 +19,18 @@ _PARTS: Mapping[str, Sequence[str]] = {
         "get_current_version",
         "serialize_portable_artifact",
     ),
-    "jaxlib.mlir.ir": ("FunctionType", "RankedTensorType", "StringAttr", "TypeAttr", "WalkResult"),
+    "jaxlib.mlir.ir": (
+        "Attribute",
+        "FunctionType",
+        "InsertionPoint",
+        "Location",
+        "Operation",
+        "RankedTensorType",
+        "StringAttr",
+        "TypeAttr",
+        "UnitAttr",
+        "WalkResult",
+    ),
     "jaxlib.xla_client": ("CompileOptions", "DeviceList"),
 }
 
@@ -72,19 +83,24 @@ def remove_copies(module: Any) -> None:
     TensorFlow's XLA bridge copies each variable that a loop or a branch reads. mhlo.copy is not a
     StableHLO op, and the compiler accepts StableHLO ops only.
     """
+    for copy in find_operations(module, lambda operation: operation.name == "mhlo.copy"):
+        copy.results[0].replace_all_uses_with(copy.operands[0])
+        copy.erase()
+
+
+def find_operations(module: Any, is_wanted: Callable[[Any], bool]) -> list[Any]:
+    """Return the operations of an MLIR module, and of all its regions, that a function accepts."""
     from jaxlib.mlir import ir
 
-    copies = []
+    found = []
 
     def collect(operation: Any) -> Any:
-        if operation.name == "mhlo.copy":
-            copies.append(operation)
+        if is_wanted(operation):
+            found.append(operation)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(collect)
-    for copy in copies:
-        copy.results[0].replace_all_uses_with(copy.operands[0])
-        copy.erase()
+    return found
 
 
 def compile_module(module: Any, device: Any) -> tuple[Mapping[str, float], Any]:
