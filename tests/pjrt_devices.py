@@ -1,0 +1,32 @@
+"""Several PJRT devices of the CPU in the test's process."""
+
+import importlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from tpuserve import devices, jax_client
+
+
+@contextmanager
+def pjrt_devices(count: int) -> Iterator[tuple[Any, ...]]:
+    """Let jax have so many devices of the CPU, and let TPU graphs run on them."""
+    from jax.extend import backend
+
+    jax: Any = importlib.import_module("jax")
+
+    selected = {devices.RUNTIME_VARIABLE: "pjrt", jax_client.PLATFORM_VARIABLE: "cpu"}
+    before = jax.config.jax_num_cpu_devices
+    # jax reads the number when it starts the platform.
+    backend.clear_backends()
+    jax.config.update("jax_num_cpu_devices", count)
+    try:
+        with mock.patch.dict(os.environ, selected):
+            found = jax_client.list_devices("cpu")
+            assert len(found) == count
+            yield found
+    finally:
+        backend.clear_backends()
+        jax.config.update("jax_num_cpu_devices", before)

@@ -1,0 +1,171 @@
+"""The step of a TPU program, run on several PJRT devices of the CPU."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.pjrt_devices import pjrt_devices
+from tests.tpuserve.pjrt.tpu_programs import REPLICAS, build, make_step, send, v1, variable
+from tpuserve.errors import UnsupportedOnTpu
+from tpuserve.pjrt.replica_step import ReplicaStep
+from tpuserve.pjrt.step_program import StepProgram
+
+pytest.importorskip("jax")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def devices() -> Iterator[tuple[Any, ...]]:
+    with pjrt_devices(REPLICAS) as found:
+        yield found
+
+
+def run(
+    step: ReplicaStep, devices: Any, count: int = 1, *, seed: int = 7, first: int = 0, done: int = 0
+) -> tuple[list[Any], list[bool], dict[str, Any]]:
+    """Run steps with variables of zeros; all elements of a batch are the number of the replica.
+
+    Returns:
+      For each result [replicas, count, ...]; which steps send; name → value of each variable.
+    """
+    program = StepProgram(step, devices)
+    for index, each in enumerate(step.variables):
+        program.set_variable(index, np.zeros(each.shape or (), each.dtype.as_numpy_dtype))
+    batches = program.make_batches(count)
+    for replica in range(REPLICAS):
+        batches[0][replica] = replica
+    ran = program.dispatch(batches, count, seed=seed, step=first, done=done)
+    values = program.get_variables(range(len(step.variables)))
+    return (
+        [np.asarray(result)[:, :count] for result in ran.results],
+        np.asarray(ran.is_sent)[:count].tolist(),
+        {each.name: value for each, value in zip(step.variables, values, strict=True)},
+    )
+
+
+def test_sum_over_replicas_updates_the_variable_in_each_step(devices: Any) -> None:
+    def step(batch: Any, done: Any) -> Any:
+        total = v1.tpu.cross_replica_sum(tf.reduce_sum(batch))
+        return variable("total").assign_add(total, read_value=False)
+
+    found = make_step(step)
+    assert [feed.shape for feed in found.feeds] == [(3,)]
+    assert [each.name for each in found.variables] == ["total"]
+    assert found.changed_variables == (0,)
+    assert found.iterations == "iterations:0"
+    # A step adds 3 * (0 + 1 + 2 + 3).
+    assert run(found, devices, 5)[2] == {"total": 90.0}
+
+
+def test_sum_in_groups_and_in_a_branch_and_in_a_loop(devices: Any) -> None:
+    def step(batch: Any, done: Any) -> Any:
+        pairs = v1.tpu.cross_replica_sum(batch, [[0, 1], [2, 3]])
+        branch = tf.cond(done < 5, lambda: v1.tpu.cross_replica_sum(batch), lambda: batch)
+        _, loop = tf.while_loop(
+            lambda count, total: count < 3,
+            lambda count, total: (count + 1, total + v1.tpu.cross_replica_sum(batch)),
+            [0, batch],
+        )
+        return send(pairs, branch, loop)
+
+    v1.enable_control_flow_v2()
+    (pairs, branch, loop), _, _ = run(make_step(step), devices)
+    np.testing.assert_array_equal(pairs[:, 0, 0], [1, 1, 5, 5])
+    np.testing.assert_array_equal(branch[:, 0, 0], [6, 6, 6, 6])
+    np.testing.assert_array_equal(loop[:, 0, 0], [18, 19, 20, 21])
+
+
+def test_all_to_all_and_permute_move_rows_between_replicas(devices: Any) -> None:
+    def step(batch: Any, done: Any) -> Any:
+        exchanged = tf.raw_ops.AllToAll(
+            input=batch[:, None],
+            group_assignment=[[0, 1, 2, 3]],
+            concat_dimension=1,
+            split_dimension=0,
+            split_count=4,
+        )
+        moved = tf.raw_ops.CollectivePermute(input=batch, source_target_pairs=[[0, 1], [1, 2]])
+        return send(exchanged, moved)
+
+    (exchanged, moved), _, _ = run(make_step(step, (4,)), devices)
+    np.testing.assert_array_equal(exchanged[2, 0], [[0, 1, 2, 3]])
+    np.testing.assert_array_equal(moved[:, 0, 0], [0, 0, 1, 0])
+
+
+def noise(batch: Any, done: Any) -> Any:
+    uniform = tf.random.uniform([2], seed=3)
+    return send(uniform, tf.random.normal([2], seed=3), tf.random.uniform([2], seed=3))
+
+
+def test_random_numbers_differ_by_seed_step_op_and_replica_and_repeat(devices: Any) -> None:
+    step = make_step(noise)
+    first, _, _ = run(step, devices, 4)
+    again, _, _ = run(step, devices, 2, first=2)
+    np.testing.assert_array_equal(first[0][:, 2:], again[0])
+    other_seed, _, _ = run(step, devices, 4, seed=8)
+    # Two numbers for each of 4 replicas, 4 steps, 2 ops and 2 seeds.
+    uniform = np.concatenate([first[0], first[2], other_seed[0], other_seed[2]])
+    assert len(np.unique(uniform)) == 2 * 4 * 4 * 2 * 2
+    assert uniform.min() >= 0
+    assert uniform.max() < 1
+
+
+def test_random_numbers_differ_in_each_iteration_and_call_of_a_function(devices: Any) -> None:
+    @tf.function(autograph=False)
+    def draw() -> Any:
+        return tf.random.uniform([1], seed=3)
+
+    def step(batch: Any, done: Any) -> Any:
+        _, drawn = tf.while_loop(
+            lambda count, drawn: count < 3,
+            lambda count, drawn: (count + 1, tf.concat([drawn[1:], draw()], 0)),
+            [0, tf.zeros([3])],
+        )
+        return send(tf.concat([drawn, draw(), draw()], 0))
+
+    v1.enable_control_flow_v2()
+    (drawn,), _, _ = run(make_step(step), devices, 2)
+    assert len(np.unique(drawn)) == drawn.size == 4 * 2 * 5
+
+
+def test_step_that_sends_in_a_branch_says_when_it_sends(devices: Any) -> None:
+    def step(batch: Any, done: Any) -> Any:
+        def sending() -> Any:
+            with tf.control_dependencies([send(batch)]):
+                return tf.constant(True)
+
+        return tf.cond(tf.equal(done % 3, 0), sending, lambda: tf.constant(False))
+
+    v1.enable_control_flow_v2()
+    found = make_step(step)
+    assert not found.sends_always
+    (batch,), is_sent, _ = run(found, devices, 4, done=2)
+    # Steps 2 to 5 of the loop: only step 3 is a multiple of three.
+    assert is_sent == [False, True, False, False]
+    np.testing.assert_array_equal(batch[:, 1, 0], [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("op", "step"),
+    [
+        ("AsString", lambda batch, done: tf.strings.as_string(batch).op),
+        ("RandomShuffle", lambda batch, done: send(tf.random.shuffle(batch))),
+        (
+            "Exp",
+            lambda batch, done: v1.tpu.outside_compilation(lambda: send(tf.exp(batch))),
+        ),
+    ],
+)
+def test_op_without_a_way_is_named_with_function_and_line(op: str, step: Any) -> None:
+    graph = build(step)
+    with pytest.raises(UnsupportedOnTpu, match=rf"{op}.*model.py:12"):
+        ReplicaStep(graph, lambda node: f"model.py:12 {node}").export("cpu")
+
+
+def test_graph_without_a_loop_on_replicas_is_refused() -> None:
+    with pytest.raises(UnsupportedOnTpu, match="the graph has 0 loops on the replicas"):
+        ReplicaStep(tf.Graph().as_graph_def())

@@ -1,0 +1,424 @@
+"""One step of one replica of a TPU program, as a function that jax can run on PJRT devices.
+
+A program for a TPU is a loop on each replica, a While op marked `_tpu_replicate`, whose body takes
+a batch from the infeed, computes, updates variables and sends tensors to the outfeed. The body is
+the step. Here its infeed becomes arguments, its outfeed becomes results, and so do the variables:
+the step is a pure function of arrays.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import tensorflow as tf
+
+from tpuserve import jax_client
+from tpuserve.errors import UnsupportedOnTpu
+from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, called_functions
+from tpuserve.lowering.rules import op_traits
+from tpuserve.lowering.rules.node_rewriting import data_inputs
+from tpuserve.lowering.rules.op_spec import OpKind
+from tpuserve.lowering.rules.op_table import op_spec
+from tpuserve.pjrt import collectives, randomness, step_outfeed
+from tpuserve.pjrt.exported_module import export_module
+from tpuserve.stablehlo import uninitialized, xla_errors
+from tpuserve.stablehlo.abstract_tensor import AbstractTensor, VariableSpec, shape_from_proto
+from tpuserve.stablehlo.eager_functions import register_functions
+from tpuserve.stablehlo.function_graphs import FunctionBody, FunctionLibrary
+from tpuserve.tensorflow_internals import eager_context
+
+# The attributes by which TensorFlow places an op on a TPU, or with another op.
+_PLACEMENT_ATTRIBUTES = ("_tpu", "_pivot", "_class", "_xla_inferred")
+# Three odd numbers, the constants of xxHash64, so that run seed, step and replica give other keys.
+_KEY_FACTORS = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
+# In the first line of a module in HLO's text: "{2}: (7, {}, may-alias)" says that result 2 is the
+# new value of argument 7.
+_ALIAS = re.compile(r"\{(?P<result>\d*)\}: \((?P<argument>\d+), ")
+
+
+class ReplicaStep:
+    """The step of one replica, found in the graph of a TPU program.
+
+    The exported function takes the feeds, then the position, then the variables. The position is an
+    int64 array [seed of the run, number of the step, number of the step in its loop]. The function
+    returns the results, then whether the step sends them, a bool [], and then the new values of the
+    changed variables. All replicas call the function with the same variables; its collectives
+    communicate with the other replicas, which must run in one `jax.shard_map`.
+
+    Attributes:
+      feeds: the tensors of one replica's batch, in the order of the infeed.
+      results: the tensors that one replica sends to the host, in the order of the outfeed.
+      variables: the variables that the step reads or changes.
+      iterations: name of the host's tensor with the number of steps of a run of the loop.
+    """
+
+    def __init__(self, graph: Any, line_of: xla_errors.LineOf = xla_errors.unknown_line) -> None:
+        """Find the step in a graph.
+
+        Args:
+          graph: the GraphDef of a program for a TPU; it has one marked loop.
+          line_of: takes a node as "node@function"; returns the line of user code that created the
+            node, as "file:number", or None if it is unknown.
+
+        Raises:
+          UnsupportedOnTpu: the graph has no step, or the step has an op that PJRT devices cannot
+            run, such as an op of an outside compilation.
+        """
+        self._line_of = line_of
+        loop = _find_loop(graph)
+        self._name = loop.attr["body"].func.name
+        library = FunctionLibrary(graph)
+        body = library.body(self._name)
+        arguments = _Arguments.of_loop(loop, body, graph)
+        self.iterations = arguments.iterations
+        self.variables: tuple[VariableSpec, ...] = tuple(arguments.variables.values())
+        self._arguments = arguments
+        self._body = body
+        self._nodes = library.new_graph_def()
+        self._feed_names: list[str] = []
+        feeds: list[AbstractTensor] = []
+        for node in body.nodes:
+            if f"{node.name}:0" in body.inputs:
+                continue
+            if op_spec(node.op).kind is OpKind.INFEED_DEQUEUE:
+                tensors = _dequeued_tensors(node)
+                self._feed_names += [f"{node.name}:{index}" for index in range(len(tensors))]
+                feeds += tensors
+            else:
+                self._nodes.node.append(node)
+        self.feeds = tuple(feeds)
+        _remove_uncalled_functions(self._nodes)
+        self._check_ops()
+        self._sent = step_outfeed.remove_outfeed(self._nodes, self._refuse)
+        self._drop_control_inputs()
+        specs = self._infer_tensors()
+        self.results = tuple(specs[name] for name in self._sent.tensors)
+        shapes = {name.partition(":")[0]: specs[name].shape for name in specs if name[-2:] == ":0"}
+        collectives.replace_collectives(self._nodes, shapes, self._refuse)
+        self.is_random = randomness.make_stateless(self._nodes, self._refuse)
+        for nodes in (self._nodes.node, *(f.node_def for f in self._nodes.library.function)):
+            _remove_placement(nodes)
+        self._module: _Module | None = None
+        self._exported: dict[str, Any] = {}
+
+    @property
+    def sends_always(self) -> bool:
+        """Whether each step sends its results; False if a condition of the step decides."""
+        return self._sent.condition is None
+
+    @property
+    def changed_variables(self) -> tuple[int, ...]:
+        """The indices, in `variables`, of the variables that the step changes.
+
+        Raises:
+          UnsupportedOnTpu: see `export`.
+        """
+        return self._translated().changed
+
+    def argument_specs(self) -> list[Any]:
+        """Return a jax.ShapeDtypeStruct for each argument of the exported function."""
+        feeds = [_array_spec(feed.shape, feed.dtype) for feed in self.feeds]
+        variables = [_array_spec(each.shape, each.dtype) for each in self.variables]
+        return [*feeds, _array_spec([3], tf.int64), *variables]
+
+    def export(self, platform: str) -> Any:
+        """Return the step as a jax.export.Exported; see the class for arguments and results.
+
+        Args:
+          platform: the platform of the devices that will run the step, "tpu" or "cpu".
+
+        Raises:
+          UnsupportedOnTpu: XLA cannot compile an op of the step, which the message names.
+        """
+        if platform not in self._exported:
+            self._exported[platform] = export_module(
+                self._translated().serialized, self.argument_specs(), platform, name="replica_step"
+            )
+        return self._exported[platform]
+
+    def _translated(self) -> "_Module":
+        """Translate the step to StableHLO, at the first call."""
+        if self._module is None:
+            specs = [
+                *(tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds),
+                tf.TensorSpec([3], tf.int64),
+            ]
+            # Renaming the functions changes the graph, so give the registration a copy.
+            graph = type(self._nodes)()
+            graph.CopyFrom(self._nodes)
+            with eager_context.eager_mode():
+                values = [_without_value(variable) for variable in self.variables]
+
+                def step(*arguments: Any) -> list[Any]:
+                    return self._import_step(graph, arguments, values)
+
+                try:
+                    function = tf.function(step, jit_compile=True, autograph=False)
+                    with register_functions(graph):
+                        generate = function.experimental_get_compiler_ir(*specs)
+                        serialized = generate(stage="stablehlo_serialized")
+                        hlo = generate(stage="hlo")
+                except (ValueError, TypeError, tf.errors.OpError) as error:
+                    text = xla_errors.describe_error(error, self._name, self._line_of)
+                    raise UnsupportedOnTpu(f"the step of a replica: {text}") from error
+            self._module = _Module(serialized, _changed(hlo, len(specs), len(self.results) + 1))
+        return self._module
+
+    def _import_step(
+        self, graph: Any, arguments: Sequence[Any], variables: Sequence[Any]
+    ) -> list[Any]:
+        """Import the step into the default graph; return what it sends, and whether it sends."""
+        *feeds, position = arguments
+        input_map = dict(zip(self._feed_names, feeds, strict=True))
+        captured = tf.compat.v1.get_default_graph()
+        for name, variable in zip(self._arguments.variables, variables, strict=True):
+            input_map[name] = captured.capture(variable.handle)
+        for name in self._arguments.counters:
+            input_map[name] = tf.cast(position[2], tf.int32)
+        input_map.update(
+            {name: tf.constant(value) for name, value in self._arguments.constants.items()}
+        )
+        if self.is_random:
+            input_map[f"{randomness.KEY}:0"] = _make_key(position)
+        used = {_full_name(name) for node in graph.node for name in data_inputs(node)}
+        condition = [] if self._sent.condition is None else [self._sent.condition]
+        outputs = [name for name in self._body.outputs if name not in self._body.inputs]
+        wanted = [*self._sent.tensors, *condition]
+        fetched = [name for name in wanted if name not in input_map]
+        imported = tf.import_graph_def(
+            graph,
+            input_map={name: tensor for name, tensor in input_map.items() if name in used},
+            return_elements=[*fetched, *outputs, *self._body.control_outputs],
+            name="",
+        )
+        tensors = {**input_map, **dict(zip(fetched, imported, strict=False))}
+        with tf.control_dependencies(imported[len(fetched) :]):
+            sent = [tf.identity(tensors[name]) for name in self._sent.tensors]
+            is_sent = tf.constant(True)
+            for name in condition:
+                is_sent = tf.equal(tensors[name], self._sent.sends_if)
+            return [*sent, tf.identity(is_sent)]
+
+    def _infer_tensors(self) -> dict[str, AbstractTensor]:
+        """Infer types and shapes of the tensors of the step, with the original collectives."""
+        with tf.Graph().as_default() as graph:
+            input_map: dict[str, Any] = {
+                name: tf.compat.v1.placeholder(feed.dtype, feed.shape)
+                for name, feed in zip(self._feed_names, self.feeds, strict=True)
+            }
+            for name, variable in self._arguments.variables.items():
+                input_map[name] = tf.raw_ops.VarHandleOp(
+                    dtype=variable.dtype, shape=variable.shape, shared_name=variable.name
+                )
+            for name in self._arguments.counters:
+                input_map[name] = tf.compat.v1.placeholder(tf.int32, [])
+            for name, value in self._arguments.constants.items():
+                input_map[name] = tf.constant(value)
+            used = {_full_name(name) for node in self._nodes.node for name in data_inputs(node)}
+            used_map = {name: tensor for name, tensor in input_map.items() if name in used}
+            cleaned = type(self._nodes)()
+            cleaned.CopyFrom(self._nodes)
+            _remove_placement(cleaned.node)
+            tf.import_graph_def(cleaned, input_map=used_map, name="step")
+            tensors = {
+                f"{operation.name[len('step/') :]}:{index}": output
+                for operation in graph.get_operations()
+                for index, output in enumerate(operation.outputs)
+                if operation.name.startswith("step/")
+            }
+            return {
+                name: AbstractTensor(tensor.dtype, _static_shape(tensor))
+                for name, tensor in {**tensors, **input_map}.items()
+            }
+
+    def _drop_control_inputs(self) -> None:
+        """Remove the control inputs from arguments and from the infeed, which come first anyway."""
+        given = {name.partition(":")[0] for name in (*self._feed_names, *self._body.inputs)}
+        for node in self._nodes.node:
+            kept = [name for name in node.input if name[0] != "^" or name[1:] not in given]
+            del node.input[:]
+            node.input.extend(kept)
+
+    def _check_ops(self) -> None:
+        """Check that the step has no op that only a TPU of TensorFlow's runtime can run."""
+        functions = self._nodes.library.function
+        bodies = ((function.signature.name, function.node_def) for function in functions)
+        for name, nodes in (("", self._nodes.node), *bodies):
+            for node in nodes:
+                if op_traits.is_on_host(node):
+                    self._refuse(node, name, "belongs to an outside compilation")
+                if op_spec(node.op).kind in (OpKind.TPU_RUNTIME, OpKind.HOST_TRANSFER):
+                    self._refuse(node, name)
+                if node.op == "XlaSharding":
+                    self._refuse(node, name, "splits a tensor over the cores of a replica")
+
+    def _refuse(self, node: Any, function: str, reason: str = "has no way to PJRT") -> NoReturn:
+        line = self._line_of(f"{node.name}@{function or self._name}")
+        created = f", created at {line}" if line else ""
+        raise UnsupportedOnTpu(
+            f"the step of a replica cannot run on PJRT devices: {node.op} {node.name!r} in "
+            f"function {function or self._name}{created}, {reason}. Remove the op from model_fn, "
+            f"or emulate a TPU: TPUSERVE_TPU_RUNTIME=emulated."
+        )
+
+
+@dataclass(frozen=True)
+class _Module:
+    """A step in StableHLO.
+
+    Attributes:
+      serialized: the module in StableHLO's portable form.
+      changed: indices of the variables that the step changes.
+    """
+
+    serialized: bytes
+    changed: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Arguments:
+    """The arguments of the body of a loop, by the names of their tensors.
+
+    Attributes:
+      variables: the arguments that are handles of variables.
+      counters: the arguments, int32 [], that count the finished steps of the loop.
+      constants: the arguments that are constants outside of the loop → their values.
+      iterations: name of the host's tensor with the number of steps.
+    """
+
+    variables: dict[str, VariableSpec]
+    counters: list[str]
+    constants: dict[str, Any]
+    iterations: str
+
+    @classmethod
+    def of_loop(cls, loop: Any, body: FunctionBody, graph: Any) -> "_Arguments":
+        """Sort the arguments of a loop's body.
+
+        Args:
+          loop: the While node.
+          body: the body of the loop.
+          graph: the GraphDef that has the node.
+        """
+        from tpuserve.tensorflow_internals import tensor_util
+
+        nodes = {node.name: node for node in graph.node}
+        arguments = cls({}, [], {}, "")
+        iterations = ""
+        for name, output, given in zip(body.inputs, body.outputs, loop.input, strict=False):
+            producer = _find_producer(given, nodes)
+            if producer.op == "VarHandleOp":
+                arguments.variables[name] = VariableSpec(
+                    producer.attr["shared_name"].s.decode() or producer.name,
+                    tf.as_dtype(producer.attr["dtype"].type),
+                    shape_from_proto(producer.attr["shape"].shape),
+                )
+            elif output != name:
+                arguments.counters.append(name)
+            elif producer.op == "Const":
+                value = tensor_util.MakeNdarray(producer.attr["value"].tensor)
+                arguments.constants[name] = value
+            elif producer.op == "TPUReplicatedInput":
+                iterations = _full_name(producer.input[0])
+            else:
+                raise UnsupportedOnTpu(
+                    f"the step of a replica reads {producer.op} {producer.name!r}, which is "
+                    f"outside of the step. Compute the tensor in model_fn, or feed it with the "
+                    f"batch."
+                )
+        return cls(arguments.variables, arguments.counters, arguments.constants, iterations)
+
+
+def _find_loop(graph: Any) -> Any:
+    loops = [node for node in graph.node if node.op == "While" and CLUSTER_ATTRIBUTE in node.attr]
+    if len(loops) != 1:
+        raise UnsupportedOnTpu(
+            f"the graph has {len(loops)} loops on the replicas of a TPU, and must have one. Pass "
+            f"the graph of a TPUEstimator's training, evaluation or prediction."
+        )
+    return loops[0]
+
+
+def _find_producer(reference: str, nodes: Mapping[str, Any]) -> Any:
+    producer = nodes[reference.partition(":")[0]]
+    while producer.op == "Identity":
+        producer = nodes[data_inputs(producer)[0].partition(":")[0]]
+    return producer
+
+
+def _remove_uncalled_functions(graph: Any) -> None:
+    """Remove the functions that the nodes of a graph do not call, directly or indirectly."""
+    functions = {function.signature.name: function for function in graph.library.function}
+    called: set[str] = set()
+    pending = list(graph.node)
+    while pending:
+        node = pending.pop()
+        for name in {node.op, *called_functions(node)} & functions.keys() - called:
+            called.add(name)
+            pending.extend(functions[name].node_def)
+    kept = [functions[name] for name in sorted(called)]
+    del graph.library.function[:]
+    graph.library.function.extend(kept)
+
+
+def _dequeued_tensors(node: Any) -> list[AbstractTensor]:
+    if "dtypes" in node.attr:
+        types, shapes = node.attr["dtypes"].list.type, node.attr["shapes"].list.shape
+    else:
+        types, shapes = [node.attr["dtype"].type], [node.attr["shape"].shape]
+    return [
+        AbstractTensor(tf.as_dtype(dtype), shape_from_proto(shape))
+        for dtype, shape in zip(types, shapes, strict=True)
+    ]
+
+
+def _remove_placement(nodes: Any) -> None:
+    for node in nodes:
+        for name in [name for name in node.attr if name.startswith(_PLACEMENT_ATTRIBUTES)]:
+            del node.attr[name]
+        node.device = ""
+
+
+def _without_value(variable: VariableSpec) -> Any:
+    shape = tuple(size or 0 for size in variable.shape or ())
+    return tf.Variable(uninitialized.make_uninitialized_tensor(shape, variable.dtype))
+
+
+def _make_key(position: Any) -> Any:
+    """Return the key of a step, uint64 [1], for the seed of the run, the step and the replica."""
+    graph = tf.compat.v1.GraphDef()
+    graph.node.add(name=f"{randomness.KEY}_replica", op="XlaReplicaId")
+    (replica,) = tf.import_graph_def(graph, return_elements=[f"{graph.node[0].name}:0"], name="")
+    words = (*tf.unstack(tf.cast(position[:2], tf.uint64)), tf.cast(replica, tf.uint64))
+    products = [
+        word * tf.constant(factor, tf.uint64)
+        for word, factor in zip(words, _KEY_FACTORS, strict=True)
+    ]
+    return tf.reshape(sum(products[1:], products[0]), [1])
+
+
+def _changed(hlo: str, num_given: int, num_results: int) -> tuple[int, ...]:
+    """Return the indices of the variables that a module changes.
+
+    Args:
+      hlo: the module as text, whose first line says which result replaces which argument.
+      num_given: number of arguments before the variables.
+      num_results: number of results before the new values.
+    """
+    matches = _ALIAS.finditer(hlo.partition("\n")[0])
+    changed = {int(match["result"] or 0): int(match["argument"]) - num_given for match in matches}
+    assert sorted(changed) == list(range(num_results, num_results + len(changed)))
+    return tuple(changed[result] for result in sorted(changed))
+
+
+def _array_spec(shape: Any, dtype: Any) -> Any:
+    return jax_client.make_array_spec([size or 0 for size in shape or ()], dtype.as_numpy_dtype)
+
+
+def _static_shape(tensor: Any) -> Any:
+    return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+
+
+def _full_name(tensor: str) -> str:
+    return tensor if ":" in tensor else f"{tensor}:0"

@@ -1,0 +1,110 @@
+"""Finds the tensors that a step sends to the host, and removes the ops that send them.
+
+A program of PJRT has no outfeed: the sent tensors become results of the step.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tpuserve.graph.graph_walk import called_functions
+from tpuserve.lowering.rules.node_rewriting import control_inputs, data_inputs
+from tpuserve.lowering.rules.op_spec import OpKind
+from tpuserve.lowering.rules.op_table import op_spec
+from tpuserve.pjrt.randomness import RaiseUnsupported
+
+
+@dataclass(frozen=True)
+class SentTensors:
+    """The tensors that a step sends.
+
+    Attributes:
+      tensors: names of the tensors, in order.
+      condition: name of the tensor, bool [], that says whether the step sends; None if each step
+        sends.
+      sends_if: the value of the condition with which the step sends.
+    """
+
+    tensors: tuple[str, ...] = ()
+    condition: str | None = None
+    sends_if: bool = True
+
+
+def remove_outfeed(graph: Any, refuse: RaiseUnsupported) -> SentTensors:
+    """Remove the ops that send tensors from the graph of a step, in place.
+
+    Args:
+      graph: a GraphDef.
+      refuse: called for an op that sends in a loop, or more than once in a step.
+    """
+    functions = {function.signature.name: function for function in graph.library.function}
+    sent: SentTensors | None = None
+    for node in graph.node:
+        if op_spec(node.op).kind is OpKind.OUTFEED_ENQUEUE:
+            found = SentTensors(tuple(_full_name(name) for name in data_inputs(node)))
+            _make_no_op(node, [f"^{name.partition(':')[0]}" for name in data_inputs(node)])
+        elif not any(called_functions(node)):
+            continue
+        elif "then_branch" in node.attr:
+            in_branch = _remove_from_branches(node, functions, refuse)
+            if in_branch is None:
+                continue
+            found = in_branch
+        else:
+            for name in called_functions(node):
+                for inner in functions[name].node_def if name in functions else ():
+                    if op_spec(inner.op).kind is OpKind.OUTFEED_ENQUEUE:
+                        refuse(inner, name)
+            continue
+        if sent is not None:
+            refuse(node, "")
+        sent = found
+    return sent or SentTensors()
+
+
+def _remove_from_branches(
+    node: Any, functions: Any, refuse: RaiseUnsupported
+) -> SentTensors | None:
+    """Remove the op from a branch of an If; return what the op sends, in the outer graph.
+
+    Returns:
+      None if no branch sends.
+    """
+    for branch, value in (("then_branch", True), ("else_branch", False)):
+        name = node.attr[branch].func.name
+        function = functions[name]
+        for inner in function.node_def:
+            if op_spec(inner.op).kind is not OpKind.OUTFEED_ENQUEUE:
+                continue
+            condition, *arguments = (_full_name(given) for given in data_inputs(node))
+            by_name = {
+                argument.name: given
+                for argument, given in zip(function.signature.input_arg, arguments, strict=True)
+            }
+            sent = [_find_argument(reference, function) for reference in data_inputs(inner)]
+            if not all(argument in by_name for argument in sent):
+                refuse(inner, name)
+            # Drop the data inputs: they are arguments of the function, which need no waiting.
+            _make_no_op(inner, [])
+            return SentTensors(tuple(by_name[argument] for argument in sent), condition, value)
+    return None
+
+
+def _find_argument(reference: str, function: Any) -> str:
+    """Return the argument of a function that a tensor is, through Identity ops."""
+    nodes = {inner.name: inner for inner in function.node_def}
+    name = reference.partition(":")[0]
+    while name in nodes and nodes[name].op == "Identity":
+        name = data_inputs(nodes[name])[0].partition(":")[0]
+    return name
+
+
+def _make_no_op(node: Any, producers: list[str]) -> None:
+    inputs = dict.fromkeys([*producers, *control_inputs(node)])
+    del node.input[:]
+    node.input.extend(inputs)
+    node.op = "NoOp"
+    node.attr.clear()
+
+
+def _full_name(tensor: str) -> str:
+    return tensor if ":" in tensor else f"{tensor}:0"

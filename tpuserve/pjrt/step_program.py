@@ -1,0 +1,211 @@
+"""Runs the steps of all replicas on PJRT devices, several steps in each dispatch."""
+
+import importlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpuserve.errors import TpuRunError
+from tpuserve.pjrt.device_core import Array
+from tpuserve.pjrt.replica_step import ReplicaStep
+
+# How many bytes the batches and the results of the steps of one dispatch may take on one device.
+_MAX_BYTES = 2**26
+# More steps in a dispatch no longer save time, and delay the first result and the end at Ctrl-C.
+_MAX_STEPS = 64
+_AXIS = "replica"
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """What a dispatch returns; the arrays may still be in computation.
+
+    Attributes:
+      count: number of steps.
+      results: for each result of the step, an array [replicas, capacity, ...]; only the first
+        `count` entries of the second dimension are results.
+      is_sent: bool [capacity]: whether each step sends its results.
+      is_finite: bool [checked variables]: whether each has only finite values.
+    """
+
+    count: int
+    results: Sequence[Any]
+    is_sent: Any
+    is_finite: Any
+
+
+class StepProgram:
+    """A loop over the steps of all replicas, with variables that stay on the devices.
+
+    Each device runs one replica. A dispatch runs up to `max_steps` steps without the host.
+
+    Attributes:
+      step: the step of a replica.
+      max_steps: the largest number of steps of one dispatch.
+    """
+
+    def __init__(
+        self, step: ReplicaStep, devices: Sequence[Any], checked: Sequence[int] = ()
+    ) -> None:
+        """Initialise the program; nothing is compiled yet.
+
+        Args:
+          step: the step of a replica.
+          devices: a jax device for each replica, all of one platform.
+          checked: indices of the variables that are checked for finite values.
+        """
+        jax: Any = importlib.import_module("jax")
+
+        self.step = step
+        self._devices, self._checked = tuple(devices), tuple(checked)
+        self._mesh = jax.sharding.Mesh(np.array(self._devices), (_AXIS,))
+        self._replicated = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec())
+        self._by_replica = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(_AXIS))
+        self._executables: dict[int, Any] = {}
+        self._variables: list[Any] = [None] * len(step.variables)
+        self.max_steps = _max_steps(step)
+
+    def set_variable(self, index: int, value: Array) -> None:
+        """Copy the value of a variable to all devices."""
+        jax: Any = importlib.import_module("jax")
+
+        self._variables[index] = jax.device_put(value, self._replicated)
+
+    def get_variables(self, indices: Sequence[int]) -> list[Array]:
+        """Return the values of variables, read from the first replica's device."""
+        jax: Any = importlib.import_module("jax")
+
+        shards = [self._variables[index].addressable_data(0) for index in indices]
+        return [np.asarray(value) for value in jax.device_get(shards)]
+
+    def make_batches(self, count: int) -> list[Array]:
+        """Return the arrays for the batches of a dispatch.
+
+        Args:
+          count: number of steps, at most `max_steps`.
+
+        Returns:
+          For each feed of the step an array [replicas, capacity, ...], whose entry [r, k] is to
+          hold the batch of replica r in step k.
+        """
+        capacity = _capacity(count)
+        leading = (len(self._devices), capacity)
+        return [
+            np.zeros((*leading, *(feed.shape or ())), feed.dtype.as_numpy_dtype)
+            for feed in self.step.feeds
+        ]
+
+    def dispatch(
+        self, batches: Sequence[Array], count: int, *, seed: int, step: int, done: int
+    ) -> Dispatch:
+        """Run steps on all replicas.
+
+        Args:
+          batches: the result of `make_batches`, filled.
+          count: number of steps.
+          seed: the seed of the run's random numbers.
+          step: number of the first step, which random numbers depend on.
+          done: number of steps that the loop has finished before.
+
+        Raises:
+          TpuRunError: a device reports an error, such as too little memory.
+          UnsupportedOnTpu: XLA cannot compile an op of the step.
+        """
+        jax: Any = importlib.import_module("jax")
+
+        capacity = _capacity(count)
+        try:
+            if capacity not in self._executables:
+                self._executables[capacity] = self._compile(capacity)
+            given = [jax.device_put(batch, self._by_replica) for batch in batches]
+            position = np.array([seed, step, done], np.int64)
+            variables, results, is_sent, is_finite = self._executables[capacity](
+                tuple(self._variables), tuple(given), position, np.int64(count)
+            )
+            self._variables = list(variables)
+            if self._devices[0].platform == "cpu":
+                # Devices of the CPU share its threads. With several dispatches under way, the
+                # collectives of one can occupy all threads and wait for those of another forever.
+                jax.block_until_ready(variables)
+        except jax.errors.JaxRuntimeError as error:
+            text = (str(error).splitlines() or [type(error).__name__])[0]
+            raise TpuRunError(
+                f"the devices failed in steps {step} to {step + count - 1}: {text}. If memory is "
+                f"short, use a smaller batch size."
+            ) from error
+        return Dispatch(count, results, is_sent, is_finite)
+
+    def _compile(self, capacity: int) -> Any:
+        import jax.numpy as jnp
+        from jax import lax
+
+        jax: Any = importlib.import_module("jax")
+
+        exported = self.step.export(self._devices[0].platform)
+        changed = self.step.changed_variables
+        num_results = len(self.step.results)
+
+        def run_steps(variables: Any, batches: Any, position: Any, count: Any) -> Any:
+            def run_step(number: Any, carried: Any) -> Any:
+                variables, results, is_sent = carried
+                feeds = [
+                    lax.dynamic_index_in_dim(batch[0], number, keepdims=False) for batch in batches
+                ]
+                offset = jnp.stack([jnp.zeros_like(number), number, number])
+                outputs = exported.call(*feeds, position + offset, *variables)
+                sent, was_sent = outputs[:num_results], outputs[num_results]
+                variables = list(variables)
+                for index, value in zip(changed, outputs[num_results + 1 :], strict=True):
+                    variables[index] = value
+                results = tuple(
+                    lax.dynamic_update_index_in_dim(array, value[None], number, 1)
+                    for array, value in zip(results, sent, strict=True)
+                )
+                is_sent = lax.dynamic_update_index_in_dim(is_sent, was_sent, number, 0)
+                return tuple(variables), results, is_sent
+
+            results = tuple(
+                jnp.zeros((1, capacity, *spec.shape), spec.dtype)
+                for spec in exported.out_avals[:num_results]
+            )
+            variables, results, is_sent = lax.fori_loop(
+                jnp.int64(0), count, run_step, (variables, results, jnp.zeros(capacity, bool))
+            )
+            is_finite = jnp.array(
+                [jnp.isfinite(variables[index]).all() for index in self._checked], bool
+            )
+            return variables, results, is_sent, is_finite
+
+        everywhere, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(_AXIS)
+        # check_vma=False: jax cannot see that the replicas compute the same variables.
+        sharded = jax.shard_map(
+            run_steps,
+            mesh=self._mesh,
+            in_specs=(everywhere, split, everywhere, everywhere),
+            out_specs=(everywhere, split, everywhere, everywhere),
+            check_vma=False,
+        )
+        return jax.jit(sharded, donate_argnums=0)
+
+
+def _max_steps(step: ReplicaStep) -> int:
+    """Return how many steps a dispatch may have: a power of two, bounded by bytes."""
+    num_bytes = sum(
+        math.prod(size or 0 for size in tensor.shape or ()) * tensor.dtype.size
+        for tensor in (*step.feeds, *step.results)
+    )
+    count = 1
+    while count < _MAX_STEPS and 2 * count * num_bytes <= _MAX_BYTES:
+        count *= 2
+    return count
+
+
+def _capacity(count: int) -> int:
+    """Return the smallest power of two that is not less than a number of steps.
+
+    So a loop of any length runs with few executables, which take long to compile.
+    """
+    return 1 << max(count - 1, 0).bit_length()
