@@ -144,7 +144,7 @@ class CompletionQueueThreadPool(CallExecutor):
                 if message.refusal is None:
                     behavior.dispatch(future, message)
                 else:
-                    # Free the message, which may be large and will not be read.
+                    # Free the message of the refused call, which may be large.
                     state.request = None
                     behavior.admission.rejection_pool.submit(future.run)
             except Exception:
@@ -195,7 +195,10 @@ class CompletionQueueThreadPool(CallExecutor):
     def await_turn(
         self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
     ) -> None:
-        """Raise the refusal of the queue; a call that was not refused runs only in its turn."""
+        """Raise the error with which the model's queue has refused the call; else do nothing.
+
+        There is no wait, because the executor runs a call only when its turn has come.
+        """
         if isinstance(messages, _ReceivedMessage) and messages.queue_refusal is not None:
             raise messages.queue_refusal
 
@@ -244,7 +247,7 @@ class CompletionQueueThreadPool(CallExecutor):
             self._running -= 1
 
     def _run_calls(self, ticket: Ticket | None) -> None:
-        """Run a call whose turn has come, and then those that `RequestQueues.finish` returns."""
+        """Run a call whose turn has come, and then the calls that may run when it has ended."""
         while isinstance(ticket, _CallTicket):
             if ticket.future.run():
                 self._single_poller.mark_call_run()
@@ -270,7 +273,8 @@ class CompletionQueueThreadPool(CallExecutor):
         try:
             self._add_thread()
         except RuntimeError as error:
-            # Go on with the existing threads; a call that finds no free thread waits for one.
+            # The system cannot start another thread. Go on with the existing threads: calls that
+            # arrive while all of them are busy wait longer.
             logger.warning(
                 "%s: only %d of %d gRPC threads run",
                 error,
@@ -294,7 +298,11 @@ class CompletionQueueThreadPool(CallExecutor):
             self._single_poller.deactivate()
 
     def _poll_once(self) -> bool:
-        """Handle the next event, if one arrives in time; return whether the thread must poll on."""
+        """Handle the next event, if one arrives within `_POLL_SECONDS`.
+
+        Returns:
+          Whether the thread must poll again; False once the server has ended.
+        """
         self._single_poller.wait_turn()
         state = self._server_state
         event = state.completion_queue.poll(time.time() + _POLL_SECONDS)
@@ -314,8 +322,8 @@ class CompletionQueueThreadPool(CallExecutor):
     def _process(self, event: Any) -> None:
         try:
             if not _server._process_event_and_continue(self._server_state, event):
-                # This was the last event of the server. Shut down the completion queue, which ends
-                # the other threads.
+                # This was the last event of a server that was stopped. Shut down the completion
+                # queue, which ends the other threads.
                 self._server_state.completion_queue.shutdown()
         except Exception:
             logger.exception("an event of gRPC cannot be handled")
@@ -378,7 +386,7 @@ class _ReceivedMessage:
         return raw
 
     def admit(self, admission: CallAdmission | None) -> None:
-        """Admit the call if a message has arrived; without one, the call is only ended."""
+        """Admit the call, or set `refusal`; do nothing if the call has ended without a message."""
         message = self.state.request
         if admission is None or message is None:
             return
@@ -399,7 +407,7 @@ class _ReceivedMessage:
 
 
 class _CallTicket(Ticket):
-    """The place of a call in the queues."""
+    """The place of a call in `RequestQueues`."""
 
     __slots__ = ("_executor", "future", "message")
 

@@ -37,7 +37,7 @@ class DefaultThreadPool(CallExecutor):
 
     With a plain ThreadPoolExecutor, a few clients could block all threads by beginning calls and
     sending no message. This class adds a thread for each thread that waits long for a message, and
-    cancels a call whose message has not arrived within `message_timeout_seconds`.
+    cancels a call whose message stalls, as `StalledCallLimits.timeout_seconds` says.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class DefaultThreadPool(CallExecutor):
         self._quick_pool = futures.ThreadPoolExecutor(_QUICK_THREADS, "grpc-quick")
         self._size = 0
         self._num_awaiting_turn = 0
-        # The ticket of the call that runs in the current thread.
+        # For each thread, the ticket of the call that the thread runs.
         self._current = threading.local()
         self._lock = threading.Lock()
         for _ in range(max_concurrent_calls):
@@ -122,7 +122,10 @@ class DefaultThreadPool(CallExecutor):
         return send
 
     def handle_stalled_calls(self) -> None:
-        """Add threads in place of those that wait for a message; cancel calls that time out."""
+        """Add threads in place of those that wait for a message; cancel calls beyond the limits.
+
+        The executor calls this method every second.
+        """
         self._add_replacements()
         self._reaper.cancel_stalled()
 
@@ -146,8 +149,8 @@ class DefaultThreadPool(CallExecutor):
     def _target_size(self, num_queued: int) -> int:
         num_stalled = len(self._reaper.calls_waiting_longer_than(_SLOW_MESSAGE_SECONDS))
         if num_stalled >= self._max_concurrent_calls:
-            # All threads wait for messages. Add one for each queued call, because there may be as
-            # many calls without a message among them.
+            # All threads wait for messages. Add one for each queued call, because each of the
+            # queued calls may be without a message too.
             num_stalled += num_queued
         return self._max_concurrent_calls + num_stalled + self._num_awaiting_turn
 
@@ -183,7 +186,7 @@ class DefaultThreadPool(CallExecutor):
 
 
 class _CallTicket(Ticket):
-    """The place in the queues of a call whose thread waits.
+    """The place in `RequestQueues` of a call, whose thread waits for the call's turn.
 
     Attributes:
       turn: is set when the call may run, or is refused.

@@ -30,7 +30,7 @@ def received_bytes_by_address() -> dict[tuple[str, int], int]:
         try:
             connection = socket.socket(fileno=int(descriptor))
         except OSError:
-            continue  # Not a socket, or closed meanwhile.
+            continue  # Skip a descriptor that is no socket, or was closed meanwhile.
         try:
             if connection.family in (socket.AF_INET, socket.AF_INET6):
                 host, port = connection.getpeername()[:2]
@@ -38,7 +38,7 @@ def received_bytes_by_address() -> dict[tuple[str, int], int]:
                 (count,) = struct.unpack_from(_FORMAT, info, _OFFSET)
                 received[host.removeprefix("::ffff:"), port] = count
         except (OSError, struct.error):
-            continue  # A listening socket, one of another protocol, or an older Linux.
+            continue  # Skip a socket that only listens or is not TCP; with an old Linux, all.
         finally:
             # Do not close the descriptor with the object: it belongs to gRPC.
             connection.detach()

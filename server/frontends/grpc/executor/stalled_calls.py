@@ -69,7 +69,13 @@ class StalledCallLimits:
 
 
 class _Wait(NamedTuple):
-    """The wait of a call for its first message: its begin, and the client's address and name."""
+    """The wait of a call for its first message.
+
+    Attributes:
+      since: when the wait began, in seconds of the reaper's clock.
+      peer: the client's address, as grpcio gives it.
+      peer_name: the client's name, from `peers.peer_name`.
+    """
 
     since: float
     peer: str
@@ -79,21 +85,23 @@ class _Wait(NamedTuple):
 class StalledCallReaper:
     """Tracks the calls that wait for their first message, and cancels those beyond the limits.
 
-    When there are too many of them, the oldest ones are cancelled, because the message of an honest
-    call arrives soon after the call has begun.
+    When too many calls wait, the oldest ones are cancelled, because the message of an honest client
+    arrives soon after its call has begun.
     """
 
     def __init__(self, limits: StalledCallLimits) -> None:
         """Create a reaper that tracks no call yet."""
         self._limits = limits
         self._clock = limits.clock
-        # The calls that wait, the oldest first, and their number for each client.
+        # The calls that wait for their first message, the oldest first; and the number of such
+        # calls for each name of a client.
         self._waits: dict[CancellableCall, _Wait] = {}
         self._num_waits: dict[str, int] = {}
-        # For each connection with calls that wait: its received bytes at the last time at which
-        # the connection had received enough, and that time.
+        # For each connection with waiting calls: the bytes that it had received when it last kept
+        # up with `_MIN_BYTES_PER_SECOND`, and the time of this check.
         self._progress: dict[Address, tuple[int, float]] = {}
-        # For each of these calls: the received bytes of its connection when it was first seen.
+        # For each waiting call: the bytes that its connection had received when `cancel_stalled`
+        # first saw the call.
         self._first_counts: dict[CancellableCall, int] = {}
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
@@ -188,7 +196,10 @@ class StalledCallReaper:
     def _find_largest(
         self, waits: dict[CancellableCall, _Wait], counts: dict[Address, int]
     ) -> list[CancellableCall]:
-        """List the calls of the connections that keep most in memory, if all keep too much."""
+        """List the calls to cancel, so that the others keep at most `max_pending_bytes` in memory.
+
+        The calls of the connections that keep most in memory are listed first.
+        """
         calls: dict[Address, list[CancellableCall]] = {}
         for call, wait in waits.items():
             calls.setdefault(peers.split_peer(wait.peer), []).append(call)
@@ -226,9 +237,10 @@ class StalledCallReaper:
         self._is_closed.set()
 
     def _oldest(self, limit: int, peer_name: str | None = None) -> list[CancellableCall]:
-        """List the oldest calls, of one client or of all; the caller holds the lock.
+        """List the calls to cancel when more than `limit` calls wait; the caller holds the lock.
 
-        Lists an eighth of the limit, so that the search is rare.
+        Lists the oldest calls, of one client or of all: an eighth of the limit at once, so that the
+        next calls need no search.
         """
         calls = (
             call

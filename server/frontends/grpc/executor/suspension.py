@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 class CallSuspended(BaseException):
-    """Ends the first run of a call's handler; the handler runs again when a Pending is complete.
+    """Ends the first run of a call's handler, which has to wait, for example for a batch.
+
+    The handler runs again, in another thread, when the result that it waits for is complete.
 
     A BaseException, because grpcio answers a call whose handler raises any other exception. After
     this one, grpcio leaves the call open.
@@ -39,13 +41,14 @@ class ResumingThread:
     def __init__(self) -> None:
         """Create the object; its thread starts with the first call."""
         self._calls: FairQueue[CallFuture] = FairQueue()
-        # True for each item of `_calls`, and False when the thread must end.
+        # Wakes the thread: holds True for each item of `_calls`, and False when the thread must
+        # end.
         self._signals: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
     def resume_when_complete(self, future: "CallFuture", suspended: CallSuspended) -> None:
-        """Run a suspended call again when its Pending is complete."""
+        """Run a suspended call again when `suspended.pending` is complete."""
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
@@ -61,7 +64,11 @@ class ResumingThread:
         suspended.pending.add_done_callback(resume)
 
     def close(self, timeout_seconds: float) -> None:
-        """End the thread after the calls that can go on."""
+        """End the thread, after it has run the calls that can go on.
+
+        Args:
+          timeout_seconds: how long to wait for the thread.
+        """
         self._signals.put(False)
         if self._thread is not None:
             self._thread.join(timeout_seconds)
