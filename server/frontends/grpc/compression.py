@@ -34,8 +34,8 @@ def decompress(
       cancellation: ends the work when the client no longer waits.
 
     Raises:
-      RequestTooLarge: the decompressed message is larger than `max_bytes`.
-      RequestTooLarge, MemoryBudgetExceeded: the decompressed message exceeds the memory budget.
+      RequestTooLarge: the decompressed message is larger than `max_bytes` or the memory budget.
+      MemoryBudgetExceeded: all requests together exceed the memory budget.
       Cancelled: the client no longer waits.
     """
     window_bits = find_window_bits(message)
@@ -52,8 +52,8 @@ def decompress(
         except zlib.error:
             chunk = b""
         if not chunk and not decompressor.eof:
-            # The data is no complete compressed message. Leave it to the parser, which may accept
-            # the message after all.
+            # The message is not compressed, although it begins like compressed data, or it is
+            # incomplete. Leave it to the parser, which reports an error if it is invalid.
             memory.shrink(memory.num_bytes - reserved_bytes)
             return message
         memory.shrink(2 * (_CHUNK_BYTES - len(chunk)))

@@ -85,8 +85,8 @@ class GrpcServer:
         self._tls = tls
         self._admission = admission
         self._addresses = [self.address] if port else []
-        # Pass any path, because `Settings` requires the path of a model. The path has no effect:
-        # the data plane has the models already.
+        # By default, pass an arbitrary path, because `Settings` requires the path of a model. It
+        # has no effect: the data plane has the models already.
         settings = Settings(Path("/models")) if settings is None else settings
         if settings.grpc_socket_path:
             self._addresses.append(f"unix:{settings.grpc_socket_path}")
@@ -94,7 +94,8 @@ class GrpcServer:
         self._executor = create_call_executor(
             settings.grpc_max_threads,
             queues,
-            # The budget does not count messages that have not arrived completely.
+            # Limit the bytes of incomplete messages separately, because a message counts in the
+            # budget only when it has arrived completely.
             max_pending_bytes=budget.max_bytes // 2,
             allow_direct_polling=allow_direct_polling,
         )

@@ -139,8 +139,9 @@ class HealthService(GrpcService):
         return bytes(_Response(status=self._status).SerializeToString())
 
     def _watch(self, watcher: "_Watcher", context: grpc.ServicerContext) -> None:
-        # Send no message while holding the lock: the send might never end. grpcio calls `forget`,
-        # which waits for the lock, in a thread that grpcio needs for sending.
+        # Hold the lock only to change the set of watchers, and send no message meanwhile: the send
+        # might never end. When the stream ends, grpcio calls `forget` in the thread that it needs
+        # for sending, and `forget` waits for the lock.
         def forget() -> None:
             with self._lock:
                 self._watchers.discard(watcher)

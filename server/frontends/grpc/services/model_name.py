@@ -10,21 +10,24 @@ from functools import lru_cache
 from server.frontends.grpc import compression
 from server.tensors import protobuf_wire
 
-# The largest number of fields of a message that are looked at. A request for inference has a field
-# for each input and each requested output; the limit bounds the time for a hostile message.
+# How many fields of a message are searched for the model's name, which bounds the time for a
+# hostile message. An honest request has a field for each input and each requested output.
 _MAX_FIELDS = 256
-# The largest size of a ModelSpec whose name is cached.
+# The largest serialised ModelSpec, in bytes, whose name is cached.
 _MAX_CACHED_BYTES = 256
-# How much of a compressed request is decompressed. Serialisers write field 1 first.
+# How many bytes of a compressed request are decompressed to find the model's name. The name is in
+# field 1, which serialisers write first.
 _BEGINNING_BYTES = 4096
 _FIRST_FIELD = protobuf_wire.field_tag(1)[0]
-# The sizes of the fields with a fixed size, in bytes, by their wire types.
+# Wire type → size of the field in bytes, for the wire types with a fixed size.
 _FIXED_SIZES = {1: 8, 5: 4}
 _VARINT = 0
 
 
 def read_model_name(raw: bytes) -> str:
-    """Return the name in `model_spec`, field 1 of a PredictRequest and of the like.
+    """Return the model's name in a serialised request other than a MultiInferenceRequest.
+
+    The name is in `model_spec`, which is field 1 of all these requests.
 
     Returns:
       "" if the request names no model, or is no valid message.
@@ -35,7 +38,7 @@ def read_model_name(raw: bytes) -> str:
 
 
 def read_model_name_of_tasks(raw: bytes) -> str:
-    """Return the name in `model_spec` of the first task, field 1 of a MultiInferenceRequest.
+    """Return the model's name in the first task of a serialised MultiInferenceRequest.
 
     Returns:
       "" if the request names no model, or is no valid message.
@@ -90,6 +93,6 @@ def _first_fields(raw: bytes) -> list[bytes]:
             else:
                 position += _FIXED_SIZES[wire_type]
     except (IndexError, KeyError, ValueError):
-        # Let the parser of the request report the error.
+        # The message is invalid. Return what was found: the parser will report the error.
         pass
     return values

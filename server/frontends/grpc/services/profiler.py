@@ -13,7 +13,8 @@ _NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_le
 # A call with more time left than this counts as one without a deadline, because grpcio reports a
 # deadline in the far future if the client has set none.
 _NO_DEADLINE_SECONDS = 10**8
-# The duration of the events that are recorded while a profile is taken.
+# The duration of each of the events that are recorded while a profile is taken, so that the profile
+# of an idle server is not empty.
 _EVENT_SECONDS = 0.1
 
 logger = logging.getLogger(__name__)
@@ -100,7 +101,8 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
     def _trace_until_done(self, call: grpc.Future) -> None:
         """Wait for a forwarded call, and record events of the profiler meanwhile.
 
-        TensorFlow's client refuses a profile without events, which that of an idle server would be.
+        Otherwise the profile of an idle server would have no events, and TensorFlow's client
+        refuses such a profile.
         """
         is_done = threading.Event()
         call.add_done_callback(lambda _: is_done.set())

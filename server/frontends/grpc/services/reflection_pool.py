@@ -1,4 +1,4 @@
-"""The descriptors for server reflection, of services without a generated Python module too."""
+"""The protobuf descriptors that server reflection sends to clients."""
 
 from functools import cached_property
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, text_format
 from grpc_reflection.v1alpha import reflection_pb2
 
-# The service and its messages, as a FileDescriptorProto in text format.
+# TensorFlow's profiler service and its messages, as a FileDescriptorProto in text format.
 # Source: tsl/profiler/protobuf/profiler_service.proto.
 _PROFILER_FILE = """
 name: "tsl/profiler/protobuf/profiler_service.proto"
@@ -71,19 +71,19 @@ message_type {
 
 
 class ReflectionPool:
-    """Finds descriptors in protobuf's default pool, and those that the default pool lacks.
+    """Finds descriptors in protobuf's default pool, or in a pool of services that it lacks.
 
-    The latter are not added to the default pool, where they would clash with generated modules that
-    a program imports later.
+    These services have no generated Python module here. They are not added to the default pool,
+    where they would clash with generated modules that a program imports later.
     """
 
     def __init__(self) -> None:
-        """Create a pool. The descriptors of its own are created when one is first requested."""
+        """Create the object. The pool of further services is created when it is first needed."""
         self._default = descriptor_pool.Default()
 
     @cached_property
     def _own(self) -> Any:
-        """The pool of the profiler and of the version v1 of server reflection."""
+        """The pool of further services: the profiler, and version v1 of server reflection."""
         pool = descriptor_pool.DescriptorPool()
         for file in (_profiler_file(), _reflection_v1_file()):
             self._add(pool, file)
@@ -125,7 +125,7 @@ def _profiler_file() -> Any:
 
 
 def _reflection_v1_file() -> Any:
-    """Return the file of v1, which has the messages and the method of v1alpha."""
+    """Return the .proto file of server reflection v1: that of v1alpha with another package."""
     file = descriptor_pb2.FileDescriptorProto()
     reflection_pb2.DESCRIPTOR.CopyToProto(file)
     text = text_format.MessageToString(file).replace("v1alpha", "v1")

@@ -124,7 +124,8 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
                 name,
                 method,
                 context.environment,
-                # Answer quick methods, such as a status, whatever other requests use.
+                # Admit every call of a quick method, such as GetModelStatus, however much memory
+                # other requests use.
                 None if method.is_quick and self._admission is None else admission,
             )
             for name, method in self._methods_by_full_name().items()
