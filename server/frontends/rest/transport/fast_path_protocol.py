@@ -1,4 +1,4 @@
-"""An HTTP connection with a synchronous fast path for small requests."""
+"""An HTTP connection with a fast path: small requests are answered without uvicorn."""
 
 import asyncio
 from functools import partial
@@ -19,7 +19,11 @@ _MAX_JOINED_BYTES = 1 << 16
 
 
 class _WaitingRequest:
-    """A request that waits for its response; has the attributes of uvicorn's class for requests."""
+    """A request of the fast path that waits for its response.
+
+    The object takes the place of uvicorn's object for the request that is being answered, and so
+    has the attributes of uvicorn's class that the protocol reads.
+    """
 
     __slots__ = ("disconnected", "keep_alive", "message_event", "response", "response_complete")
 
@@ -59,7 +63,7 @@ class FastPathProtocol(TimeoutProtocol):
             self._pass_to_uvicorn()
         super().connection_lost(exc)
         if isinstance(self.cycle, _WaitingRequest):
-            # The client has left: nobody waits for the answer.
+            # Cancel the request, because its client has left.
             self.cycle.response.cancel()
 
     def shutdown(self) -> None:
@@ -83,7 +87,10 @@ class FastPathProtocol(TimeoutProtocol):
         self.expect_100_continue = False
 
     def on_headers_complete(self) -> None:
-        """Buffer the request for the fast path, or pass it to uvicorn, when its head is parsed."""
+        """Begin to buffer the request for the fast path, or pass it to uvicorn.
+
+        The parser calls this when it has read the headers.
+        """
         if self._is_replaying_head:
             return
         self._is_in_head = False
@@ -112,7 +119,10 @@ class FastPathProtocol(TimeoutProtocol):
             self._pass_to_uvicorn()
 
     def on_message_complete(self) -> None:
-        """Answer a buffered request, or pass it to uvicorn, when the parser has read its end."""
+        """Answer a buffered request, or pass it to uvicorn.
+
+        The parser calls this when it has read the end of the request.
+        """
         if self._buffered_body is not None:
             response = self._handler(self._buffered_headers, self._buffered_body, self.client)
             if isinstance(response, asyncio.Future):
@@ -146,7 +156,8 @@ class FastPathProtocol(TimeoutProtocol):
             self.flow.resume_reading()
             self._await_next_request()
         else:
-            # Further requests have arrived on the connection, and uvicorn has queued them.
+            # Let uvicorn answer the requests that have arrived on the connection meanwhile, and
+            # that it has queued.
             self.on_response_complete()
 
     def _may_take_fast_path(self) -> bool:

@@ -26,7 +26,7 @@ _NOT_FOUND = b"""<HTML><HEAD>
 
 
 class Response(NamedTuple):
-    """The response to a request, and the facts that metrics and the access log record.
+    """The response to a request, and what the metrics and the access log record of it.
 
     Attributes:
       status: The HTTP status code.

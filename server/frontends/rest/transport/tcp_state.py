@@ -20,15 +20,15 @@ class ClientState(Enum):
 def read_client_state(transport: Any) -> ClientState:
     """Return the state of the client of an asyncio transport; CONNECTED if it is unknown.
 
-    asyncio does not notice a disconnect while reading is paused. The operating system does. A
-    client that has closed its connection counts as `SENDS_NO_MORE` until the server sends bytes,
-    which the client's operating system rejects.
+    The state comes from the operating system, because asyncio does not notice a disconnect while
+    reading is paused. A client that has closed its connection counts as `SENDS_NO_MORE` until the
+    server sends bytes, which the client's operating system rejects.
     """
     pseudo_socket = transport.get_extra_info("socket")
     if pseudo_socket is None or sys.platform != "linux":
         return ClientState.CONNECTED
     try:
-        # uvloop's socket objects have no getsockopt.
+        # Create a second socket object of the connection, because uvloop's has no getsockopt.
         connection = socket.socket(fileno=pseudo_socket.fileno())
     except OSError:
         return ClientState.GONE

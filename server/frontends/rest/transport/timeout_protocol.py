@@ -16,7 +16,7 @@ from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol, ht
 if TYPE_CHECKING:
     _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
 else:
-    # In Python 3.10 the class takes no type argument when the program runs.
+    # Python 3.10 raises an error for a LoggerAdapter with a type argument.
     _LoggerAdapter = logging.LoggerAdapter
 
 # The headers that tell where the body of a request ends.
@@ -24,7 +24,8 @@ _FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
 # The text with which uvicorn answers an invalid request.
 _INVALID_REQUEST = "Invalid HTTP request received."
 _INTERIM_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
-# The time in which a client's operating system rejects the interim response.
+# How long to wait for a client's operating system to reject an interim response, in seconds; see
+# `TimeoutProtocol._has_client_left`.
 _PROBE_SECONDS = 0.2
 
 
@@ -78,11 +79,11 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._is_client_probed = False
         # Name the client in uvicorn's log lines, such as "Invalid HTTP request received."
         self.logger = _ConnectionLogger(self.logger, {"client": self.client})
-        # Whether the connection is idle after a response of the fast path: no byte of the next
-        # request has arrived.
+        # Whether the connection waits for the next request after a response that `FastPathProtocol`
+        # has sent without uvicorn: no byte of the next request has arrived.
         self._is_idle = False
-        # The offset in the received data at which the head of a request for an upgrade ends; None
-        # without such a request.
+        # The offset in the received data at which the head of a request for a protocol upgrade
+        # ends; None if the data contains no such request.
         self._upgrade_offset: int | None = None
         self._is_replaying_head = False
         self._framing_headers: list[Header] = []
@@ -119,7 +120,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Apply the timeouts of the body from now on. The parser calls this after a head."""
+        """Apply the timeouts of the body from now on. The parser calls this after the headers."""
         if self._is_replaying_head:
             return
         self._is_in_head = False
@@ -163,7 +164,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._upgrade_offset = error.args[0]
 
     def _continue_without_upgrade(self, data: bytes) -> None:
-        """Parse the rest of a request that asked for an upgrade as that of an ordinary request."""
+        """Parse the rest of a request as if the request had not asked for a protocol upgrade."""
         self.parser = httptools.HttpRequestParser(self)
         with contextlib.suppress(AttributeError):
             # Set the same parser option as HttpToolsProtocol.__init__ does, if httptools has it:
@@ -189,8 +190,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             super().send_400_response(msg)
         elif not cycle.more_body:
             # The invalid data follows a complete request that is being answered. Close the
-            # connection after the response to that request, and send no response to the invalid
-            # data.
+            # connection after the response to that request, without a response to the invalid data.
             cycle.keep_alive = False
         elif self.pipeline:
             # Let `_refuse` answer the incomplete request, which is the latest request and so at
@@ -212,8 +212,9 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._is_idle = False
 
     def _await_next_request(self) -> None:
-        # Mark the connection as idle after a response of the fast path, for which uvicorn starts no
-        # keep-alive timer. `_check_timeouts` then applies the keep-alive timeout.
+        # Mark the connection as idle after a response that was sent without uvicorn, so that
+        # uvicorn has started no keep-alive timer. `_check_timeouts` then applies the keep-alive
+        # timeout.
         self._is_in_head = True
         self._head_bytes = 0
         self._is_idle = True
@@ -243,7 +244,9 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             self._timer = self.loop.call_later(self._check_interval, self._check_timeouts)
 
     def _is_request_answered_late(self) -> bool:
-        # This method is called after the request has been complete for some time, or soon after.
+        # Do not measure how late the answer is. The method is called only now and then, and a True
+        # for an answer that is not late does no harm: the server only checks whether the client has
+        # left.
         cycle = self.cycle
         return cycle is not None and not cycle.more_body and not cycle.response_started
 
