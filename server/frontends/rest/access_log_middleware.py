@@ -30,7 +30,11 @@ class AccessLogMiddleware:
         self._app.close()
 
     def find_fast_path(self, url: bytes, headers: Headers) -> SyncHandler | None:
-        """Return the application's fast-path handler, if any, wrapped to log requests."""
+        """Return the function that answers a request in the event loop, wrapped to log the request.
+
+        Returns:
+          None if the application's `find_fast_path` returns None.
+        """
         handler = self._app.find_fast_path(url, headers)
         return None if handler is None else partial(self._handle_synchronously, handler, url)
 

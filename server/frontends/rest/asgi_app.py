@@ -198,7 +198,8 @@ class RootApp:
             if method != "GET":
                 return errors.error_response(400, f"Malformed request: {method} {path}")
             assert self._metrics is not None
-            # In a thread, because the metrics may have to be collected from other processes.
+            # Build the response in a thread, because collecting the metrics of other processes
+            # blocks.
             return Response(200, await asyncio.to_thread(self._metrics.exposition), TEXT)
         return not_found()
 

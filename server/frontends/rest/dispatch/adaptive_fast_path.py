@@ -1,4 +1,4 @@
-"""The fast path while batching is on: requests that need no thread, because they run or wait."""
+"""The fast path on a server with batching: answers small requests without a thread of their own."""
 
 from server.admission.latency_tracker import LatencyTracker
 from server.admission.nonblocking import NonBlocking, WouldBlock
@@ -6,8 +6,8 @@ from server.frontends.rest.dispatch.workers import MAX_INLINE_BYTES
 from server.frontends.rest.transport.headers import Headers, Peer
 from server.frontends.rest.transport.responses import AnySyncResponse, SyncHandler
 
-# After a request that needs a thread, this number of requests run in threads without a try: the
-# request was parsed in vain.
+# When the event loop finds that a request needs a thread, it has parsed the request in vain. So the
+# following requests, of this number, run in threads from the start.
 _REQUESTS_IN_THREADS = 64
 
 _RUN, _WAIT = NonBlocking(), NonBlocking(may_run=False)

@@ -33,8 +33,8 @@ from server.scheduling.request_queues import RequestQueues
 from server.servables.pending import Pending
 from tpuserve.errors import Code, TpuserveError
 
-# The largest number of routes whose latencies are kept. When it is reached, the latencies of all
-# routes are discarded, so that clients that send ever new paths do not fill the memory.
+# The largest number of routes whose latencies are kept. When it is reached, all latencies are
+# discarded. Without this limit, clients that send ever new paths could fill the memory.
 _MAX_ROUTES = 1024
 _UNKNOWN_ROUTE = Route()
 
@@ -144,7 +144,7 @@ class Dispatcher:
         self, router: Router, route: Route, scope: Scope, receive: Receive
     ) -> Response:
         headers, peer = scope["headers"], _network_of(scope.get("client"))
-        # Refuse the request before its body arrives, which may take long.
+        # Refuse the request now, because its body may take long to arrive.
         self._admission.raise_if_draining()
         reservation = self._memory_budget.reserve()
         try:
@@ -188,7 +188,8 @@ class Dispatcher:
                 return await self._finish_later(answer, cancellation, route.model)
             return answer
         except BaseException:
-            # The time is over, or the server is stopping: nobody waits for the work any more.
+            # Cancel the work, whose result is not needed any more: the time limit has passed, or
+            # the server is stopping.
             cancellation.cancel()
             raise
         finally:
@@ -337,8 +338,8 @@ class Dispatcher:
     ) -> asyncio.Future[Response]:
         """Return the future of a response. The response is finished in the event loop.
 
-        If the time limit of requests passes first, the future has that error as its response. If
-        the future is cancelled, so is the request.
+        If the time limit of requests passes first, the future's result is the error response for
+        DeadlineExceeded. Cancelling the future cancels the request.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Response] = loop.create_future()

@@ -1,4 +1,4 @@
-"""The delivery of responses to the event loop, a few at a time, with a turn for each model."""
+"""Sends the responses of batches in the event loop: a few at a time, and the models in turn."""
 
 import asyncio
 import logging
@@ -7,27 +7,27 @@ from collections.abc import Callable
 
 from server.scheduling.fair_queue import FairQueue
 
-# After this number of responses in a row, the event loop looks for new requests, probes among them.
+# After this number of responses in a row, the event loop reads new requests, such as health checks.
 _MAX_IN_A_ROW = 8
 
 logger = logging.getLogger(__name__)
 
 
 class FairDeliveries:
-    """Calls functions of other threads in an event loop.
+    """Calls functions that other threads pass to it in an event loop; each sends a response.
 
-    The end of a large batch delivers hundreds of responses at once. asyncio would send all of them
-    before it reads another request.
+    When a large batch ends, hundreds of responses must be sent. Without this class, asyncio would
+    send all of them before it reads another request.
 
     Attributes:
       loop: the event loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Create the deliveries to an event loop."""
+        """Create an object that calls functions in the given event loop."""
         self.loop = loop
         self._waiting: FairQueue[Callable[[], object]] = FairQueue()
-        # Whether `_deliver_some` is scheduled. Only then does it see the functions that are added.
+        # Whether `_deliver_some` will run again, and so will call the functions added until then.
         self._is_scheduled = False
         self._lock = threading.Lock()
 
@@ -56,7 +56,7 @@ class FairDeliveries:
             try:
                 function()
             except Exception:
-                # Go on: the responses of other requests wait.
+                # Log the error and go on, because the responses of other requests wait.
                 logger.exception("a response cannot be sent")
         with self._lock:
             self._is_scheduled = bool(self._waiting)

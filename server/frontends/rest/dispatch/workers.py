@@ -18,12 +18,12 @@ from tpuserve.errors import Cancelled, DeadlineExceeded, QueueFull, TpuserveErro
 
 Result = TypeVar("Result")
 
-# Requests with more bytes than this always run in threads, because they take long to parse.
+# Requests with more bytes than this run in threads, because they take long to parse.
 MAX_INLINE_BYTES = 4096
 # Requests with more bytes than this take at most half of the runs of their model, so that small
 # requests never wait until large requests are parsed.
 _MAX_SMALL_BYTES = MAX_LOCAL_BYTES
-# More threads than the queues ever let run at the same time.
+# The largest number of threads. The queues let fewer requests run at the same time.
 _MAX_THREADS = 4096
 
 
@@ -54,7 +54,7 @@ class Workers:
         self._queues = RequestQueues() if queues is None else queues
         self._run_pool = RunPool(threads)
         self._large_pool = RunPool(max(1, threads // 2), share=0.5)
-        # The queues limit how many requests run.
+        # This pool sets no limit of its own: the queues decide how many requests run.
         self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="rest-worker")
         self._timeout_ms = timeout_ms
         self.may_run_inline = may_run_inline
@@ -76,7 +76,7 @@ class Workers:
         cancellation: Cancellation | None = None,
         on_submitted: Callable[[], object] = lambda: None,
     ) -> Result:
-        """Run a function and return its result.
+        """Run a function, in the event loop or in a thread, and return its result.
 
         Args:
           model: The name of the model in whose queue the request waits. "" means no model.
@@ -86,7 +86,7 @@ class Workers:
           on_dropped: Called if `work` never runs.
           cancellation: Takes the request out of its queue. None means that the request cannot be
             cancelled.
-          on_submitted: Called unless the request runs in the event loop.
+          on_submitted: Called once the request runs in a thread or waits for one.
 
         Raises:
           DeadlineExceeded: The work takes too long. Work that has begun continues, and its result
@@ -104,7 +104,7 @@ class Workers:
                     self.end_inline(inline)
         pool = self._run_pool if size <= _MAX_SMALL_BYTES else self._large_pool
         if size <= MAX_INLINE_BYTES:
-            # The latencies of larger requests say nothing of those that may run in the event loop.
+            # Record the latencies of small requests only: only these may run in the event loop.
             work = partial(_run_timed, tracker, work)
         ticket = _WorkTicket(model, pool, self, work, on_dropped)
         try:
@@ -152,14 +152,14 @@ class Workers:
             ticket.refuse(Cancelled(cancellations.MESSAGE))
 
     def _run_tickets(self, ticket: Ticket | None) -> None:
-        """Run a request whose turn has come, and then those that `finish` returns."""
+        """Run a request whose turn has come, and then the requests that may run after it."""
         while isinstance(ticket, _WorkTicket):
             ticket.run()
             ticket = self._queues.finish(ticket)
 
 
 class _WorkTicket(Ticket):
-    """The place in the queues of a request that runs in a thread.
+    """The place in `RequestQueues` of a request that runs in a thread.
 
     Attributes:
       future: Gets the result of the work, or its exception.
@@ -196,7 +196,7 @@ class _WorkTicket(Ticket):
             self._finish(None, error)
 
     def _finish(self, result: Any, error: BaseException | None) -> None:
-        # The loop may be closed if a run outlasts the server.
+        # Ignore the error of a closed event loop: the run has outlasted the server.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(_set_result, self.future, result, error)
 
