@@ -1,4 +1,4 @@
-"""Attributes with which an op that otherwise only computes does more, or takes all threads."""
+"""Finds attributes that let a harmless op open files, call native code or start many threads."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 # The largest number of threads that one op may start. TensorFlow ends the process when the system
 # refuses to start a thread.
 _MAX_THREADS = 1024
-# The first bytes of MLIR bytecode. The text form of MLIR can hide names behind escapes.
+# The first bytes of MLIR bytecode. MLIR in text form is refused, because it can hide the name
+# "custom_call" behind escapes.
 _MLIR_BYTECODE = b"ML\xefR"
 
 
@@ -30,7 +31,7 @@ def _starts_few_threads(value: int) -> bool:
     return value <= _MAX_THREADS
 
 
-# Op → the attribute that must pass a check, the field of its value, and the check.
+# Op → the name of the attribute to check, the AttrValue field with its value, and the check.
 _CHECKS: Mapping[str, tuple[str, str, Callable[[Any], bool]]] = {
     "Batch": ("num_batch_threads", "i", _starts_few_threads),
     "BatchFunction": ("num_batch_threads", "i", _starts_few_threads),
@@ -50,7 +51,8 @@ def unsafe_attribute(node: Any) -> str:
     if name not in node.attr:
         return ""
     attribute = node.attr[name]
-    # An attribute of another kind, a placeholder, takes its value from the caller of a function.
+    # An attribute without this field is a placeholder, whose value each caller of the function
+    # sets. The value is unknown here, so the attribute counts as unsafe.
     if attribute.WhichOneof("value") == field and is_safe(getattr(attribute, field)):
         return ""
     return f"{node.op} ({name})"

@@ -1,4 +1,4 @@
-"""The content of small tensors that ops compute from constants: the sizes that a graph computes."""
+"""Computes the content of small tensors, such as shapes, because it determines other sizes."""
 
 import math
 import operator
@@ -53,7 +53,8 @@ _REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "Max": max,
     "Min": min,
 }
-# The largest number that is followed: that of an int64.
+# The largest absolute value of an element: that of an int64. The content of a tensor with a larger
+# value counts as unknown, because no dimension can have that size.
 _MAX = 2**63 - 1
 # DataType numbers of float16, float32, float64 and bfloat16.
 _FLOATS = frozenset({1, 2, 14, 19})
@@ -68,6 +69,9 @@ def output_content(
       node: a NodeDef; it may be damaged.
       inputs: what is known of the inputs.
       shape: the shape of the output; None if it is unknown.
+
+    Returns:
+      The shape, and the elements in row-major order; None for what is unknown or too large.
     """
     try:
         content = _content(node, inputs, shape)
@@ -122,7 +126,13 @@ def _content(node: Any, inputs: Sequence[TensorValue], shape: Shape | None) -> C
 
 
 def _selection(node: Any, known: Sequence[Content], shape: Shape | None) -> Content | None:
-    """Return the content of an op that selects or repeats elements of a vector."""
+    """Return the content of the output of an op that selects or repeats elements of a vector.
+
+    Args:
+      node: a NodeDef.
+      known: the content of each input.
+      shape: the shape of the output; None if it is unknown.
+    """
     first = known[0]
     if node.op == "Fill":
         count = math.prod(size or 0 for size in shape or ())
@@ -151,7 +161,7 @@ def _selection(node: Any, known: Sequence[Content], shape: Shape | None) -> Cont
 
 
 def _shrinks(node: Any) -> bool:
-    """Return whether a StridedSlice takes one element, and its output is a scalar."""
+    """Return whether a node is a StridedSlice that takes one element, so its output is a scalar."""
     return node.op == "StridedSlice" and bool(node.attr["shrink_axis_mask"].i)
 
 

@@ -1,4 +1,4 @@
-"""Computes how large a graph becomes: its constants, what is made of them, inlined functions."""
+"""Computes how large a graph becomes: constants, tensors made of them, and inlined functions."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +18,13 @@ from tpuserve.untrusted.tensor_values import (
     value_from_proto,
 )
 
-# The deepest nesting of function calls, and the largest number of nodes after all functions are
-# inlined. TensorFlow inlines functions before a run: on 3,000 nested functions it takes minutes.
+# The deepest nesting of function calls and the largest number of nodes after all functions are
+# inlined that a model may have. TensorFlow inlines functions before a run: 3,000 nested functions
+# take it minutes.
 MAX_DEPTH = 100
 MAX_NODES = 10_000_000
-# The number of evaluated nodes from which on functions are evaluated once, whatever they are called
-# with. It bounds the time for functions that are called with ever other arguments.
+# After this many nodes, a function is evaluated only once, with unknown arguments, and no longer
+# for each combination of arguments. Otherwise a model with many calls could take any time.
 _MAX_EVALUATED = 500_000
 
 # Op → the position of the input that becomes the first argument of the functions that the op calls.
@@ -47,9 +48,10 @@ _COMPARISONS = frozenset(
         *("LogicalAnd", "LogicalNot", "LogicalOr"),
     )
 )
-# Ops without inputs that allocate a tensor of the shape in an attribute.
+# Ops without inputs that allocate a tensor, whose shape is an attribute of the op.
 _ALLOCATING_SOURCES = frozenset({"FakeParam", "TemporaryVariable"})
-# Ops whose output has the size that the content of a string says, such as that of a picture.
+# Prefixes of the ops that decode or decompress a string, such as a picture. The content of the
+# string determines the size of the output, so a small constant may become a tensor of any size.
 _DECODERS = (
     *("DecodeBmp", "DecodeCompressed", "DecodeGif", "DecodeImage", "DecodeJ", "DecodePng"),
     *("DecodeWebP", "DecodeAndCropJpeg", "ParseTensor"),
@@ -62,12 +64,17 @@ _TOO_DEEP = f"its functions are nested more than {MAX_DEPTH} deep"
 
 
 class UnboundedSize(Exception):
-    """Nothing bounds the size of a graph: functions that call themselves, or decoded constants."""
+    """The size of a graph has no bound, as with recursive functions, or exceeds a limit."""
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """A tensor that a node asks for, with its size in bytes without the size of its inputs."""
+    """A tensor that a node allocates.
+
+    Attributes:
+      num_bytes: the size of the tensor in bytes, less the size of the node's inputs.
+      site: the node; None if there is no tensor.
+    """
 
     num_bytes: int = 0
     site: Site | None = None
@@ -75,15 +82,14 @@ class Allocation:
 
 @dataclass
 class GraphSize:
-    """How large a graph or a function becomes in one call.
+    """The size of a graph, or of one call of a function.
 
     Attributes:
       num_nodes: the number of nodes after all functions are inlined.
       depth: how deep function calls are nested.
-      constant_bytes: the bytes of all tensors that depend on nothing but the graph.
+      constant_bytes: the bytes of all tensors whose values do not depend on a request.
       largest: the largest of these tensors.
-      largest_variable: the largest tensor whose size the graph fixes, and whose content it does
-        not.
+      largest_variable: the largest of the other tensors, as far as the graph fixes their sizes.
     """
 
     num_nodes: int = 0
@@ -101,7 +107,7 @@ class GraphSize:
         self.largest_variable = max(self.largest_variable, other.largest_variable, key=_num_bytes)
 
     def add_tensor(self, allocation: Allocation, *, is_constant: bool) -> None:
-        """Add a tensor that a node of this graph asks for."""
+        """Add a tensor that a node allocates; `is_constant` if no request changes its value."""
         if is_constant:
             self.constant_bytes += allocation.num_bytes
             self.largest = max(self.largest, allocation, key=_num_bytes)
@@ -110,10 +116,10 @@ class GraphSize:
 
 
 class SizeEvaluator:
-    """Follows the shapes and small values of a run through the graph and the functions it calls."""
+    """Computes the sizes of the tensors of a run, by a shape analysis of graph and functions."""
 
     def __init__(self, program: Program, run: ModelRun, *, enters_functions: bool = True) -> None:
-        """Create an evaluator of one run, which may leave out the functions that it calls."""
+        """Create an evaluator of one run; without `enters_functions`, it skips called functions."""
         self.run = run
         self._program = program
         self._enters_functions = enters_functions
@@ -143,7 +149,17 @@ class SizeEvaluator:
         arguments: Mapping[str, TensorValue],
         fed: frozenset[str] = frozenset(),
     ) -> tuple[dict[str, list[TensorValue]], GraphSize]:
-        """Return the outputs of nodes, node name → outputs, and the size of the nodes."""
+        """Evaluate the nodes of the main graph or of a function's body.
+
+        Args:
+          function: the name of the function; empty for the main graph.
+          nodes: the nodes, in the order of execution.
+          arguments: the values of the function's arguments by name.
+          fed: the tensors of the main graph that are fed, such as "x:0".
+
+        Returns:
+          Node name → outputs, and the size of the nodes.
+        """
         outputs = {name: [value] for name, value in arguments.items()}
         size = GraphSize()
         for node in nodes:
@@ -169,7 +185,7 @@ class SizeEvaluator:
     def _evaluate_node(
         self, site: Site, inputs: list[TensorValue], references: list[str], size: GraphSize
     ) -> list[TensorValue]:
-        """Return the outputs of a node, and add the tensors that the node asks for to a size."""
+        """Return the outputs of a node, and add the tensors that the node allocates to `size`."""
         node = site.node
         size.num_nodes += 1
         tensors = list(_tensor_protos(node.attr))
@@ -207,13 +223,20 @@ class SizeEvaluator:
         return [join(values) for values in zip(*results, strict=False)]
 
     def _arguments(self, node: Any, inputs: list[TensorValue], name: str) -> list[TensorValue]:
-        """Return the arguments that a node calls a function with, as far as they are known."""
+        """Return the values that a node passes to a function as arguments, as far as known.
+
+        Args:
+          node: the NodeDef that calls the function.
+          inputs: what is known of the node's inputs.
+          name: the name of the function.
+        """
         if node.op in self._program.functions:
             return inputs
         if node.op in _FIRST_ARGUMENT:
             return inputs[_FIRST_ARGUMENT[node.op] :]
         if node.op in _LOOPS:
-            # The body returns some arguments as they are. They are the same in every turn.
+            # A loop variable that the body returns unchanged has the same value in all iterations.
+            # The values of the other loop variables are unknown.
             body = node.attr["body"].func.name
             arguments = self._program.arguments(body)
             returned = self._returned_arguments(body)
@@ -224,7 +247,7 @@ class SizeEvaluator:
         return []
 
     def _returned_arguments(self, name: str) -> list[str]:
-        """Return the reference of each output of a function, behind Identity ops."""
+        """Return the tensor that each output of a function returns, without a last Identity op."""
         function = self._program.functions[name]
         nodes = {node.name: node for node in function.node_def if node.op == "Identity"}
         references = [function.ret[output.name] for output in function.signature.output_arg]
@@ -235,7 +258,7 @@ class SizeEvaluator:
         return references
 
     def _call(self, name: str, arguments: list[TensorValue]) -> tuple[list[TensorValue], GraphSize]:
-        """Return the outputs and the size of a function."""
+        """Return the outputs and the size of a function that is called with these arguments."""
         names = self._program.arguments(name)
         if self._num_evaluated > _MAX_EVALUATED:
             arguments = []
@@ -284,7 +307,7 @@ def in_execution_order(nodes: Sequence[Any]) -> list[Any]:
 
 
 def _output(outputs: Mapping[str, list[TensorValue]], reference: str) -> TensorValue:
-    """Return the value of "y", "y:1" or, in a function, "y:output:1"."""
+    """Return the output that "y", "y:1" or, in a function, "y:output:1" refers to."""
     name, *rest = reference.split(":")
     index = int(rest[-1]) if rest and rest[-1].isdigit() else 0
     values = outputs.get(name, [])

@@ -16,18 +16,19 @@ def check_model(
     forbid_unsafe_ops: bool,
     max_constant_bytes: int,
 ) -> None:
-    """Check that a SavedModel only computes on its own files, and is not larger than it looks.
+    """Check that a SavedModel opens no other files, and needs little more memory than its own file.
 
     Args:
       meta_graphs: TensorFlow's MetaGraphDef messages.
       directory: the directory of the SavedModel.
-      forbid_unsafe_ops: whether to check what the ops can do.
-      max_constant_bytes: the largest size of constants in bytes, beyond their size in the file; 0
-        for no limit.
+      forbid_unsafe_ops: whether to refuse ops that may do more than compute.
+      max_constant_bytes: the bytes of memory that constants, and tensors computed from them, may
+        take beyond the size of the constants in the file; 0 for no limit.
 
     Raises:
       UnsafeModel: an op may do more than compute, or opens another file.
-      ModelTooLarge: constants become too large, or functions too many.
+      ModelTooLarge: constants become too large, or the graph has too many nodes after functions
+        are inlined.
       DamagedSavedModel: an asset or an initialisation op is not valid.
     """
     programs = [Program(meta_graph) for meta_graph in meta_graphs]

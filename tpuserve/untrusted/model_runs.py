@@ -58,9 +58,9 @@ def find_model_runs(program: Program, directory: Path) -> list[ModelRun]:
 
 
 def find_import(program: Program) -> ModelRun:
-    """Return the import of the graph, during which TensorFlow computes constants for shapes.
+    """Return the import of the graph as a run, because it computes constants to infer shapes.
 
-    It imports nodes that no run executes, and no functions.
+    The import covers nodes that no session run executes, but no bodies of functions.
     """
     names = sorted(needed_nodes(program.meta_graph) & program.nodes.keys())
     sites = [Site("", program.nodes[name]) for name in names]

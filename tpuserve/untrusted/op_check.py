@@ -16,14 +16,14 @@ _ADVICE = "or serve it with --forbid_unsafe_ops=false if you trust it."
 
 
 def check_ops(programs: Iterable[Program], directory: Path) -> None:
-    """Check that the graphs and functions of a SavedModel hold only ops that may be held.
+    """Check that the graphs and functions of a SavedModel contain no op that is refused.
 
     Args:
       programs: all metagraphs of the SavedModel.
       directory: the directory of the SavedModel, for the error.
 
     Raises:
-      UnsafeModel: there are refused or unknown ops; the message counts them by op type.
+      UnsafeModel: there are refused ops, as unknown ops are; the message counts them by op type.
     """
     refused: Counter[str] = Counter()
     for program in programs:
@@ -40,7 +40,7 @@ def check_ops(programs: Iterable[Program], directory: Path) -> None:
 
 
 def _refusal(node: Any, program: Program) -> str:
-    """Return the op of a node and why no model may hold the node; "" if a model may."""
+    """Return the op of a node and why it is refused, in one phrase; "" if it is not refused."""
     if node.op in program.functions:
         return ""
     family = op_families().get(node.op, UNKNOWN)
@@ -50,7 +50,7 @@ def _refusal(node: Any, program: Program) -> str:
 
 
 def check_runs(program: Program, runs: Sequence[ModelRun], directory: Path) -> None:
-    """Check that runs open only assets and variables of the model, and execute no held op.
+    """Check that runs open only files of the model, its assets and variables, and run safe ops.
 
     Args:
       program: a metagraph.
@@ -58,7 +58,8 @@ def check_runs(program: Program, runs: Sequence[ModelRun], directory: Path) -> N
       directory: the directory of the SavedModel, for the error.
 
     Raises:
-      UnsafeModel: a run may open a file whose path is no asset, or execute a held op.
+      UnsafeModel: a run may open a file whose path is no asset, or execute an op that a graph may
+        only hold (`Permission.HELD`).
     """
     families = op_families()
     tracer = PathTracer(program, runs)

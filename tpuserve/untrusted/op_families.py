@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 PATH = Path(__file__).with_name("op_families.txt")
-# The family that `tools.op_families` puts the ops into that no family has.
+# The family into which `tools.op_families` puts ops that are in no family yet.
 NOT_REVIEWED = "not reviewed"
 
 _HEADING = re.compile(r"\[(\w+): (.+)\]")
@@ -23,7 +23,7 @@ class Permission(Enum):
     FILE = "file"
     """The op reads the file that an input names, which must be an asset of the model."""
     HELD = "held"
-    """A graph may hold the op, and no load and no request may run the op."""
+    """A graph may hold the op, but neither the load nor a request may run it."""
     REFUSED = "refused"
     """The op does more than compute, or nobody has reviewed it."""
 
@@ -42,13 +42,14 @@ class OpFamily:
 
     @property
     def path_input(self) -> int:
-        """The position of the input with the path; for permission FILE."""
+        """The position of the input that holds a file's path; only for permission FILE."""
         match = _PATH_INPUT.fullmatch(self.name)
         assert match is not None, f"the family {self.name!r} names no path input"
         return int(match[1])
 
 
-# The family of the ops that are in no family, such as those of libraries and of later versions.
+# The family of ops that `op_families.txt` does not list, such as ops of custom libraries and of
+# later TensorFlow versions.
 UNKNOWN = OpFamily(Permission.REFUSED, "unknown")
 
 

@@ -19,15 +19,16 @@ _FIRST_ARGUMENT = {
     "Case": 1,
     "StatelessCase": 1,
 }
-# Ops that take a variable and do not write it.
+# Ops that only read a variable, although their names begin as those of ops that write variables.
 _READING_OPS = frozenset({"ResourceGather", "ResourceGatherNd"})
-# The longest chain of variables that are assigned the values of one another.
+# The longest chain of variables, each assigned the value of the next one, that is followed. A path
+# from a longer chain counts as foreign.
 _MAX_CHAIN = 10
 
 
 @dataclass(frozen=True)
 class _Source:
-    """The output of a node, which is not the forwarded output of another node."""
+    """The output of a node that computes a value itself, and does not only forward an input."""
 
     function: str
     reference: str
@@ -64,12 +65,16 @@ class PathTracer:
         return names is not None and all(map(self._is_path_variable, names))
 
     def _is_path_variable(self, name: str) -> bool:
-        """Return whether all runs assign nothing but paths of the model to a variable."""
+        """Return whether all values that runs assign to a variable are paths of the model's files.
+
+        Args:
+          name: the name of the variable.
+        """
         if name not in self._path_variables:
             if self._chain_length > _MAX_CHAIN:
                 return False
-            # Assume the best while the assignments are followed: a variable that is assigned its
-            # own value has the values of its other assignments.
+            # Assume so while the assignments are examined. Otherwise the examination of a variable
+            # that is assigned its own value would never end. Such an assignment adds no new value.
             self._path_variables[name] = True
             self._chain_length += 1
             is_path = all(
@@ -79,7 +84,7 @@ class PathTracer:
             )
             self._chain_length -= 1
             if not is_path:
-                # Forget what followed from the assumption.
+                # The assumption was wrong. Forget the answers that may follow from it.
                 self._path_variables.clear()
             self._path_variables[name] = is_path
         return self._path_variables[name]
@@ -89,7 +94,10 @@ class PathTracer:
         return names is None or name in names
 
     def _variable_names(self, run: ModelRun, site: Site) -> set[str] | None:
-        """Return the names of the variables that the first input of a node may be; None for any."""
+        """Return the names of the variables that a node may take as its first input.
+
+        None means that the input may be any variable.
+        """
         sources = self._sources(run, site, 0)
         if sources is None or not all(_has_fixed_name(source.node) for source in sources):
             return None
@@ -99,7 +107,10 @@ class PathTracer:
         }
 
     def _sources(self, run: ModelRun, site: Site, position: int) -> list[_Source] | None:
-        """Return the nodes that compute an input of a node in all calls; None if unknown."""
+        """Return the nodes that may compute an input of a node; None if they are unknown.
+
+        In a function, the input may be computed by the callers of the function.
+        """
         pending = [(site, position)]
         visited: set[tuple[str, str]] = set()
         sources = []
@@ -127,7 +138,16 @@ class PathTracer:
         return sources
 
     def _calls(self, run: ModelRun, name: str, index: int) -> list[tuple[Site, int]] | None:
-        """Return the inputs that become an argument of a function; None if they are unknown."""
+        """Return the node inputs that callers pass as an argument of a function; None if unknown.
+
+        Args:
+          run: the run that calls the function.
+          name: the name of the function.
+          index: the position of the argument.
+
+        Returns:
+          Pairs of a calling node and the position of its input.
+        """
         function = self._program.functions[name]
         if any(arg.number_attr or arg.type_list_attr for arg in function.signature.input_arg):
             return None
@@ -146,7 +166,7 @@ def _is_fed_path(run: ModelRun, function: str, reference: str) -> bool:
 
 
 def _writes_strings(node: Any) -> bool:
-    """Return whether a node may write a variable of strings, which its first input is."""
+    """Return whether a node may write to a variable of strings, its first input."""
     return (
         node.op.startswith(("Assign", "Resource"))
         and node.op not in _READING_OPS
@@ -155,5 +175,8 @@ def _writes_strings(node: Any) -> bool:
 
 
 def _has_fixed_name(node: Any) -> bool:
-    """Return whether a node is the handle of a variable, whose name no caller chooses."""
+    """Return whether a node is a variable's handle whose name is in the graph itself.
+
+    The caller of a function may otherwise set the name, by an attribute.
+    """
     return node.op == "VarHandleOp" and not node.attr["shared_name"].placeholder

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# The attribute of functions that TensorFlow's optimisers may call instead of one another: those
-# with the same value. Source: grappler/optimizers/implementation_selector.cc.
+# An attribute of functions. TensorFlow's optimisers may replace a call of a function by a call of
+# another function with the same value. Source: grappler/optimizers/implementation_selector.cc.
 _IMPLEMENTS = "api_implements"
 
 
 @dataclass(frozen=True)
 class Site:
-    """A node in the place where it stands.
+    """A node, and the function that holds it.
 
     Attributes:
       function: the name of the function whose body holds the node; empty for the main graph.
@@ -96,7 +96,7 @@ class Program:
         return self._expand({node.op, *_function_names(node.attr, nested=False)})
 
     def _expand(self, names: set[str]) -> set[str]:
-        """Return the functions among names, and the alternatives of these functions."""
+        """Return the library functions in `names`, and functions that may be called instead."""
         alternatives = (self._alternatives.get(name, ()) for name in names)
         return names.union(*alternatives) & self.functions.keys()
 

@@ -1,4 +1,4 @@
-"""Refuses models whose constants, or whose functions, become far larger than the file."""
+"""Refuses models whose constants or inlined functions need far more memory than the file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,17 +12,17 @@ from tpuserve.untrusted.program import Program
 def check_sizes(
     program: Program, runs: Sequence[ModelRun], max_constant_bytes: int, directory: Path
 ) -> None:
-    """Check how many bytes the constants of a metagraph, and the tensors made of them, ask for.
+    """Check how much memory the constants of a metagraph, and tensors made of them, need.
 
     Args:
       program: a metagraph.
       runs: the runs that load the metagraph and answer requests.
-      max_constant_bytes: the limit in bytes. The bytes that constants have in the file are free.
+      max_constant_bytes: the limit in bytes; the size of the constants in the file is not counted.
       directory: the directory of the SavedModel, for the error.
 
     Raises:
-      ModelTooLarge: a run asks for more bytes, or functions call themselves, or call each other so
-        often that TensorFlow cannot inline them, or a constant is decoded.
+      ModelTooLarge: a run needs more bytes, or the size has no bound: functions call themselves or
+        are too many to be inlined, or an op decodes a constant, for example a picture.
     """
     evaluators = [SizeEvaluator(program, run) for run in runs]
     evaluators.append(SizeEvaluator(program, find_import(program), enters_functions=False))

@@ -1,7 +1,7 @@
-"""How large the output of an op is, for ops whose output is larger than their inputs.
+"""Computes the shape of an op's output, for ops whose output may be larger than their inputs.
 
-An output is as large as a number in the file says, or as the shapes of constants do. A rule returns
-the shape, and None for an op whose inputs are unknown.
+Each such op has a rule: a function of the node and of what is known of its inputs. The rule returns
+the shape of the output, or None if the shape cannot be inferred.
 """
 
 import math
@@ -15,7 +15,7 @@ Rule: TypeAlias = Callable[[Any, Sequence[TensorValue]], Shape | None]
 
 
 def _sizes_in(position: int) -> Rule:
-    """Return the rule of ops whose output has the shape that an input holds."""
+    """Return the rule of ops that take the shape of their output as an input, as Fill does."""
 
     def rule(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
         return inputs[position].sizes
@@ -24,7 +24,7 @@ def _sizes_in(position: int) -> Rule:
 
 
 def _count_in(position: int) -> Rule:
-    """Return the rule of ops whose output has as many elements as an input says."""
+    """Return the rule of ops that take the length of their output, a vector, as an input."""
 
     def rule(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
         count = inputs[position].sizes
@@ -34,7 +34,12 @@ def _count_in(position: int) -> Rule:
 
 
 def _sizes_before(position: int, other: int) -> Rule:
-    """Return the rule of ops whose output has the sizes of one input, then the shape of another."""
+    """Return the rule of ops whose output shape is the content of one input, then another's shape.
+
+    Args:
+      position: the position of the input that holds the first sizes of the output.
+      other: the position of the input whose shape gives the other sizes of the output.
+    """
 
     def rule(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
         sizes, shape = inputs[position].sizes, inputs[other].shape
@@ -82,7 +87,7 @@ def _pad(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
 
 def _one_hot(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
     indices, depth = inputs[0].shape, inputs[1].sizes
-    # An unknown rank may be 0.
+    # If the rank of the indices is unknown, compute the smallest output: that of a scalar index.
     return None if depth is None else (*(indices or ()), *depth)
 
 
@@ -324,7 +329,7 @@ RULES: Mapping[str, Rule] = {
         """,
     ),
 }
-# Op → the bytes of an element that is an object: of a list of tensors, whose dtype does not count.
+# Op that creates a list of tensors → the bytes that each element takes in the list itself.
 OBJECT_BYTES: Mapping[str, int] = dict.fromkeys(
     ("TensorArrayV2", "TensorArrayV3", "TensorListReserve", "TensorListResize"), 64
 )

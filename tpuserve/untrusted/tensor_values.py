@@ -11,10 +11,11 @@ from tpuserve.saved_model.variables import ELEMENT_BYTES, shape_from_proto
 Shape: TypeAlias = tuple[int | None, ...]
 Content: TypeAlias = tuple[float, ...]
 
-# The largest number of elements whose values are followed. Shapes, the values that decide how much
-# is allocated, have fewer.
+# The content of a tensor with more elements than this counts as unknown. Shapes, whose content
+# determines how much is allocated, have fewer elements.
 MAX_CONTENT = 64
-# The bytes of an element of another dtype, a string or a handle: the size of the C++ object.
+# The bytes of an element whose dtype is not in ELEMENT_BYTES, such as a string or a handle: the
+# size of the C++ object.
 _OBJECT_BYTES = 24
 # DataType number → the field of a TensorProto and the struct format of `tensor_content`.
 _NUMBERS = {
@@ -27,13 +28,13 @@ _NUMBERS = {
 
 @dataclass(frozen=True)
 class TensorValue:
-    """A tensor.
+    """What is known of a tensor.
 
     Attributes:
       element_bytes: the size of an element in bytes.
       shape: the size of each dimension, None for an unknown size; None if the rank is unknown.
       content: the elements in row-major order; None if they are unknown or many.
-      is_constant: whether the tensor depends on nothing but the graph.
+      is_constant: whether the tensor depends on nothing but the graph, and so on no request.
     """
 
     element_bytes: int = 0
@@ -56,13 +57,13 @@ class TensorValue:
 
     @property
     def sizes(self) -> Shape | None:
-        """The content as the sizes of dimensions, if the content is known."""
+        """The content as whole numbers, for a tensor that holds a shape; None if unknown."""
         if self.content is None or not all(map(math.isfinite, self.content)):
             return None
         return tuple(int(size) for size in self.content)
 
     def as_variable(self) -> "TensorValue":
-        """Return the tensor as one whose content changes from call to call."""
+        """Return a copy whose content is unknown, because it may differ between runs."""
         return replace(self, content=None, is_constant=False)
 
 
@@ -76,9 +77,9 @@ def element_bytes(dtype: int) -> int:
 
 
 def value_from_proto(proto: Any) -> TensorValue:
-    """Return what a TensorProto holds; only a small tensor's content is read.
+    """Return the size and shape of a TensorProto, and the content if it is small.
 
-    Like TensorFlow, the last listed element fills the rest of the tensor.
+    If a TensorProto lists fewer values than elements, the last value fills the other elements.
     """
     shape = shape_from_proto(proto.tensor_shape)
     value = TensorValue(element_bytes(proto.dtype), shape, None, is_constant=True)
@@ -99,7 +100,7 @@ def value_from_proto(proto: Any) -> TensorValue:
 
 
 def tensor_proto_bytes(proto: Any) -> int:
-    """Return the bytes that the tensor of a TensorProto takes in memory, with those in variants."""
+    """Return the bytes that a TensorProto takes in memory, with the tensors in its variants."""
     num_bytes = value_from_proto(proto).least_bytes
     for variant in proto.variant_val:
         num_bytes += sum(map(tensor_proto_bytes, variant.tensors))
@@ -107,7 +108,10 @@ def tensor_proto_bytes(proto: Any) -> int:
 
 
 def join(values: Sequence[TensorValue]) -> TensorValue:
-    """Return what is true of a tensor that is one of several, by the largest of them."""
+    """Return what is known of a tensor that may be any of these, such as the result of a branch.
+
+    The size is that of the largest tensor.
+    """
     largest = max(values, key=lambda value: value.least_bytes)
     if all(value == largest for value in values):
         return largest
