@@ -105,7 +105,10 @@ def from_function_def(function: "FunctionDef", library: "Library") -> GraphIR:
 
 
 def from_node_defs(definitions: "Iterable[NodeDef]") -> GraphIR:
-    """Convert nodes of a GraphDef into a GraphIR; nodes that are not given may produce inputs."""
+    """Convert nodes of a GraphDef into a GraphIR.
+
+    The inputs of the nodes may come from other nodes, which are not in `definitions`.
+    """
 
     def value(reference: str) -> Value:
         name, _, index = reference.partition(":")

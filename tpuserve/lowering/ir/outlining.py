@@ -9,8 +9,9 @@ from tpuserve.lowering.ir.graph_ir import GraphIR, Node
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
-# Boolean attributes of call nodes and functions: TensorFlow compiles the function by XLA, rewrites
-# If and While with Switch and Merge, does not inline the function, or inlines it.
+# Boolean attributes of call nodes and functions. In this order they tell TensorFlow to compile the
+# function by XLA, to rewrite If and While with Switch and Merge, not to inline the function, and to
+# inline it.
 MUST_COMPILE = "_XlaMustCompile"
 SWITCH_MERGE = "_lower_using_switch_merge"
 NOT_INLINE = "_noinline"

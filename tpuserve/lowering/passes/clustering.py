@@ -102,7 +102,7 @@ def partition_into_clusters(
         before = [assigned[name] for name in graph_ir.predecessors(node) if name in assigned]
         level = _least_level(kind, before)
         if kind is ClusterKind.INVARIANT and _least_level(ClusterKind.PER_REPLICA, before) < level:
-            # Let each replica compute the value, although it is the same on all replicas: an
+            # Let each replica run the node, although its values are the same on all replicas: an
             # INVARIANT cluster would be on a later level than a PER_REPLICA cluster, and would
             # separate the nodes before it from the nodes after it, for example activations from
             # their gradients, so that XLA could not compile them together.

@@ -1,4 +1,4 @@
-"""Lowers a loop or branch in which replicas communicate to a single one for all replicas."""
+"""Lowers a loop or branch in which replicas communicate to one loop or branch for all replicas."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any

@@ -90,16 +90,16 @@ class _ReplicaUnroller:
         return clustering.close_over_shapes(cluster, self._graph, self._invariant, self._library)
 
     def _bind_results(self) -> None:
-        """Add the results and control outputs of the original graph to `values` and `awaited`.
+        """Record which new values and nodes replace the results of the original graph.
 
-        Before, the keys of both dicts are nodes of the canonicalised graph, in which another node
-        may compute a result.
+        Until then, `values` and `awaited` of the UnrolledGraph only have entries for nodes of the
+        canonicalised graph, in which another node may produce a result.
         """
         for original, result in zip(self._original.results, self._graph.results, strict=True):
             node = self._graph.nodes.get(result.producer)
             if node is not None and op_traits.is_constant(node.definition):
-                # Add a copy of the constant that keeps the control inputs, so that a node that uses
-                # the result still runs after these nodes.
+                # Add a copy of the constant with the control inputs of the constant, so that a node
+                # that uses the result still runs after the nodes of these control inputs.
                 controls = self._awaited(node.controls)
                 copy = Value(self._out.add_node(node.name, node.definition, [], controls))
                 self._out.values[original] = [copy] * self._num_replicas

@@ -153,7 +153,7 @@ def _replica_cores(name: str, nodes: dict[str, Node]) -> list[int]:
 
     Args:
       name: the computation's name.
-      nodes: nodes by name, among them this node.
+      nodes: name → node, for nodes that include the computation's TPUReplicateMetadata.
     """
     for node in nodes.values():
         if node.op == REPLICATE_METADATA and _computation_name(node) == name:

@@ -15,7 +15,7 @@ class VariableOrdering:
     """Orders the clusters that use the same variable.
 
     An update of the variable runs after all reads and updates by earlier clusters, and before
-    those by later clusters.
+    the reads and updates by later clusters.
 
     Args:
       graph: the graph of one replica.
@@ -31,9 +31,9 @@ class VariableOrdering:
         self._emitted: list[tuple[set[Value], bool, list[str]]] = []
 
     def nodes_before(self, cluster: Cluster, closure: ClusterClosure) -> list[str]:
-        """Return the names of the nodes that must run before a cluster that uses their variables.
+        """Return the names of nodes that must run before a cluster, as both use a variable.
 
-        Only nodes of earlier calls of `record` are returned.
+        Only nodes from earlier calls of `record` are returned. Two reads need no order.
         """
         variables, has_update = self._accesses(cluster, closure)
         return [

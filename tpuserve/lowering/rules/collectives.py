@@ -95,8 +95,8 @@ def _replica_groups(
 def _constant_rows(node: Node, nodes: Mapping[str, Node]) -> Sequence[Sequence[int]]:
     """Return the value of a collective's second input, which must be a constant.
 
-    It has a row for each group of replicas or, for a CollectivePermute, for each pair of source and
-    target.
+    The value has a row for each group of replicas or, for a CollectivePermute, for each pair of
+    source and target.
     """
     from tpuserve.tensorflow_internals import tensor_util
 

@@ -27,7 +27,13 @@ class RewriteScope:
         return node
 
     def reference(self, node: "NodeDef", output: str) -> str:
-        """Return the string by which another node takes an output argument's first tensor."""
+        """Return the string by which the inputs of other nodes refer to a tensor of a node.
+
+        Args:
+          node: the node that produces the tensor.
+          output: the name of the output argument whose first tensor is meant. In the main graph,
+            it must be the node's first output argument.
+        """
         return f"{node.name}:{output}:0" if self.in_function else node.name
 
 

@@ -92,7 +92,7 @@ def never_invariant(node: Node, nodes: Mapping[str, Node], num_replicas: int) ->
 
 
 def invariant_on_one_replica(node: Node, nodes: Mapping[str, Node], num_replicas: int) -> bool:
-    """Return whether there is only one replica: several replicas get different outputs."""
+    """Return whether there is only one replica; several replicas would get different outputs."""
     return num_replicas == 1
 
 

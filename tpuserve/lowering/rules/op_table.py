@@ -168,7 +168,8 @@ _TPU_FRAME = (
         is_tpu_op=True,
         rewrite=rewrite_as_no_op,
     ),
-    # Return the empty string, a serialised CompilationResultProto that reports success.
+    # TPUCompilationResult becomes the empty string: a serialised CompilationResultProto that
+    # reports success.
     OpSpec(
         "TPUCompilationResult",
         OpKind.TPU_FRAME,
@@ -194,7 +195,8 @@ _TPU_FRAME = (
 # The ops that start, stop and check the TPU system. Their replacements do nothing, because an
 # emulated TPU system is always up.
 _TPU_SYSTEM = (
-    # Let the op return an empty topology: its callers know the topology of an emulated TPU.
+    # ConfigureDistributedTPU returns an empty topology: its callers know the topology of an
+    # emulated TPU.
     OpSpec(
         "ConfigureDistributedTPU",
         OpKind.TPU_SYSTEM,
