@@ -35,8 +35,7 @@ class LoadRequest:
       fallback_to_cpu: whether to load {serve} if the requested metagraph cannot run here.
       forbid_unsafe_ops: whether to refuse ops that may do more than compute.
       runtime: the name of the runtime; None for the default runtime.
-      max_constant_bytes: the largest size of the model's constants in bytes, beyond their size in
-        the file; 0 for no limit.
+      max_constant_bytes: see `tpuserve.runtime.loader.load`.
     """
 
     directory: Path
@@ -54,7 +53,8 @@ class LoadPlan:
 
     Attributes:
       choice: the selected metagraph, device and runtime.
-      signatures: signature name → signature, without the default values of inputs.
+      signatures: signature name → signature, without the default values of inputs; the load reads
+        these from `signature_defs`.
       signature_defs: signature name → serialised SignatureDef.
       runtime_plan: the result of `ModelRuntime.make_plan` of the selected runtime.
     """

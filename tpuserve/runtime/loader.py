@@ -51,8 +51,9 @@ def load(
       fallback_to_cpu: whether to load {serve} if the metagraph with the wanted tags cannot run.
       forbid_unsafe_ops: whether to refuse ops that may do more than compute; see
         `tpuserve.untrusted`.
-      max_constant_bytes: the largest size of the model's constants in bytes, beyond their size in
-        the file; 0 for no limit.
+      max_constant_bytes: the bytes of memory that constants, and tensors computed from them, may
+        take beyond the size of the constants in the file; 0 for no limit. For example, the file
+        stores a constant of equal elements as one element.
       initialise_tpu: whether to initialise a real TPU system that is not initialised yet.
       runtime: a name in `tpuserve.runtime.registry`; None for the default runtime.
       make_plan: the function that plans the load, for example in a subprocess.

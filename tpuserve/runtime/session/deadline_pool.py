@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import config_pb2
 
 from tpuserve import tensorflow_internals
 
-# The name of the pool, which all models share.
+# The name of the pool, by which the sessions of all models share one pool.
 _NAME = "tpuserve_deadline"
 THREADS = 8 * (os.cpu_count() or 1)
 """The number of threads of the pool.
@@ -24,18 +24,19 @@ def add_deadline_pool(config: Any) -> None:
     """Append the pool for runs with a deadline to the inter-op pools of a ConfigProto."""
     pools = config.session_inter_op_thread_pool
     if not pools:
-        # Runs without RunOptions use the first pool of the list, or TensorFlow's default pool
-        # without a list. So put a default pool first.
+        # Put a default pool first, because runs without RunOptions use the first pool of the list.
         pools.add(global_name="tpuserve_default")
     pools.add(num_threads=THREADS, global_name=_NAME)
 
 
 def run_options(session: Any, timeout_ms: float | None) -> bytes:
-    """Return the serialised RunOptions of a run in the pool.
+    """Return serialised RunOptions that let a run use the deadline pool of a session.
 
     Args:
-      session: a tf.compat.v1.Session. A session without the deadline pool uses its first pool.
-      timeout_ms: the time limit in milliseconds; at least one millisecond is set. None for none.
+      session: a tf.compat.v1.Session. If its configuration lacks the deadline pool, which
+        `add_deadline_pool` adds, the run uses the session's first inter-op pool.
+      timeout_ms: the time limit of the run in milliseconds, raised to 1 if it is smaller; None for
+        no limit.
     """
     options = config_pb2.RunOptions()
     if timeout_ms is not None:

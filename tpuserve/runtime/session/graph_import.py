@@ -93,12 +93,13 @@ def _run_target(session: Any, operation: str, feeds: Mapping[str, str]) -> None:
 def import_segment(
     graph: Any, segment: GraphSegment, handles: GraphHandles, op_list: bytes = b""
 ) -> None:
-    """Add the nodes of one segment to a tf.Graph.
+    """Add the nodes of one segment, a part of a graph that `split_graph` made, to a tf.Graph.
 
     Args:
       graph: a tf.Graph with the nodes that the segment reads.
       segment: the nodes to add.
-      handles: the handles of nodes in earlier segments; the nodes `segment.retained` are added.
+      handles: the handles of nodes in earlier segments; the function adds the handles of the nodes
+        in `segment.retained`.
       op_list: the serialised OpList of the TensorFlow that wrote the graph, if that is newer than
         the installed TensorFlow; otherwise empty.
     """

@@ -25,8 +25,8 @@ _SCOPE = "tpuserve_cancellation"
 # The names of the ops that `add_cancellation_ops` adds.
 _SLOT, _COUNT, _WATCH = f"{_SCOPE}/slot", f"{_SCOPE}/count", f"{_SCOPE}/watch"
 _CANCEL, _SIZE, _DRAIN = f"{_SCOPE}/cancel", f"{_SCOPE}/size", f"{_SCOPE}/drain"
-# The number of queues. Further simultaneous runs cannot be cancelled before their deadline. The
-# number is limited, because each run handles the list of all queues.
+# The number of queues, and so of simultaneous runs that can be cancelled before their deadline. The
+# number is limited, because each run executes the ops of all queues.
 _SLOTS = min(64, deadline_pool.THREADS)
 
 RunSession = Callable[[Mapping[Any, Any], Sequence[Any]], Any]
@@ -39,7 +39,8 @@ def add_cancellation_ops(graph: Any, tensors: Iterable[str], handles: GraphHandl
     Args:
       graph: a tf.Graph.
       tensors: the names of the tensors that cancellable runs fetch, such as "y:0".
-      handles: the handles of the nodes of these tensors; those of the added ops are added.
+      handles: the handles of the nodes of these tensors; the function adds the handles of the ops
+        that it creates.
     """
     sources = {_done_op(tensor): tensor.partition(":")[0] for tensor in tensors}
     definition = _build_graph_def(sources)
@@ -133,14 +134,19 @@ class RunCanceller:
         return results
 
     def _empty_queue(self, slot: np.int32) -> None:
-        """Remove the items that a run has left, because it was cancelled or has failed."""
+        """Remove the items that a cancelled or failed run has left in its queue."""
         (size,) = self._size(slot)
         if size:
             self._drain(slot, size)
 
 
 def _build_graph_def(done_ops: Iterable[str]) -> Any:
-    """Return the GraphDef of the ops; the control inputs of the ops in `done_ops` are missing."""
+    """Return the GraphDef of the ops for cancellable runs.
+
+    Args:
+      done_ops: names of the ops that enqueue an item. Each still needs a control input from the
+        node that must have run before; the caller adds it.
+    """
     ops = tf.raw_ops
     with tf.Graph().as_default() as graph, tf.device("/device:CPU:0"):
         queues = [

@@ -191,7 +191,10 @@ def load_session_model(
 
 
 def _is_cancellable(plan: LoadPlan) -> bool:
-    """Return whether runs may last so long that they must be cancellable, and can be cancelled."""
+    """Return whether runs must be cancellable, because a loop may never end, and can be cancelled.
+
+    Runs on a TPU cannot be cancelled.
+    """
     return plan.runtime_plan.has_loop and plan.choice.device != "TPU"
 
 

@@ -48,10 +48,10 @@ class SignatureRunner:
 
     A run without a deadline stays in the calling thread, because handing a small model over to a
     pool costs more than running it. Such a run cannot be stopped. A run with a deadline therefore
-    goes to the deadline pool, and so does a run with a loop that may be cancelled, unless its
-    duration is predictable. It is predictable if the run time depends on nothing but the input
-    shapes, inputs of the same shapes have run before, and the time limit is many times as long as
-    that run took.
+    goes to a thread pool for runs with deadlines (see `deadline_pool`), and so does a run with a
+    loop that may be cancelled, unless its duration is predictable. It is predictable if the run
+    time depends on nothing but the input shapes, inputs of the same shapes have run before, and the
+    time limit is many times as long as that run took.
     """
 
     def __init__(
@@ -201,8 +201,8 @@ class SignatureRunner:
         try:
             if self._canceller is None:
                 return run_session({}, ())
-            # Use the canceller even for a run that nobody cancels, because TensorFlow prepares runs
-            # with other targets anew.
+            # Use the canceller even for a run that nobody cancels: a run without the canceller's
+            # targets would be another run for TensorFlow, which would prepare it separately.
             return self._canceller.run(run_session, names, cancellation)
         finally:
             c_api.TF_DeleteBuffer(buffer)
