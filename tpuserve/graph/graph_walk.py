@@ -30,8 +30,8 @@ class NodesByDevice:
     """The nodes that a walk over a graph has visited, by the device that runs them.
 
     Attributes:
-      on_tpu, on_host: the nodes that the TPU and the host run, the nodes of a function after a node
-        that calls the function. A node occurs once in a list, however often its function is called.
+      on_tpu, on_host: the nodes that the TPU and the host run. The nodes of a function come after a
+        node that calls the function, and only once, however often the function is called.
       tpu_calls: names of the functions that TPUPartitionedCalls on the host call, each once.
     """
 

@@ -1,4 +1,4 @@
-"""Splitting of a graph into segments that are imported one after the other.
+"""Splits a graph into segments: parts that TensorFlow imports one after the other.
 
 TensorFlow holds Python's global interpreter lock (GIL) while it imports a GraphDef, and a server
 answers no request during that time. A small segment holds the GIL for about a millisecond.
@@ -11,9 +11,9 @@ from typing import Any
 # The most nodes and bytes of one segment, so that its import takes about a millisecond.
 _MAX_NODES = 48
 _MAX_BYTES = 1 << 18
-# About the most segments of a graph; the segments of a large graph have more than _MAX_NODES nodes.
-# More segments would import more slowly, because TensorFlow compares each segment with all nodes
-# that were imported before.
+# The approximate limit on the number of segments of a graph. The segments of a large graph
+# therefore have more than _MAX_NODES nodes. More segments would import more slowly, because
+# TensorFlow compares each segment with all nodes that were imported before.
 _MAX_SEGMENTS = 400
 
 
@@ -35,11 +35,14 @@ class GraphSegment:
 
 
 def split_graph(graph: Any, retained_nodes: Collection[str]) -> list[GraphSegment]:
-    """Split a graph into segments: functions first, then each node after its inputs.
+    """Split a graph into segments, small parts that can be imported one after the other.
+
+    The function library comes first, then the nodes, each after its inputs.
 
     Args:
       graph: a GraphDef.
-      retained_nodes: the nodes that the caller will refer to, such as feeds and fetches.
+      retained_nodes: names of the nodes whose handles the caller needs after the import, such as
+        feeds and fetches.
     """
     segments = [GraphSegment(part.SerializeToString()) for part in _split_library(graph)]
     nodes = {node.name: node for node in graph.node}
@@ -67,12 +70,12 @@ def split_graph(graph: Any, retained_nodes: Collection[str]) -> list[GraphSegmen
 def _earlier_references(
     group: list[str], nodes: dict[str, Any], group_of: dict[str, int]
 ) -> tuple[set[tuple[str, int]], set[str]]:
-    """Return the tensors and the control inputs that a group of nodes takes from earlier groups.
+    """Return the tensors and the control inputs that a segment takes from earlier segments.
 
     Args:
       group: names of the nodes, which form one segment.
       nodes: name → NodeDef of the whole graph.
-      group_of: name → index of the node's group.
+      group_of: node name → index of the node's segment.
     """
     own_index = group_of[group[0]]
     inputs: set[tuple[str, int]] = set()
@@ -107,7 +110,7 @@ def _split_library(graph: Any) -> Iterator[Any]:
 
 
 def _group_nodes(nodes: dict[str, Any]) -> Iterator[list[str]]:
-    """Yield the node names of each segment; no segment needs a node of a later one."""
+    """Yield the node names of each segment; no segment needs a node of a later segment."""
     max_nodes = max(_MAX_NODES, len(nodes) // _MAX_SEGMENTS)
     group: list[str] = []
     num_bytes = 0

@@ -111,7 +111,16 @@ def _data_inputs(node: Any) -> list[str]:
 
 
 def _calls(node: Any, position: int, functions: Mapping[str, Any]) -> list[tuple[Any, str]]:
-    """Return the functions that a node calls, each with the argument that gets input `position`."""
+    """Return the functions that a node calls, each with the argument that gets one input.
+
+    Args:
+      node: a NodeDef.
+      position: the position of the input among the node's data inputs.
+      functions: function name → FunctionDef.
+
+    Returns:
+      Pairs of a function's name and the name of its argument.
+    """
     index = position - 1 if node.op in _BRANCHES else position
     names = (*called_functions(node), node.op)
     called = [functions[name] for name in names if name in functions]
