@@ -190,7 +190,7 @@ class DamagedWarmUp(TpuserveError):
 
 
 class UnsafeModel(TpuserveError):
-    """A model has ops that may do more than compute, and they are forbidden."""
+    """A model has ops that may do more than compute, such as open files, which is forbidden."""
 
     code = Code.PERMISSION_DENIED
 

@@ -21,14 +21,14 @@ PLATFORM_VARIABLE = "TPUSERVE_PJRT_PLATFORM"
 """The environment variable that selects the platform of the devices, "tpu" or "cpu"."""
 
 _PLATFORMS = ("tpu", "cpu")
-# Part of the errors of libtpu if another process has started the TPU.
+# A text that libtpu's error contains if another process is using the TPU.
 _IN_USE = "already in use"
 # The oldest version of jax that was tested, and the first version that was not.
 _LOWEST, _TOO_NEW = (0, 8), (0, 11)
 
 
 def find_platform(environ: Mapping[str, str] = os.environ) -> str:
-    """Return the platform that the environment selects; "tpu" if it selects none.
+    """Return the platform that TPUSERVE_PJRT_PLATFORM selects; "tpu" if the variable is unset.
 
     Raises:
       InvalidSetting: the variable has another value than "tpu" or "cpu".
@@ -69,7 +69,7 @@ def list_devices(platform: str) -> tuple[Any, ...]:
 
 
 def _explain(error: RuntimeError, platform: str) -> TpuserveError:
-    """Return the error to raise for an error of jax about missing devices."""
+    """Convert jax's error that it cannot start a platform into a TpuInUse or TpuNotFound."""
     reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
     if _IN_USE in reason:
         users = processes.find_processes((*chips.find_device_files(), processes.LOCK_FILE))

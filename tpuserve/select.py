@@ -106,12 +106,14 @@ def check_tags(
     Args:
       available: the tag sets of the SavedModel.
       requested: the requested tag set; None leaves the selection to the hardware.
-      emulated: the emulated TPU system; None where only TensorFlow can tell the hardware.
+      emulated: the emulated TPU system; None without emulation, when the machine may or may not
+        have a real TPU.
       where: the directory of the SavedModel, for error messages.
       fallback_to_cpu: see `select_metagraph`.
 
     Raises:
-      MetagraphNotFound: no metagraph has the tags, with or without a TPU.
+      MetagraphNotFound: `select_metagraph` would find no metagraph, whether or not the machine
+        has a TPU.
     """
     possible = (TpuSystem(tpu_cores=1, hosts=1), TpuSystem()) if emulated is None else (emulated,)
     for hardware in possible:
@@ -129,7 +131,7 @@ def check_tags(
 def _select(
     available: Collection[TagSet], requested: TagSet | None, hardware: TpuSystem, where: str
 ) -> MetaGraphSelection:
-    """Select a metagraph and a device as `select_metagraph` does without its optional arguments."""
+    """Select a metagraph, a device and the default runtime, without a fallback to the CPU."""
     if requested is not None:
         tags, chosen_by = requested, "asked for"
     elif hardware.has_tpu:

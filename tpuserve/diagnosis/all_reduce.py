@@ -31,7 +31,7 @@ class AllReduce:
       devices: the kind of each device, such as "TPU v5 lite".
       runtime: the version of the PJRT runtime.
       memory_bytes: the memory of one device in bytes; None if the device does not say.
-      sums: on each device, the sum of the values 1, 2, 3, ... of all devices.
+      sums: the result on each device. The first device contributes 1, the second 2, and so on.
       error: why there is no result, one line; empty if there is one.
     """
 
@@ -73,10 +73,13 @@ def run_all_reduce(platform: str, timeout_s: float) -> AllReduce:
 
 
 def sum_over_devices(devices: Sequence[Any]) -> tuple[float, ...]:
-    """Sum the values 1, 2, 3, ... of the devices, and return the sum that each device has.
+    """Run an all-reduce that adds 1 of the first device, 2 of the second, and so on.
 
     Args:
       devices: jax devices of one platform.
+
+    Returns:
+      The sum that each device has.
     """
     import numpy as np
 

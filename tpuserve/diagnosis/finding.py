@@ -35,7 +35,7 @@ def ok(check: str, message: str) -> Finding:
 
 
 def note(check: str, message: str, *advice: str) -> Finding:
-    """Return a finding that fails nothing."""
+    """Return a finding that the user may want to act on, but that makes no TPU run fail."""
     return Finding(check, Status.NOTE, message, advice)
 
 

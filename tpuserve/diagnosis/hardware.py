@@ -12,6 +12,7 @@ from tpuserve.tpu_hardware.processes import OpenFiles
 CHECK = "tpu"
 USE_CHECK = "in use"
 
+# The TPU generations that start faster with transparent huge pages.
 # Source: jax/_src/cloud_tpu_init.py.
 _WITH_HUGE_PAGES = ("v5e", "v6e", "tpu7x")
 _WITHOUT_TPU = (

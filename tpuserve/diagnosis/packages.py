@@ -12,13 +12,15 @@ from tpuserve.diagnosis.request import RuntimeRequest
 
 CHECK = "packages"
 
-# Wheels that install the same files: of two of them, the files of the later installation remain.
+# Wheels that install the same files. Of two such wheels, the one that is installed later overwrites
+# files of the other.
 _TENSORFLOW_WHEELS = ("tensorflow", "tensorflow-tpu", "tensorflow-cpu", "tf-nightly")
 _LIBTPU_WHEELS = ("libtpu", "libtpu-nightly")
 _PACKAGES = (*_TENSORFLOW_WHEELS, "tf-keras", "keras", "jax", "jaxlib", *_LIBTPU_WHEELS)
 # The name of a wheel → the name under which tpuserve requires it.
 _REQUIRED_AS = dict.fromkeys(_TENSORFLOW_WHEELS, "tensorflow") | {"libtpu-nightly": "libtpu"}
-# jax names the libtpu that runs its programs; tpuserve itself requires libtpu only to compile.
+# Package → the packages whose tested versions its requirements name. The version of libtpu comes
+# from jax, whose programs libtpu runs; tpuserve requires libtpu only for compilation.
 _TESTED_BY = {
     "tpuserve": ("tensorflow", "tf-keras", "keras", "jax"),
     "jax": ("jaxlib", "libtpu"),

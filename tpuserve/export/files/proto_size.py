@@ -30,9 +30,9 @@ def check_proto_size(graphs: Iterable[Any], most_bytes: int | None = None) -> No
     ]
     if sum(map(_value_bytes, constants)) <= limit:
         return
-    # The sizes in memory exceed the limit. The sizes in the file may be smaller, because the file
-    # stores one element of a constant whose elements are all equal. Therefore compare these as
-    # well. They are not compared first, because the NodeDef, which has this size, is slow to get.
+    # The sizes in memory exceed the limit. Compare the sizes in the file as well: they may be
+    # smaller, because the file stores one element of a constant whose elements are all equal. They
+    # are not compared first, because they need the NodeDefs, which are slow to get.
     stored = [(operation.node_def.ByteSize(), operation) for operation in constants]
     total = sum(size for size, _ in stored)
     if total > limit:

@@ -1,6 +1,7 @@
 """Functions that a model_fn or an exported function calls to put its own parts on the TPU.
 
-An export of version V2 leaves the placement to the model_fn, which calls these functions.
+With TPUEstimator's `export_saved_model_api_version` V2, the model_fn places its own parts and calls
+these functions. With V1, the exporter puts the whole computation on the TPU.
 """
 
 import dataclasses
