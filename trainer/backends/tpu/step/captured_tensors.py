@@ -84,10 +84,11 @@ class TensorCapture:
                 self._hook_tensors.append((hook, tag, variable))
 
     def restore_for_hooks(self, done: Any) -> None:
-        """Let summaries and hooks read the copies; called after the loop is built.
+        """Let summaries and hooks read the variables into which each step copied its tensors.
 
-        Each captured summary is rebuilt outside the TPU computation. In each hook, a tensor that
-        reads the copy replaces the tensor inside the computation.
+        Called after the training loop is built. Each captured summary is rebuilt outside the TPU
+        computation. In each hook, a tensor that reads such a variable replaces the tensor inside
+        the computation, which a session cannot fetch.
 
         Args:
           done: the tensor or op after which the values of the last step can be read.

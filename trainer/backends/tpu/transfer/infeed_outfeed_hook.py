@@ -170,8 +170,9 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
                 "%s failed, which ends the run: %s follows", worker.name, type(error).__name__
             )
         # Close the session at once only if no other thread can have a more informative error. On an
-        # emulated TPU, which has an op to end infeeds, the thread's error is the cause. On a real
-        # TPU a failed core makes infeed and outfeed fail as well, so wait for the main thread.
+        # emulated TPU, which has an op to end infeeds, the error of the infeed or outfeed thread is
+        # the cause. On a real TPU a failed core makes these threads fail as well, so first give the
+        # main thread time to receive the core's own error.
         is_root_cause = is_cause and self._end_infeed is not None
         if not worker.is_over.wait(0 if is_root_cause else _GRACE_SECS):
             worker.session.close()
