@@ -14,8 +14,8 @@ from trainer.tensorflow_internals import tpu_function, tpu_optimizer
 logger = logging.getLogger("tensorflow.trainer")
 
 _SUM = "CrossReplicaSum"
-# Optimizers that sum gradients over the replicas themselves, so that the patch must not average
-# these gradients again.
+# Optimizers that sum gradients over the replicas themselves. While one of their methods runs,
+# `average_gradients` averages nothing, because the gradients would be combined twice.
 _REDUCING_OPTIMIZERS = (CrossShardOptimizer, tpu_optimizer.CrossShardOptimizer)
 _METHODS = (_COMPUTE, _APPLY) = ("compute_gradients", "apply_gradients")
 _Method = Callable[..., Any]
