@@ -1,4 +1,4 @@
-"""Comparison of the predictions that several servers made for the same digits."""
+"""Comparison of the predictions for the same digits by device (CPU, TPU) and protocol."""
 
 from collections.abc import Mapping
 
@@ -12,18 +12,19 @@ from trainer.demo import picture
 from trainer.demo.digits import Digits
 from trainer.demo.serving import Predictions
 
-# The largest accepted difference between float32 probabilities of two servers. Small differences
-# are expected, because XLA may sum in another order than the kernels of TensorFlow.
+# The largest accepted difference between the float32 probabilities of the CPU metagraph and of the
+# TPU metagraph. Small differences are expected, because XLA, which compiles the TPU metagraph, may
+# sum in another order than TensorFlow's kernels.
 PROBABILITY_TOLERANCE = 1e-5
 _DIGITS_PER_ROW = 5
 
 
 class DemoFailed(TpuserveError):
-    """The demo's accuracy is too low, or the predictions of the servers disagree."""
+    """The demo's accuracy is too low, or the CPU and the TPU metagraph predict differently."""
 
 
 def largest_difference(predictions: Mapping[str, Predictions]) -> float:
-    """Compare the predictions of several servers, and return the largest difference.
+    """Compare predictions for the same digits, and return the largest difference.
 
     Args:
       predictions: name of the device and protocol, such as "CPU REST" → predictions; all others are
@@ -33,7 +34,7 @@ def largest_difference(predictions: Mapping[str, Predictions]) -> float:
       The largest absolute difference between two probabilities of the same digit and class.
 
     Raises:
-      DemoFailed: two servers predict different classes, or probabilities differ by more than
+      DemoFailed: predicted classes differ, or probabilities differ by more than
         PROBABILITY_TOLERANCE.
     """
     baseline_name, *candidate_names = predictions

@@ -26,8 +26,8 @@ def draw_digit(image: np.ndarray[Any, Any], *, ascii_only: bool = False) -> str:
     pixels = np.reshape(image, (28, 28))[_MARGIN:-_MARGIN, _MARGIN:-_MARGIN] > _INK_THRESHOLD
     blocks = pixels.reshape(5, 4, 10, 2).transpose(0, 2, 1, 3)
     if ascii_only:
-        # Draw a block of 4 x 2 pixels as `#` if at least half of its pixels are ink, else as a
-        # space.
+        # Without braille, draw a block of 4 x 2 pixels as `#` if at least half of its pixels are
+        # ink, else as a space.
         rows = blocks.sum(axis=(2, 3)) >= 4
         return "\n".join("".join("#" if is_ink else " " for is_ink in row) for row in rows)
     dots = (blocks * _BRAILLE_BITS).sum(axis=(2, 3))

@@ -44,7 +44,8 @@ def run_demo(*, keep: bool, directory: Path | None, steps: int) -> None:
       steps: the number of training steps.
 
     Raises:
-      DemoFailed: the accuracy is too low, or the predictions of two servers differ.
+      DemoFailed: the accuracy is too low, or the server of the CPU metagraph and the server of
+        the TPU metagraph give different predictions.
       InvalidSetting: the directory is not empty or cannot be created.
     """
     if directory is not None and directory.exists() and any(directory.iterdir()):
@@ -75,13 +76,15 @@ class _Demo:
         self._summary: list[tuple[str, str, float]] = []
 
     def run(self, keep: bool) -> None:
-        """Run all steps, and print a summary.
+        """Train, evaluate, export, serve and query the model, and print a summary.
 
         Args:
-          keep: whether to print how to serve and query the model.
+          keep: whether the caller keeps the exported model. If so, print how to serve and query
+            it; if not, print that the option --keep keeps it.
 
         Raises:
-          DemoFailed: the accuracy is too low, or the predictions of two servers differ.
+          DemoFailed: the accuracy is too low, or the server of the CPU metagraph and the server
+            of the TPU metagraph give different predictions.
         """
         training_file, test_file = self._work / "train.tfrecord", self._work / "test.tfrecord"
         test_digits = self._prepare_data(training_file, test_file)
@@ -128,7 +131,7 @@ class _Demo:
         """Serve the CPU and the TPU metagraph, and compare their predictions for the digits.
 
         Raises:
-          DemoFailed: the predictions of two servers differ.
+          DemoFailed: the predictions of the two metagraphs differ, or those over REST and gRPC.
         """
         with self._step("5/5 serve") as report:
             predictions = _query_servers(base_path, _to_features(served_digits.images))
@@ -140,10 +143,10 @@ class _Demo:
 
     @contextmanager
     def _step(self, name: str) -> Iterator[Callable[[str], None]]:
-        """Print the name and the result of a step, and measure its duration.
+        """Print the name and the result of the step that runs inside the context; measure its time.
 
         Yields:
-          The function to call with the result of the step, a text that is then printed.
+          A function that the step calls once with its result, a text to print.
         """
         self._console.print(Text(name, style="bold"))
         start = time.monotonic()
@@ -204,7 +207,7 @@ def _query_servers(base_path: Path, images: np.ndarray[Any, Any]) -> dict[str, P
 
 
 def _silence_tensorflow() -> None:
-    """Show only the log lines of the trainer, and hide the other log lines of TensorFlow."""
+    """Show only the log lines of the package `trainer`, and hide those of TensorFlow."""
     warnings.filterwarnings("ignore", message=".*is deprecated and will be removed")
     tf.get_logger().setLevel(logging.ERROR)
     logging.getLogger("tensorflow.trainer").setLevel(logging.INFO)

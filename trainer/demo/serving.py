@@ -100,8 +100,8 @@ class Server:
 def running_server(model_name: str, base_path: Path, tag_set: TagSet) -> Iterator[Server]:
     """Run a server of one metagraph on free loopback ports within the context.
 
-    The server runs a TPU metagraph on the CPU. The server logs to standard error, and is stopped by
-    SIGTERM at the end of the context.
+    A TPU metagraph runs on an emulated TPU, that is, on the CPU. The server logs to standard error,
+    and is stopped by SIGTERM at the end of the context.
 
     Args:
       model_name: the name of the model.
