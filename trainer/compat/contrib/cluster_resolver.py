@@ -65,8 +65,9 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
             name = "local"
         if name == "local":
             logger.info("TPUClusterResolver(tpu=%r): no TPU is named; using this machine", tpu)
-            # Set no coordinator, the server that TensorFlow starts in this process for remote
-            # workers: there are none, and without them TensorFlow finds no address for the server.
+            # Disable the coordinator: a server that TensorFlow would start in this process for
+            # remote TPU workers. There are no such workers, and TensorFlow could not determine the
+            # server's address.
             more = {**more, "coordinator_name": None}
         try:
             super().__init__(name, zone, project, **more)

@@ -130,14 +130,15 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
     def forward(state: Any, elements: Any) -> Any:
         """Advance the Viterbi algorithm by one step.
 
-        The state is a pair, [b, t] each: the highest score of the sequences of tags that end in
-        each tag, and the tag before that tag.
+        The state is a pair, [b, t] each: for each tag, the highest score of the sequences of tags
+        that end in this tag, and the last but one tag of the sequence with that score. elements
+        has the scores of the next step, and whether the step is inside each sequence.
         """
         scores, is_inside = elements
         candidates = state[0][:, :, None] + transition_params
         best = tf.where(is_inside, tf.reduce_max(candidates, 1) + scores, state[0])
-        # After the sequence's end each tag points back to itself, so that backtracking reaches the
-        # sequence's last step with the best tag.
+        # In padding each tag points back to itself, so that backtracking, which starts at step n,
+        # arrives at the sequence's last step with the best tag of that step.
         return best, tf.where(is_inside, tf.argmax(candidates, 1, output_type=tf.int32), own_tags)
 
     later_scores, backpointers = tf.scan(

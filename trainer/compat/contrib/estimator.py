@@ -1,4 +1,4 @@
-"""tf.contrib.estimator: the trainer's hooks, metrics and logit functions."""
+"""tf.contrib.estimator: hooks, add_metrics and logit functions, all from the package `trainer`."""
 
 from trainer.compat.contrib_names import missing_names
 from trainer.estimator.add_metrics import add_metrics

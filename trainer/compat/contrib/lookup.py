@@ -55,7 +55,8 @@ __all__ = [
 class HashTable(lookup_ops.StaticHashTableV1):
     """A lookup table with constant contents.
 
-    tf.compat.v1.tables_initializer fills the table; the trainer runs that op.
+    The op of tf.compat.v1.tables_initializer fills the table; an estimator runs this op whenever
+    it creates a session.
     """
 
     def __init__(

@@ -202,7 +202,12 @@ def _add_noise(gradient: Any, scale: float) -> Any:
 
 
 def _summarize_gradients(gradients: Any, summaries: Any) -> None:
-    """Add summaries of each gradient, a histogram and the norm, if `summaries` requests them."""
+    """Add a histogram of each gradient's values and a scalar summary of its norm, if requested.
+
+    Args:
+      gradients: (gradient, variable) pairs.
+      summaries: the elements of OPTIMIZER_SUMMARIES to write.
+    """
     for gradient, variable in gradients:
         if gradient is None:
             continue

@@ -14,21 +14,21 @@ v1 = tf.compat.v1
 
 
 def l1_regularizer(scale: float, scope: str | None = None) -> Regularizer:
-    """Return a regularizer that returns scale * sum(|w|), or None if scale is 0.0."""
+    """Return a regularizer with the loss scale * sum(|w|); the loss is None if scale is 0.0."""
     return _make_regularizer(
         scale, scope, "l1_regularizer", lambda weights: tf.reduce_sum(tf.abs(weights))
     )
 
 
 def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
-    """Return a regularizer that returns scale * sum(w²) / 2, or None if scale is 0.0."""
+    """Return a regularizer with the loss scale * sum(w²) / 2; the loss is None if scale is 0.0."""
     return _make_regularizer(scale, scope, "l2_regularizer", tf.nn.l2_loss)
 
 
 def l1_l2_regularizer(
     scale_l1: float = 1.0, scale_l2: float = 1.0, scope: str | None = None
 ) -> Regularizer:
-    """Return a regularizer that returns the sum of an L1 loss and an L2 loss."""
+    """Return a regularizer whose loss is the sum of an L1 loss and an L2 loss of the weights."""
     scope = scope or "l1_l2_regularizer"
     return sum_regularizer([l1_regularizer(scale_l1), l2_regularizer(scale_l2)], scope)
 
@@ -36,7 +36,15 @@ def l1_l2_regularizer(
 def sum_regularizer(
     regularizer_list: Sequence[Regularizer | None], scope: str | None = None
 ) -> Regularizer | Any:
-    """Return a regularizer that returns the sum of several; None if all of them are None."""
+    """Return a regularizer whose loss is the sum of several regularizers' losses.
+
+    Args:
+      regularizer_list: the regularizers; elements that are None are left out.
+      scope: name scope of the sum.
+
+    Returns:
+      The regularizer; None if all elements of regularizer_list are None.
+    """
     present = [regularizer for regularizer in regularizer_list if regularizer is not None]
     if not present:
         return None
@@ -80,7 +88,14 @@ def apply_regularization(regularizer: Regularizer, weights_list: Any = None) -> 
 def _make_regularizer(
     scale: float, scope: str | None, name: str, loss_fn: Callable[[Any], Any]
 ) -> Regularizer:
-    """Return a regularizer that returns scale * loss_fn(weights), or None if scale is 0.0."""
+    """Return a regularizer with the loss scale * loss_fn(weights); the loss is None for scale 0.0.
+
+    Args:
+      scale: the factor, a float of at least 0.
+      scope: name scope of the ops.
+      name: name of the regularizer, the default scope; also for error texts.
+      loss_fn: function that maps weights to a scalar.
+    """
     if isinstance(scale, numbers.Integral) or not isinstance(scale, numbers.Real) or scale < 0:
         raise InvalidSetting(f"{name} got scale={scale!r}. Pass a float of at least 0.")
     if scale == 0.0:

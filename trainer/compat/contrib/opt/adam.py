@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 
 
 class _AdamBase(tf.compat.v1.train.AdamOptimizer):
-    """Base class that supplies Adam's hyperparameters, in a variable's dtype, and its moments."""
+    """Base class whose methods return Adam's hyperparameters and a variable's moments."""
 
     def _cast_settings(self, variable: Any) -> tuple[Any, ...]:
         """Return α, β1, β2, ε, β1^t and, except in AdaMax, β2^t, cast to a variable's dtype."""
@@ -34,8 +34,9 @@ class _ElementwiseAdam(ElementwiseUpdates, _AdamBase):
 
 
 class NadamOptimizer(_ElementwiseAdam):
-    """Adam with Nesterov momentum: after the update of m, β1 * m + (1 - β1) * g replaces m.
+    """Adam with Nesterov momentum.
 
+    The update of w uses β1 * m + (1 - β1) * g in place of the updated m.
     Source: Dozat, "Incorporating Nesterov Momentum into Adam", 2016.
     """
 

@@ -11,7 +11,8 @@ class ElementwiseUpdates:
     """Implements the update methods of tf.compat.v1.train.Optimizer by one method, `build_update`.
 
     A subclass names this class before the optimizer class among its bases, so that the methods of
-    this class count. A sparse gradient is converted to a dense one with 0 in the missing rows.
+    this class override the optimizer's. A sparse gradient is converted to a dense one with 0 in the
+    missing rows.
     """
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
@@ -32,7 +33,10 @@ class ElementwiseUpdates:
 
 
 class ElementwiseOptimizer(ElementwiseUpdates, tf.compat.v1.train.Optimizer):
-    """Applies `build_update` to each variable, a reference variable or a resource variable."""
+    """Base class for optimizers that implement only `build_update` (and create their slots).
+
+    Works with reference variables and with resource variables.
+    """
 
 
 def densify_gradient(values: Any, indices: Any, variable: Any) -> Any:

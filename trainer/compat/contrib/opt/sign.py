@@ -20,7 +20,7 @@ DecayFn = Callable[[Any], Any]
 
 
 class _SignOptimizer(ElementwiseOptimizer):
-    """Multiplies gradients by `gradient_factor`, a function of the agreement with earlier ones."""
+    """Base class: multiplies each gradient by a function of its agreement with earlier ones."""
 
     def __init__(
         self,
@@ -37,13 +37,19 @@ class _SignOptimizer(ElementwiseOptimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Return the op that applies gradients; sign_decay_fn gets `global_step`."""
+        """Return the op that applies gradients; sign_decay_fn is called with `global_step`."""
         if self._sign_decay_fn is not None:
             self._sign_decay = self._sign_decay_fn(global_step)
         return super().apply_gradients(grads_and_vars, global_step, name)
 
     def gradient_factor(self, agreement: Any, variable: Any) -> Any:
-        """Return the factor of a gradient for its agreement; both have the gradient's shape."""
+        """Return the factor by which to multiply a gradient.
+
+        Args:
+          agreement: the agreement of the gradient with the moving average m; see the module's
+            docstring. It and the factor have the gradient's shape.
+          variable: the variable, whose dtype the factor gets.
+        """
         raise NotImplementedError
 
     def _create_slots(self, var_list: Any) -> None:
@@ -80,7 +86,7 @@ class PowerSignOptimizer(_SignOptimizer):
         Args:
           learning_rate: a float or a scalar tensor.
           base: base of the power; above 0.
-          beta: factor of m in each step.
+          beta: factor β of m, the moving average of the gradients, in each step.
           sign_decay_fn: function of the global step that returns the decay; None for a decay of 1.
           use_locking: see tf.compat.v1.train.Optimizer.
           name: see tf.compat.v1.train.Optimizer.

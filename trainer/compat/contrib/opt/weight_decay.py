@@ -11,9 +11,9 @@ class DecoupledWeightDecayExtension:
     """Adds w ← w - weight_decay * w to the beginning of each step of an optimizer.
 
     A subclass names this class before the optimizer class among its bases, so that the methods of
-    this class count. The decay is not multiplied by the learning rate: if the learning rate follows
-    a schedule, weight_decay should follow the same schedule. With a sparse gradient only the
-    gradient's rows decay.
+    this class override the optimizer's. The decay is not multiplied by the learning rate: if the
+    learning rate follows a schedule, weight_decay should follow the same schedule. With a sparse
+    gradient only the gradient's rows decay.
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017.
     """
 
@@ -53,7 +53,12 @@ class DecoupledWeightDecayExtension:
         return super().apply_gradients(grads_and_vars, global_step, name)  # type: ignore[misc]
 
     def _set_decayed_variables(self, variables: Any) -> None:
-        """Restrict the weight decay to some variables; with None, keep the earlier restriction."""
+        """Restrict the weight decay to some variables.
+
+        Args:
+          variables: the variables that decay. None leaves the earlier choice, which
+            is all variables at first.
+        """
         if variables is not None:
             self._decayed_ids = {id(variable) for variable in variables}
 
@@ -75,7 +80,13 @@ class DecoupledWeightDecayExtension:
             return [v1.assign_sub(variable, decay * tf.convert_to_tensor(variable))]
 
     def _decay_row_ops(self, variable: Any, gradient: Any, indices: Any) -> list[Any]:
-        """Return a list with the op that decays the rows of a sparse gradient; [] for no decay."""
+        """Return a list with the op that decays some rows of a variable; [] if it does not decay.
+
+        Args:
+          variable: the variable, [n, ...].
+          gradient: float [k, ...], the gradients of k rows, for which the decay waits.
+          indices: int [k], the rows.
+        """
         decay = self._cast_weight_decay(variable)
         if decay is None:
             return []
@@ -101,7 +112,10 @@ class DecoupledWeightDecayExtension:
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
-    """Return a subclass of an optimizer class that adds weight decay, its first argument."""
+    """Return a subclass of an optimizer class that adds decoupled weight decay.
+
+    The constructor of the subclass takes weight_decay as an additional first argument.
+    """
     return type(
         "OptimizerWithDecoupledWeightDecay",
         (DecoupledWeightDecayExtension, base_optimizer),

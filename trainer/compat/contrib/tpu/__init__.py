@@ -1,4 +1,4 @@
-"""tf.contrib.tpu: the trainer's TPUEstimator, and TensorFlow's functions for TPU graphs."""
+"""tf.contrib.tpu: TPUEstimator of the package `trainer`, and TensorFlow's TPU functions."""
 
 from tensorflow.compat.v1.tpu import (
     XLAOptions,

@@ -1,4 +1,7 @@
-"""tf.contrib.tpu.python.tpu.tpu_config, which was also a module of tensorflow_estimator."""
+"""tf.contrib.tpu.python.tpu.tpu_config: RunConfig and TPUConfig.
+
+The same module was also part of tensorflow_estimator.
+"""
 
 from trainer.compat.contrib_names import missing_names
 from trainer.config.run_config import InputPipelineConfig, RunConfig, TPUConfig

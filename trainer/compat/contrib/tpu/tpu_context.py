@@ -1,4 +1,7 @@
-"""tf.contrib.tpu.python.tpu.tpu_context, which was also a module of tensorflow_estimator."""
+"""tf.contrib.tpu.python.tpu.tpu_context: TPUContext.
+
+The same module was also part of tensorflow_estimator.
+"""
 
 from trainer.compat.contrib_names import missing_names
 from trainer.distribution.tpu_context import TPUContext

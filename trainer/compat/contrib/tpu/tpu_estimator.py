@@ -1,4 +1,7 @@
-"""tf.contrib.tpu.python.tpu.tpu_estimator, which was also a module of tensorflow_estimator."""
+"""tf.contrib.tpu.python.tpu.tpu_estimator: TPUEstimator, its spec and inference on a TPU.
+
+The same module was also part of tensorflow_estimator.
+"""
 
 from tpuserve.export import (
     BatchConfig,

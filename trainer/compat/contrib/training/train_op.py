@@ -14,7 +14,11 @@ USE_GLOBAL_STEP = 0
 
 
 def add_gradients_summaries(grads_and_vars: Gradients) -> list[Any]:
-    """Add a histogram and a scalar summary of the norm of each gradient; return the summaries."""
+    """Add two summaries of each gradient, a histogram of its values and its norm; return them all.
+
+    Args:
+      grads_and_vars: (gradient, variable) pairs; a gradient of None gets no summaries.
+    """
     summaries = []
     for gradient, variable in grads_and_vars:
         if gradient is None:

@@ -229,10 +229,17 @@ def _build_block(net: Any, name: str, branches: Any, depth: Callable[[int], int]
 
 
 def _build_branch(net: Any, branch: Any, depth: Callable[[int], int]) -> Any:
-    """Build the layers of one branch of a block, and return the last layer's output."""
+    """Build the layers of one branch of a block, and return the last layer's output.
+
+    Args:
+      net: the input of the branch.
+      branch: the layers in order; each is a LayerSpec, or a tuple of two parallel layers.
+      depth: see `_depth_function`.
+    """
     for layer in branch:
         if isinstance(layer, tuple):
-            # Concatenate the outputs of the two layers in a tuple, which have the same input.
+            # A tuple holds two parallel layers: give both the same input, and concatenate their
+            # outputs.
             net = tf.concat([_build_layer(net, part, depth, "SAME") for part in layer], 3)
         else:
             net = _build_layer(net, layer, depth, "SAME")
