@@ -1,264 +1,31 @@
 """The commands in docs/serve.md run with real servers, and print the output in the document."""
 
-import os
 import re
-import shlex
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
 from server.config import flags
-from tests.processes import free_ports
+from tests.document_terminal import ROOT, Shown, Step, read_sections, run_sections, shows
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs/serve.md"
 TEXT = DOCUMENT.read_text()
 
-BLOCK = re.compile(
-    r"^```(?P<kind>\w+)(?: (?P<file>\S+))?\n(?P<content>.*?)^```\n|^## (?P<heading>[^\n]*)\n",
-    re.M | re.S,
-)
-COMMAND = re.compile(r"^\$ (?P<command>.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.M)
-
-# The first section creates the model of all sections. The sections of a lane run in order.
-FIRST = [""]
+# The introduction creates the model of all sections. The sections of a lane run in order.
 LANES = [
     ["Several models", "Which metagraph runs"],
     ["Start, query, stop", "Batching", "Access and limits"],
 ]
 
-Shown: TypeAlias = tuple[str, str]
-"""The new lines of the server's log, and the output of a command."""
-
-# Times, versions and process IDs differ between runs, also in file names.
-MASKS = (
-    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}", "TIME"),
-    (r"-\d{8}-\d{6}-\d+-", "-TIME-"),
-    (r"\b\d{10}\b", "VERSION"),
-)
-# Seconds. No command takes nearly as long, even on a busy machine.
-TIME_LIMIT = 300
-# Seconds until a poll of the server must have taken effect.
-POLL_TIMEOUT = 120
-
-
-@dataclass(frozen=True)
-class Step:
-    """A command, or a file for later commands.
-
-    Attributes:
-      line: The number of the first line, from 1.
-      file: The name of the file, or "" for a command.
-      text: The command, or the content of the file.
-      output: The output of the command in the document.
-    """
-
-    line: int
-    file: str
-    text: str
-    output: str = ""
-
-    def __str__(self) -> str:
-        return f"line_{self.line}"
-
-
-def sections() -> dict[str, list[Step]]:
-    """Return the steps of each section by its heading; "" stands for the introduction."""
-    by_heading: dict[str, list[Step]] = {"": []}
-    steps = by_heading[""]
-    for block in BLOCK.finditer(TEXT):
-        if block["heading"]:
-            steps = by_heading[block["heading"]] = []
-        elif block["kind"] == "console":
-            start = block.start("content")
-            for command in COMMAND.finditer(block["content"]):
-                line = line_number(start + command.start())
-                steps.append(Step(line, "", command["command"], command["output"]))
-        elif block["file"]:
-            steps.append(Step(line_number(block.start()), block["file"], block["content"]))
-    return {heading: steps for heading, steps in by_heading.items() if steps}
-
-
-def line_number(position: int) -> int:
-    return TEXT[:position].count("\n") + 1
-
-
-SECTIONS = sections()
+SECTIONS = read_sections(TEXT)
 COMMANDS = [step for steps in SECTIONS.values() for step in steps if not step.file]
-
-
-class Terminal:
-    """A shell with its own ports and its own directory in place of /tmp."""
-
-    def __init__(self, heading: str, directory: Path, ports: Sequence[int]) -> None:
-        self._port_numbers = dict(zip(("8500", "8501"), map(str, ports), strict=True))
-        self._directory = directory
-        name = re.sub(r"\W", "_", heading) or "first"
-        self._log, self._printed = (directory / f"{name}.{suffix}" for suffix in ("log", "out"))
-        self._log.touch()
-        self._log_position = 0
-        self._shell = subprocess.Popen(
-            ["bash"], stdin=subprocess.PIPE, cwd=directory, env=environment(directory), text=True
-        )
-
-    def write(self, name: str, content: str) -> None:
-        """Write a file of the document."""
-        (self._directory / name).write_text(self._localize(content))
-
-    def show(self, command: str, expected: str) -> Shown:
-        """Run a command, and return the new log lines and the output, with the document's names.
-
-        A query whose output differs from the expected output is repeated for a while, because the
-        server polls its files.
-        """
-        deadline = time.monotonic() + POLL_TIMEOUT
-        while True:
-            shown = self._run(command)
-            is_query = command.startswith("curl") and " -d " not in command
-            if not is_query or shows(expected, *shown) or time.monotonic() > deadline:
-                return shown
-            time.sleep(0.1)
-
-    def close(self) -> None:
-        """End the shell and its servers."""
-        self._execute("kill -KILL $(jobs -p) 2> /dev/null; wait")
-        self._shell.communicate("exit\n", timeout=TIME_LIMIT)
-
-    def _run(self, command: str) -> Shown:
-        is_server = re.match(r"(\w+=\w+ )*tpuserve", command) is not None
-        localized = self._localize(command)
-        if is_server:
-            ports = f"--port={self._port_numbers['8500']}"
-            if "tpuserve serve" in command:
-                ports += f" --rest_api_port={self._port_numbers['8501']}"
-            localized = f"{localized.removesuffix('&')} {ports}"
-        if is_server and command.endswith("&"):
-            self._execute(f"{localized} >> {self._log} 2>&1 &")
-            self._wait_until_ready()
-            return self._read_new_log_lines(), ""
-        # The document does not show TensorFlow's own log lines.
-        errors = "/dev/null" if command.startswith("python") else "&1"
-        printed = self._execute(f"{{ {localized}\n}} > {self._printed} 2>{errors}", self._printed)
-        return self._read_new_log_lines(), self._restore_names(printed)
-
-    def _execute(self, line: str, printed: Path | None = None) -> str:
-        done = self._directory / f"{self._log.stem}.done"
-        done.unlink(missing_ok=True)
-        assert self._shell.stdin is not None
-        self._shell.stdin.write(f"{line}\ntouch {shlex.quote(str(done))}\n")
-        self._shell.stdin.flush()
-        wait_for(done.exists, line)
-        return printed.read_text() if printed is not None else ""
-
-    def _wait_until_ready(self) -> None:
-        def is_ready() -> bool:
-            log = self._log.read_text()[self._log_position :]
-            return bool(re.search(r" ready\n|^Error: |^Failed", log, re.M))
-
-        wait_for(is_ready, "ready")
-
-    def _read_new_log_lines(self) -> str:
-        log = self._log.read_text()
-        new_lines, self._log_position = log[self._log_position :], len(log)
-        return self._restore_names(new_lines)
-
-    def _localize(self, text: str) -> str:
-        for shown, real in self._port_numbers.items():
-            text = re.sub(rf"\b{shown}\b", real, text)
-        return text.replace("/tmp/", f"{self._directory}/tmp/")
-
-    def _restore_names(self, text: str) -> str:
-        for shown, real in self._port_numbers.items():
-            text = re.sub(rf"\b{real}\b", shown, text)
-        return text.replace(f"{self._directory}/tmp/", "/tmp/")
-
-
-def environment(directory: Path) -> dict[str, str]:
-    """Return an environment with the commands on the path and a curl without progress output."""
-    inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith("TPUSERVE_")
-    }
-    directories = (str(directory / "bin"), str(Path(sys.executable).parent), inherited["PATH"])
-    return {
-        **inherited,
-        "PATH": os.pathsep.join(directories),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [inherited.get("PYTHONPATH")])]),
-        "CURL_HOME": str(directory),
-        "no_proxy": "*",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
-
-
-def wait_for(condition: Callable[[], bool], description: str) -> None:
-    deadline = time.monotonic() + TIME_LIMIT
-    while not condition():
-        assert time.monotonic() < deadline, f"timed out: {description}"
-        time.sleep(0.01)
-
-
-def shows(expected: str, log: str, printed: str) -> bool:
-    """Return whether the document shows the log lines and the output, in either order.
-
-    "..." in the document matches any text.
-    """
-    shown = ".*?".join(
-        r"\s+".join(map(re.escape, part.split())) for part in masked(expected).split("...")
-    )
-    both = (f"{log}\n{printed}", f"{printed}\n{log}")
-    return any(
-        re.fullmatch(rf"\s*{shown}\s*", " ".join(masked(text).split()), re.S) for text in both
-    )
-
-
-def masked(text: str) -> str:
-    for pattern, name in MASKS:
-        text = re.sub(pattern, name, text)
-    return text
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
     """The log lines and the output of each command, by the name of its step."""
-    directory = tmp_path_factory.mktemp("serve")
-    (directory / "tmp").mkdir()
-    (directory / ".curlrc").write_text("silent\nshow-error\n")
-    (directory / "examples").symlink_to(ROOT / "examples")
-    (directory / "bin").mkdir()
-    for name, module in (("tpuserve", "tpuserve"), ("tpuserve-model-server", "server.command")):
-        run = "-m tpuserve" if module == name else f"-c 'from {module} import main; main()'"
-        command = directory / "bin" / name
-        command.write_text(f'#!/bin/sh\nexec {sys.executable} {run} "$@"\n')
-        command.chmod(0o755)
-    results: dict[str, Shown] = {}
-
-    numbers = iter(free_ports(2 * len(SECTIONS)))
-    ports = {heading: (next(numbers), next(numbers)) for heading in SECTIONS}
-
-    def run_sections(headings: Sequence[str]) -> None:
-        for heading in headings:
-            terminal = Terminal(heading, directory, ports[heading])
-            try:
-                for step in SECTIONS[heading]:
-                    if step.file:
-                        terminal.write(step.file, step.text)
-                    else:
-                        results[str(step)] = terminal.show(step.text, step.output)
-            finally:
-                terminal.close()
-
-    run_sections(FIRST)
-    with ThreadPoolExecutor(len(LANES)) as threads:
-        list(threads.map(run_sections, LANES))
-    return results
+    return run_sections(SECTIONS, LANES, tmp_path_factory.mktemp("serve"))
 
 
 @pytest.mark.parametrize("step", COMMANDS, ids=str)
@@ -269,7 +36,7 @@ def test_a_command_prints_the_output_in_the_document(step: Step, shown: dict[str
 
 def test_all_commands_are_found() -> None:
     assert len(COMMANDS) == len(re.findall(r"^\$ ", TEXT, re.M))
-    assert sorted(SECTIONS) == sorted(sum(LANES, FIRST))
+    assert sorted(SECTIONS) == sorted(sum(LANES, [""]))
 
 
 def test_every_flag_in_the_document_exists() -> None:
