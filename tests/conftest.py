@@ -59,6 +59,7 @@ _WITH_EXTRAS = (
     "tests/conformance/exports",
     "tests/test_serve_document.py",
     "tests/test_export_document.py",
+    "tests/test_tpu_document.py",
     "tests/test_train_document.py",
     "tests/tpuserve/commands/test_compile.py",
     "tests/tpuserve/commands/test_doctor.py",

@@ -25,6 +25,7 @@ DOCUMENTS = [
     "docs/serve.md",
     "docs/operations.md",
     "docs/performance.md",
+    "docs/tpu.md",
 ]
 
 
