@@ -1,1 +1,1 @@
-"""The queues of requests: one per model, from which threads are dispatched fairly."""
+"""The queues of requests, one per model, which share the threads of the server fairly."""

@@ -20,9 +20,10 @@ class ModelQueue:
       model: the name of the model.
       limits: the current limits of the model.
       running: the number of requests that run.
-      virtual_time: the start tag of the next request, in seconds.
-      waiting: frontend's threads → the requests that wait for them, in the order of their arrival.
-        Only threads for which a request waits are listed.
+      virtual_time: the model's virtual time, in seconds; the paper calls it the start tag of the
+        next request.
+      waiting: the threads of a frontend → the requests that wait for them, in the order of their
+        arrival. Threads for which no request waits have no entry.
     """
 
     __slots__ = (
@@ -43,7 +44,8 @@ class ModelQueue:
         self.virtual_time = 0.0
         self.waiting: dict[RunPool, OrderedDict[Ticket, None]] = {}
         self._expected_seconds = 0.0
-        # The number of requests that run in each pool whose share is less than 1.
+        # For each RunPool whose `share` is less than 1: the number of the model's requests that run
+        # in the pool.
         self._running_in_shares: dict[RunPool, int] = {}
 
     @property
@@ -54,8 +56,8 @@ class ModelQueue:
     def may_start(self, pool: RunPool) -> bool:
         """Return whether a request of the model may run in a frontend's threads now.
 
-        A model of which nothing runs may always start one request, even if all threads run other
-        models: otherwise a few slow models could block all others.
+        If no request of the model runs, one may always start, even if the frontend runs as many
+        requests as it may: otherwise a few slow models could block all others.
         """
         if not self.running:
             return True
@@ -85,7 +87,7 @@ class ModelQueue:
         return True
 
     def begin_run(self, ticket: Ticket, now: float) -> None:
-        """Count a request as running, and charge the model the time that the run may take."""
+        """Count a request as running, and charge the model the average time of its runs."""
         ticket.started = now
         self.running += 1
         if ticket.pool.share < 1:
@@ -96,7 +98,7 @@ class ModelQueue:
             self.virtual_time += self._expected_seconds
 
     def end_run(self, ticket: Ticket, now: float) -> None:
-        """Count a request as ended, and charge the model the time that the run has taken."""
+        """Count a request as ended, and correct the charge to the time that the run has taken."""
         self.running -= 1
         if ticket.pool.share < 1:
             self._count_in_share(ticket.pool, -1)

@@ -16,13 +16,13 @@ from tpuserve.errors import QueueFull, WaitedTooLong
 
 FindLimits = Callable[[str], RunLimits | None]
 
-# The queue of the requests that run no model and of those for models that are not configured.
-# Clients choose the names in requests, and could create any number of queues without it. Only the
-# threads of the frontends limit these requests, which compute nothing.
+# The key of the one queue for requests that run no model or name a model that is not configured.
+# Otherwise clients, who choose the names in requests, could create any number of queues. The queue
+# has no limit of its own, because these requests compute nothing.
 _OTHERS = ""
-# How far the virtual time of a busy model may lag behind, in seconds. A model that its own limit
-# holds back lags behind ever more. Once its limit is raised, it would keep all others from the
-# threads until it has caught up.
+# How far the virtual time of a busy model may lag behind the others', in seconds. If a model's own
+# limit holds it back, it lags behind ever more. Once the limit was raised, the model would keep all
+# others from the threads until it had caught up.
 _MAX_CREDIT_SECONDS = 1.0
 
 
@@ -43,7 +43,7 @@ class RequestQueues:
         """Create the queues without a request.
 
         Args:
-          find_limits: returns the limits of a model; None if there is no such model.
+          find_limits: returns the limits of a model; None if no such model is configured.
           metrics: records the waits and the refusals; None for no metrics.
           clock: returns seconds, as `time.monotonic` does.
         """
@@ -51,10 +51,11 @@ class RequestQueues:
         self._metrics = Metrics() if metrics is None else metrics
         self._clock = clock
         self._queues = {_OTHERS: ModelQueue(_OTHERS, RunLimits(max_concurrent_runs=sys.maxsize))}
-        # The queues in which a request waits.
+        # The queues in which at least one request waits.
         self._backlog: dict[ModelQueue, None] = {}
-        # The start tag of the last request that began to run. An idle model gets this virtual time
-        # when a request arrives, so that it has no claim to the time in which it was idle.
+        # The virtual time of the model whose request began to run last. A model that was idle gets
+        # this virtual time at its next request, so that it has no claim to the time of its
+        # idleness.
         self._virtual_time = 0.0
         self._last_number = 0
         # `_lock` is acquired directly, because acquiring it through the condition takes longer.
@@ -179,7 +180,7 @@ class RequestQueues:
         return queue
 
     def _drop_unused_queues(self) -> None:
-        """Forget the models that are no longer configured."""
+        """Drop the empty queues of models that are no longer configured."""
         for model, queue in list(self._queues.items()):
             is_idle = not queue.running and not queue.waiting
             if is_idle and model != _OTHERS and self._find_limits(model) is None:

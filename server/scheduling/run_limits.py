@@ -15,7 +15,7 @@ DEFAULT_CONCURRENT_RUNS = max(2, _PROCESSORS)
 
 @dataclass(frozen=True)
 class RunLimits:
-    """How many requests of a model run and wait.
+    """The limits on the requests of a model.
 
     Attributes:
       max_concurrent_runs: the largest number of requests that run at the same time; at least 1.
@@ -42,8 +42,8 @@ class LimitTable:
 
         Args:
           defaults: the limits of a model whose configuration leaves them out; None for no limits.
-          max_waiting_for_batch: the largest number of threads in which requests of one batched
-            model run. Most requests need no thread while they wait for their batch.
+          max_waiting_for_batch: `RunLimits.max_concurrent_runs` of a model whose requests are
+            batched. Most requests need no thread while they wait for their batch.
         """
         self._defaults = QueueLimits() if defaults is None else defaults
         self._max_waiting_for_batch = max_waiting_for_batch
@@ -80,7 +80,8 @@ class LimitTable:
         runs = _first(configured.max_concurrent_runs, defaults.max_concurrent_runs)
         queue_ms = _first(configured.max_queue_ms, defaults.max_queue_ms)
         if is_batched:
-            # The threads that run the batches are the limit. Let in enough requests to fill them.
+            # Let enough requests in to fill the batches. The number of threads that run batches
+            # limits how many batches run.
             runs = self._max_waiting_for_batch
         return RunLimits(
             max_concurrent_runs=runs or DEFAULT_CONCURRENT_RUNS,

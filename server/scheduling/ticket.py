@@ -67,7 +67,7 @@ class Ticket(ABC):
 
 
 class InlineTicket(Ticket):
-    """The ticket of a request that runs at once or is submitted anew with another ticket."""
+    """The ticket of a request that runs at once or not at all: it cannot wait in a queue."""
 
     __slots__ = ()
 
