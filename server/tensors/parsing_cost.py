@@ -17,7 +17,8 @@ The factor is the largest number of bytes that a byte of the serialised field be
 """
 
 _COPIED, _VARINTS = 1, 8
-# The fields of a TensorProto with values: those whose bytes are copied, and packed varints.
+# The fields of a TensorProto that hold values. A parsed field takes the bytes of its serialised
+# form or, if it holds packed varints, up to eight times as many.
 _TENSOR: Fields = {
     **dict.fromkeys((4, 5, 6, 8, 9, 11, 12), _COPIED),
     **dict.fromkeys((7, 10, 13, 16, 17), _VARINTS),
@@ -27,13 +28,16 @@ PREDICT_REQUEST: Fields = {2: {2: _TENSOR}}
 EXAMPLES_REQUEST: Fields = {2: {1: {1: _COPIED}, 2: {1: _COPIED, 2: _COPIED}}}
 """The fields of a request with an Input: a list of examples, which may have a context."""
 
-# The largest number of fields, which protobuf parses in a tenth of a second.
+# The largest number of fields of a request, which protobuf parses in a tenth of a second. A request
+# with more is refused.
 _MAX_FIELDS = 1_000_000
-# The largest size of a field that is not in `Fields`, such as a name or a shape.
+# The largest size of a field that is not in `Fields`, such as a name or a shape, in bytes. A
+# request with a larger one is refused.
 _MAX_OTHER_BYTES = 1 << 16
-# The memory of one field, and the largest factor of a field that is not in `Fields`.
+# Upper bounds: the memory of a parsed field without its content, in bytes, and the memory that a
+# byte of any serialised message takes when it is parsed.
 _FIELD_BYTES, _MAX_FACTOR = 64, 32
-# The size up to which the bound need not be close.
+# For messages of at most this number of bytes, a rough bound is computed, which takes no time.
 _SMALL_BYTES = 1 << 11
 
 
@@ -42,15 +46,16 @@ def bound_parsed_bytes(serialized: bytes, fields: Fields) -> int:
 
     Args:
       serialized: the serialised message, which need not be valid.
-      fields: the fields of the message.
+      fields: the fields of the message that may be long.
 
     Raises:
-      RequestTooLarge: the message has so many fields that parsing would take too long.
+      RequestTooLarge: the message has so many fields that parsing would take too long, or a long
+        field that is not in `fields`.
     """
     if len(serialized) <= _SMALL_BYTES:
         return len(serialized) * _MAX_FACTOR
     num_bytes = num_fields = position = 0
-    # The messages that the position is in: their fields and their ends.
+    # The messages around the position, the outermost first: their fields, and where they end.
     messages = [(fields, len(serialized))]
     try:
         while messages:
@@ -80,7 +85,7 @@ def bound_parsed_bytes(serialized: bytes, fields: Fields) -> int:
             num_bytes += length * content
             position += length
     except (ValueError, IndexError):
-        # The parser will refuse the request. Bound what it reads until then.
+        # The message is invalid from here on. Add what the parser may read before it notices.
         num_bytes += max(0, len(serialized) - position) * _MAX_FACTOR
     return num_bytes + num_fields * _FIELD_BYTES
 
