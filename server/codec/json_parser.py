@@ -36,9 +36,10 @@ _CONTAINERS = (dict, list)
 # `_check_structure` visits this number of bytes at a time, which bounds its memory.
 _CHUNK_BYTES = 1 << 16
 _PLACEHOLDER = re.compile(r"@[0-9]+")
-# Replaces every digit by 0, so that a plain search finds numbers of many digits.
+# Replaces every digit by 0 and "E" by "e", so that a plain search finds numbers of many digits.
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
-# One of these is in the translated text of a number beyond 64 bits or beyond the largest double.
+# A text that contains a number beyond 64 bits or beyond the largest double contains one of these
+# after its translation by `_DIGITS_TO_ZEROS`.
 _SIGNS_OF_BIG_NUMBERS = (b"0" * 19, b"e000", b"e+000")
 # Matches the escape sequence of a surrogate without its other half, in a text without escaped
 # backslashes.
@@ -78,8 +79,8 @@ def parse_numeric_json(body: bytes, max_other_bytes: int) -> Json | None:
       max_other_bytes: The largest size of the text without the arrays.
 
     Returns:
-      The result of `parse_json`. None if the body has no such arrays or more other text, or if it
-      may be invalid.
+      The result of `parse_json`. None if the body has no such arrays, has more other text than
+      `max_other_bytes`, or may be invalid.
     """
     extracted = extract_numeric_arrays(body) if len(body) >= MIN_BYTES else None
     if extracted is None or len(extracted[0]) > max_other_bytes:
@@ -88,7 +89,7 @@ def parse_numeric_json(body: bytes, max_other_bytes: int) -> Json | None:
     try:
         return _insert_arrays(_parse(document, _MAX_NESTING_AROUND_ARRAYS), arrays)
     except InvalidJson:
-        return None  # The body is invalid, or a string held the numbers.
+        return None  # The body is invalid, or the numbers were part of a string.
 
 
 def format_for_error(value: Json) -> str:

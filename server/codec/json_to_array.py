@@ -146,7 +146,7 @@ def decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:
-        pass  # The text has line breaks, or is invalid.
+        pass  # The text is invalid, or contains line breaks, which are removed below.
     try:
         text = "".join(text.split())
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)

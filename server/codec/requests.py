@@ -16,7 +16,7 @@ from tpuserve.saved_model.signature import Signature, TensorSpec
 Inputs: TypeAlias = Mapping[str, TensorSpec]
 Arrays: TypeAlias = dict[str, Array]
 
-# `_find_row_error` decodes this number of rows one by one.
+# `_find_row_error` narrows its search down to this number of rows, which it decodes one by one.
 _FEW_ROWS = 16
 
 
@@ -74,7 +74,7 @@ def decode_inputs(document: Json, signature: Signature) -> Arrays:
 
 
 def count_bytes(arrays: Arrays) -> int:
-    """Return the memory of arrays in bytes, with that of the strings in them."""
+    """Return the memory of arrays in bytes, including the memory of the strings in them."""
     total = sum(array.nbytes for array in arrays.values())
     for array in arrays.values():
         if array.dtype == object:
@@ -124,7 +124,8 @@ def _decode_rows(rows: Json, inputs: Inputs) -> Arrays:
 
 def _decode_named_rows(rows: list[Json], inputs: Inputs) -> Arrays:
     names = inputs.keys()
-    # Skip the rows that have all names, in far less time than the loop takes.
+    # Skip the first rows that have exactly the expected names. This is far faster than the loop
+    # below, which checks the remaining rows.
     objects = rows[: find_first(map(is_not, map(type, rows), repeat(dict)))]
     start = find_first(map(ne, map(dict.keys, objects), repeat(names)))
     if names == {"b64"}:
@@ -168,9 +169,9 @@ def _decode_stacked(rows: list[Json], dtype: str, key: str | None = None) -> Arr
 def _find_row_error(rows: list[Json], dtype: str, key: str | None) -> TpuserveError | None:
     """Return the error of the first row that is invalid or has another shape than row 0."""
     start, end = 0, len(rows)
-    # Decoding many rows at once takes a fraction of the time of decoding them one by one. So narrow
-    # the search down to few rows first: halve the rows that are left, and decode the first half
-    # together with row 0.
+    # Decoding many rows at once takes a fraction of the time of decoding them one by one. So first
+    # narrow the search down to few rows: again and again decode the first half of the remaining
+    # rows, together with row 0, to see which half has the error.
     while end - start > _FEW_ROWS:
         middle = (start + end) // 2
         try:
@@ -179,8 +180,8 @@ def _find_row_error(rows: list[Json], dtype: str, key: str | None) -> TpuserveEr
             end = middle
         else:
             start = middle
-    # Rows that cannot be decoded together may each be valid, if they have too many dimensions.
-    # Then search all rows.
+    # Rows that have too many dimensions cannot be decoded together, although each may be valid. The
+    # search above can then end at the wrong rows, so check all rows.
     return _check_rows(rows, start, end, dtype, key) or _check_rows(rows, 0, len(rows), dtype, key)
 
 
