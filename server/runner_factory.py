@@ -1,4 +1,4 @@
-"""Factories of batching runners and of warm-ups, configured by the settings."""
+"""Creates the batching runners and the warm-up of versions, as the settings say."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,7 +20,10 @@ def _close_nothing() -> None:
 def make_runner_factory(
     settings: Settings, platform: "PlatformConfig | None", metrics: Metrics
 ) -> tuple[MakeRunner, Callable[[], None]]:
-    """Return the factory of runners for versions, and the function that closes all runners."""
+    """Return the function that creates the runner of a version, and one that closes all runners.
+
+    A runner runs the requests of a version, in batches if batching is on.
+    """
     if not settings.enable_batching:
         # Without batching, requests run on the model itself, which has the interface of a runner.
         return (lambda model, directory, name: model), _close_nothing
@@ -60,7 +63,14 @@ def make_warm_up(
     metrics: Metrics,
     executor: Callable[[Callable[[], None]], None],
 ) -> WarmUp | None:
-    """Return the warm-up of versions, which runs in `executor`; None if warm-up is off."""
+    """Return the function that warms a version up; None if warm-up is off.
+
+    Args:
+      settings: the settings of the server.
+      platform: the settings of the platform config file; None without such a file.
+      metrics: records the warm-ups.
+      executor: runs the warm-up requests.
+    """
     if not settings.enable_model_warmup:
         return None
     from server.warmup import WarmUp as FileWarmUp

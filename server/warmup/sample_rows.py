@@ -14,16 +14,19 @@ from tpuserve.verification.inputs import warm_up_inputs
 
 _ROWS = 3
 _FILE = "saved_model.pb"
-# Only with string inputs the graph is read, to find out which strings the graph can parse. A file
-# that is larger than this is not read, because that would take seconds.
+# The largest saved_model.pb, in bytes, that is read to find out which strings the graph can parse.
+# It is read only for string inputs. A larger file is not read, because that would take seconds.
 _MAX_GRAPH_BYTES = 64 << 20
 
 
 def sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[str, Array]:
-    """Return the inputs of three rows: alias → [3, ...].
+    """Return the inputs of two or three different rows.
 
-    The rows are those of the first two or more warm-up rows, if the version has so many; otherwise
-    they are generated.
+    The rows come from the version's warm-up requests if these have at least two different rows.
+    Otherwise three rows are generated.
+
+    Returns:
+      Alias → [2 or 3, ...].
 
     Raises:
       TpuserveError: no inputs can be generated.
@@ -41,7 +44,7 @@ def sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[s
 
 
 def _warm_up_rows(directory: Path, name: str, signature: Signature) -> Mapping[str, Array] | None:
-    """Return two or three rows of the warm-up requests; None if there are fewer."""
+    """Return two or three different rows of the warm-up requests; None if there are fewer."""
     rows: list[dict[str, Array]] = []
     requests = warm_up_inputs.read_warm_up_inputs(directory, {name: signature}, []).get(name, [])
     for request in requests:

@@ -46,7 +46,7 @@ class WarmUp:
 
         Args:
           iterations: how many times each request runs; 0 means once.
-          metrics: records warm-ups; None for metrics of its own.
+          metrics: records warm-ups; None for a new registry of metrics.
           threads: how many requests of a version run at the same time.
           check_method_names: whether a signature's method must match the request's method.
           run_record: runs a model on a serialised PredictionLog; None for `WarmupReplayer`.
