@@ -106,7 +106,7 @@ class Gauge:
         Args:
           name: the metric's name in the registry.
           labels: the names of the labels.
-          read: returns label values → number.
+          read: returns the present numbers: label values → number.
         """
         self.name = name
         self._labels = labels
@@ -124,5 +124,9 @@ class _Series:
 
 
 def _limit_series(series: Mapping[Labels, object], values: Labels) -> Labels:
-    """Return the label values of a new series; with MAX_SERIES series, those of the common one."""
+    """Return the label values under which to count a new series.
+
+    These are the values themselves or, if the metric has MAX_SERIES series already, the values of
+    the one series for all further label values.
+    """
     return values if len(series) < MAX_SERIES else (_OTHER_VALUES,) * len(values)

@@ -12,7 +12,7 @@ _SERVING = "/tensorflow/serving/"
 _BATCHING = _SERVING + "batching_session/"
 _OURS = "/tpuserve/"
 
-# The value of the label "runtime": TensorFlow Serving's name for models that a tf.Session runs.
+# The value of the label "runtime", which TensorFlow Serving gives to models that a tf.Session runs.
 _RUNTIME = "TF1"
 
 

@@ -84,7 +84,7 @@ class Manager:
           retries: how failed loads are retried.
           load_threads: how many versions load at the same time; 0 for the default.
           unload_threads: how many versions unload at the same time; 0 for the default.
-          on_change: called with each new state of a version.
+          on_change: called with a version and its new state, at each change.
           during_move: a context manager that is entered around each load and each unload.
           after_unload: called when the memory of a version can be released.
         """

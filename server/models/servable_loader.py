@@ -12,8 +12,8 @@ from tpuserve.errors import Code, ModelLoadError, TpuserveError
 MakeRunner: TypeAlias = Callable[[Model, Path, str], InferenceRunner]
 WarmUp: TypeAlias = Callable[[Model, Path], None]
 
-# The codes of errors that recur on every load of the same files, so that a retry is useless. Other
-# errors may be transient.
+# The codes of errors that recur at every load of the same files, so that a retry is useless. Errors
+# with other codes may be transient.
 _PERMANENT = frozenset(
     {
         Code.INVALID_ARGUMENT,

@@ -20,7 +20,7 @@ from tpuserve.errors import Code
 
 MAX_QUEUED_BYTES = 64 << 20
 MAX_QUEUED = 1000
-# How long a log whose files cannot be written waits before it tries again, in seconds.
+# How long the log of a model whose file cannot be written waits before the next try, in seconds.
 _RETRY_SECONDS = 1
 
 Encode: TypeAlias = Callable[[Any, RequestLogging, float], bytes]
@@ -59,10 +59,10 @@ class InferenceLogEntry(NamedTuple):
 
 @dataclass
 class _Outage:
-    """A time in which the entries of a model cannot be written.
+    """A time in which the entries of a model cannot be written, for example to a full disk.
 
     Attributes:
-      lost: how many entries are lost.
+      lost: how many entries were lost so far.
       retry_seconds: the time of the next try, in seconds since 1970.
     """
 
@@ -88,7 +88,7 @@ class RequestLog:
         """Create a log that writes nothing until `configure`.
 
         Args:
-          metrics: counts the logged and the dropped requests; None for metrics of its own.
+          metrics: counts the logged and the dropped requests; None for a new registry of metrics.
           encode: serialises an entry; None for PredictionLog messages.
           sample: returns a random number from 0 to 1.
           clock: returns the time in seconds since 1970.
@@ -106,7 +106,7 @@ class RequestLog:
         self._is_closing = False
         self._is_failing = False
         self._is_reconfigured = False
-        # The models whose last entry could not be written.
+        # Model name → outage, for the models whose last entry could not be written.
         self._outages: dict[str, _Outage] = {}
 
     def configure(self, models: Mapping[str, RequestLogging]) -> None:
@@ -175,7 +175,7 @@ class RequestLog:
         with self._condition:
             config = self._models.get(model)
             if config is None:
-                return  # A reload has turned the model's log off since the request was sampled.
+                return  # Drop the entry: a reload has turned the model's log off meanwhile.
             if (
                 self._is_closing
                 or len(self._queue) >= MAX_QUEUED
