@@ -18,7 +18,8 @@ from tpuserve.errors import Cancelled, DeadlineExceeded, QueueFull, TpuserveErro
 
 Result = TypeVar("Result")
 
-# Requests with more bytes than this run in threads, because they take long to parse.
+# The event loop runs a model only for requests of at most this number of bytes: larger ones take
+# longer.
 MAX_INLINE_BYTES = 4096
 # Requests with more bytes than this take at most half of the runs of their model, so that small
 # requests never wait until large requests are parsed.
