@@ -3,6 +3,7 @@
 import json
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import httpx
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.profiler import profiler_client
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
 from tensorflow_serving.apis import (
     get_model_status_pb2,
     model_service_pb2_grpc,
@@ -99,6 +102,31 @@ def test_status_is_the_same_over_rest_and_grpc(server: ServeProcess) -> None:
         (rpc,) = stub.GetModelStatus(request).model_version_status
     assert (rest["version"], rest["state"]) == (str(rpc.version), "AVAILABLE")
     assert rpc.state == get_model_status_pb2.ModelVersionStatus.AVAILABLE
+
+
+# The steps of TensorFlow Serving's own test of the profiler: a request every second from a shell,
+# and meanwhile one call of TensorFlow's client. `{1..3}` is bash's: with another shell, the loop
+# ends before the client begins.
+REQUESTS = """
+for n in {1..3}; do curl --silent --data '{"instances": [[2.0], [3.0]]}' $1 & sleep 1; done; wait
+"""
+
+
+def test_profile_of_a_serving_process_is_taken_as_tensorflow_servings_test_takes_it(
+    server: ServeProcess, tmp_path: Path
+) -> None:
+    url = f"http://{server.rest}/v1/models/half:predict"
+    requests = subprocess.Popen(
+        ["bash", "-c", REQUESTS, "bash", url], stdout=subprocess.PIPE, text=True
+    )
+    # Raises an error if ten tries trace no event.
+    profiler_client.trace(server.rpc, str(tmp_path), 1000, "", 10)
+    answers, _ = requests.communicate(timeout=60)
+    assert answers.count("predictions") == 3
+    (profile,) = tmp_path.glob("plugins/profile/*/*.xplane.pb")
+    space = xplane_pb2.XSpace.FromString(profile.read_bytes())
+    names = {data.name for plane in space.planes for data in plane.event_metadata.values()}
+    assert "serving" in names
 
 
 @pytest.mark.parametrize(
