@@ -172,7 +172,8 @@ SECTIONS = (
             _own_flag(
                 "fail_if_no_model_versions_found",
                 "End the start with an error if the base path of any model has no version. By "
-                "default the server waits for the first version.",
+                "default the server waits for the first version. A model's "
+                "fail_if_no_model_versions_found in the model config file replaces it.",
             ),
             _flag("max_num_load_retries", "Number of retries after a failed load."),
             _flag("load_retry_interval_micros", "Microseconds between load retries."),

@@ -80,6 +80,8 @@ class ModelConfig:
       logging: the request log; None for no log.
       platform: the runtime of the model; only "tensorflow" can be served.
       limits: the limits of the model's queue.
+      versions_required: whether a configuration is refused while the base path of this model has no
+        version; None for the value of --fail_if_no_model_versions_found.
     """
 
     name: str
@@ -89,6 +91,7 @@ class ModelConfig:
     logging: RequestLogging | None = None
     platform: str = PLATFORM
     limits: QueueLimits = QueueLimits()
+    versions_required: bool | None = None
 
     @property
     def path(self) -> Path:

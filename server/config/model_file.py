@@ -100,6 +100,11 @@ def _model_config(message: Any) -> ModelConfig:
         logging=None if logging is None else _request_logging(logging),
         platform=_platform(message),
         limits=_queue_limits(message),
+        versions_required=(
+            message.fail_if_no_model_versions_found
+            if message.HasField("fail_if_no_model_versions_found")
+            else None
+        ),
     )
 
 

@@ -46,7 +46,7 @@ class ModelConfigManager:
           allow_labels_for_unavailable: whether a new label may name a version that is not
             available.
           versions_required: whether a configuration with a model that has no version on disk is
-            refused.
+            refused. A model's own `versions_required` comes first.
           on_config: called with each configuration before it takes effect; raises an error to
             refuse the configuration.
         """
@@ -68,7 +68,7 @@ class ModelConfigManager:
 
         Raises:
           LabelNotAvailable: a label names a version, and allow_labels_for_unavailable is False.
-          VersionNotFound: a model has no version, and versions_required is True.
+          VersionNotFound: a model has no version, and needs one.
         """
         try:
             for model in config.models:
@@ -145,7 +145,7 @@ class ModelConfigManager:
 
         Raises:
           LabelNotAvailable: a label is refused; no version is loaded or unloaded.
-          VersionNotFound: a model has no version, and versions_required is True.
+          VersionNotFound: a model has no version, and needs one.
           ModelsNotAvailable: new models have failed; the other models are served.
         """
         with self._reload_lock:
@@ -192,15 +192,18 @@ class ModelConfigManager:
                 )
 
     def _check_versions(self, config: ModelServerConfig) -> None:
-        if not self._versions_required:
-            return
         for model in config.models:
+            is_required, source = model.versions_required, "fail_if_no_model_versions_found of it"
+            if is_required is None:
+                is_required, source = self._versions_required, "--fail_if_no_model_versions_found"
+            if not is_required:
+                continue
             try:
                 Repository(model.path, model.policy).aspired_versions()
             except TpuserveError as error:
                 raise VersionNotFound(
                     f"Unable to find a numerical version path for servable {model.name} at: "
-                    f"{model.base_path} (--fail_if_no_model_versions_found is set): {error}"
+                    f"{model.base_path} ({source} is set): {error}"
                 ) from error
 
     def _has_started(self, is_polled: bool = True) -> bool:

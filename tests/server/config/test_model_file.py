@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import text_format
+from google.protobuf.descriptor import FieldDescriptor
 
 from server.config import messages, model_file
 from server.config.model_config import (
@@ -159,16 +160,30 @@ def test_negative_limit_is_refused(name: str) -> None:
         parse(f"name: 'a' base_path: '/a' {TF} {name}: -1")
 
 
+def test_need_of_a_version_is_read_and_may_be_left_out() -> None:
+    config = f"base_path: '/a' {TF}"
+    models = parse(
+        f"name: 'a' {config} fail_if_no_model_versions_found: true",
+        f"name: 'b' {config} fail_if_no_model_versions_found: false",
+        f"name: 'c' {config}",
+    )
+    assert [model.versions_required for model in models] == [True, False, None]
+
+
 @pytest.mark.slow
 def test_messages_agree_with_tensorflow_servings_own() -> None:
     from tensorflow_serving.config import model_server_config_pb2 as pb
 
     ours = message("").DESCRIPTOR
     theirs = pb.ModelServerConfig.DESCRIPTOR
-    own = {"max_concurrent_runs", "max_queue", "max_queue_ms"}
+    own = {
+        ("max_concurrent_runs", 20001, FieldDescriptor.TYPE_INT32),
+        ("max_queue", 20002, FieldDescriptor.TYPE_INT32),
+        ("max_queue_ms", 20003, FieldDescriptor.TYPE_INT32),
+        ("fail_if_no_model_versions_found", 20004, FieldDescriptor.TYPE_BOOL),
+    }
     assert fields(ours) - fields(theirs) == {
-        (f"tensorflow.serving.ModelConfig.{name}", number, 5)
-        for number, name in enumerate(sorted(own), 20001)
+        (f"tensorflow.serving.ModelConfig.{name}", *rest) for name, *rest in own
     }
     assert fields(theirs) <= fields(ours)
 

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,25 @@ def test_each_model_needs_a_version_where_versions_are_required(tmp_path: Path) 
         assert models.manager.names() == []
     models.config_manager.start(models.config("a"))
     assert models.states("a") == {1: State.AVAILABLE}
+
+
+@pytest.mark.parametrize("flag", [False, True])
+def test_need_of_a_version_can_be_set_for_one_model(tmp_path: Path, flag: bool) -> None:
+    models = Models(tmp_path, versions_required=flag)
+    models.add("a", 1)
+    (tmp_path / "empty").mkdir()
+    config = models.config("a", "empty")
+
+    def required(value: bool) -> ModelServerConfig:
+        first, empty = config.models
+        return ModelServerConfig((first, replace(empty, versions_required=value)))
+
+    with pytest.raises(VersionNotFound, match="fail_if_no_model_versions_found of it is set"):
+        models.config_manager.start(required(True))
+    models.config_manager.start(required(False))
+    assert models.states("a") == {1: State.AVAILABLE}
+    with pytest.raises(VersionNotFound, match="for servable empty at"):
+        models.config_manager.reload(required(True))
 
 
 def test_model_that_is_alone_and_cannot_be_loaded_is_told_in_the_words_of_the_original(
