@@ -1,4 +1,4 @@
-"""Adds advice to errors that end a program and that do not say what to do."""
+"""Advice on TensorFlow's errors about ops that the CPU, or a TPU, cannot run."""
 
 import re
 
@@ -14,7 +14,7 @@ _NO_KERNEL = re.compile(
 
 
 def get_error_advice(error: BaseException) -> str | None:
-    """Return a sentence that says what to do about an error; None if there is no advice."""
+    """Return what to do about an op that cannot run; None if the error is about something else."""
     message = str(error)
     ops = (match["op"] for match in _NO_KERNEL.finditer(message))
     tpu_op = next(filter(op_table.is_tpu_op, ops), None)

@@ -14,7 +14,7 @@ def _validate_topology(
     """Check the value of --emulate-tpu and return it unchanged.
 
     Raises:
-      click.BadParameter: the value is not a topology.
+      click.BadParameter: the value is neither a number of cores nor "HOSTSxCORES".
     """
     if value is not None:
         try:

@@ -28,8 +28,8 @@ class _Installation:
 
     Attributes:
       uses_tf1: whether the program gets the names and the behaviour of TensorFlow 1.
-      proxy: the module that the program gets for `import tensorflow`; None if the program gets
-        TensorFlow itself, or as long as TensorFlow is not imported.
+      proxy: the stand-in that the program gets for `import tensorflow` if uses_tf1 is true; None
+        if the program gets TensorFlow itself, or as long as TensorFlow is not imported.
     """
 
     uses_tf1: bool
@@ -61,8 +61,9 @@ def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
       program: the program whose modules get the symbols.
       tf1: whether the program gets the names and the behaviour of TensorFlow 1. None decides by the
         program's source: TensorFlow 1 if it uses a name that TensorFlow 2 lacks.
-      tf1_option: the end of the line on standard error, which names the option or variable that
-        sets `tf1`: "--tf1", or "--no-tf1 turns that off" if `tf1` is None.
+      tf1_option: text for the line on standard error. If `tf1` is true, the option or variable that
+        the user has set, such as "--tf1". If `tf1` is None, how to prevent TensorFlow 1:
+        "--no-tf1 turns that off".
 
     Raises:
       InvalidSetting: the program is to get TensorFlow 1 and has imported TensorFlow already.
@@ -72,8 +73,9 @@ def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
         return
     uses_tf1 = _decide_tf1(program, tf1, tf1_option)
     if os.environ.get(EMULATION_VARIABLE, "").strip() not in ("", "0"):
-        # Set TPU_NAME if it is not set: programs read it, because it is always set on Cloud TPU
-        # machines. Any value will do, because every TPU name resolves to the emulated TPU.
+        # If a TPU is emulated, set TPU_NAME unless it is set: programs read it, because Cloud TPU
+        # machines always set it. Any value will do, because every TPU name resolves to the emulated
+        # TPU.
         os.environ.setdefault(_TPU_NAME_VARIABLE, "local")
     is_tensorflow_imported = "tensorflow" in sys.modules
     if uses_tf1 and is_tensorflow_imported:
@@ -98,7 +100,10 @@ def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
 
 
 def read_tf1_variable() -> dict[str, Any]:
-    """Return the arguments `tf1` and `tf1_option` of `install` that the variable TPUSERVE_TF1 sets.
+    """Read the environment variable TPUSERVE_TF1: 1, 0, or unset to decide by the program's source.
+
+    Returns:
+      The arguments `tf1` and `tf1_option` of `install`, by name.
 
     Raises:
       InvalidSetting: TPUSERVE_TF1 is neither 1 nor 0 nor empty.

@@ -1,4 +1,4 @@
-"""tf.keras.estimator.model_to_estimator, which makes an Estimator of a Keras model.
+"""tf.keras.estimator.model_to_estimator, which converts a Keras model to a plain Estimator.
 
 tf_keras imports this function from the module keras_lib of tensorflow_estimator. tpuserve supplies
 that module, with the function of this file.
@@ -55,8 +55,8 @@ def model_to_estimator(
         )
     config = trainer.RunConfig() if config is None else config
     if isinstance(config, trainer.RunConfig) and not config.has_tpu_config:
-        # Run one step per training loop: in tf.estimator, an Estimator calls its hooks after each
-        # step.
+        # Run one step per training loop: in tf.estimator, an estimator that is no TPUEstimator
+        # calls its hooks after each step.
         config = config.replace(tpu_config=trainer.TPUConfig(iterations_per_loop=1))
     estimator: trainer.Estimator = trainer.model_to_tpu_estimator(
         keras_model=keras_model,

@@ -15,8 +15,8 @@ from trainer.compat.source.program import Program, set_script_directory
 EXIT_FAILED = 1
 
 _OUR_DIRECTORY = os.path.dirname(__file__)
-# The directories of our code that runs the program. The stack frames of this code are removed from
-# the program's tracebacks.
+# The directories of tpuserve's code that runs the program. The stack frames of this code are
+# removed from the program's tracebacks, so that they look as without tpuserve.
 _HIDDEN_DIRECTORIES = {
     _OUR_DIRECTORY,
     os.path.join(_OUR_DIRECTORY, "imports"),
@@ -100,12 +100,12 @@ def _exit_as_interrupted() -> None:
 
 
 def _strip_our_frames(error: BaseException | None, stripped: set[int]) -> None:
-    """Remove our stack frames from the tracebacks of an error, its cause and its context.
+    """Remove tpuserve's stack frames from the tracebacks of an error, its cause and its context.
 
     Args:
-      error: the error.
-      stripped: the ids of the errors that have been handled, so that none is handled twice;
-        updated.
+      error: the error; None does nothing.
+      stripped: the ids of the errors whose frames are removed already, because errors can refer to
+        each other in a cycle; updated.
     """
     if error is None or id(error) in stripped:
         return

@@ -1,9 +1,9 @@
 """Runs TPU computations on an emulated TPU in sessions that a program creates itself.
 
 Such programs call tpu.rewrite, tpu.shard and similar functions without a TPUEstimator. As soon as
-TensorFlow has built the graph of such a call, this package replaces the TPU ops by ops that a CPU
-can run: see `tpuserve.lowering.func_graph`. Plain sessions, savers and hooks can then run the
-graph.
+TensorFlow has built the graph of such a call, this package lowers the graph: it replaces the TPU
+ops by ops that a CPU can run (see `tpuserve.lowering.func_graph`). Plain sessions, savers and hooks
+can then run the graph.
 """
 
 from trainer.compat.emulation import builders, exports, tpu_names

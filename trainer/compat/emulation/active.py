@@ -8,8 +8,9 @@ import tensorflow as tf
 from tpuserve.devices import TpuSystem, find_tpu_system
 from trainer.tensorflow_internals import tpu_function
 
-# Our own modules that build TPU graphs. The patches of `builders` do not change these graphs,
-# because the modules lower the graphs themselves or write them to a SavedModel for a real TPU.
+# The modules of tpuserve that build TPU graphs. The patches of `builders` do not change these
+# graphs, because the modules themselves replace the TPU ops, or write the graphs to a SavedModel
+# for a real TPU.
 _OUR_GRAPH_BUILDERS = (
     "trainer.backends.tpu",
     "trainer.infeed",

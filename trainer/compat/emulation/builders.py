@@ -29,7 +29,7 @@ _HOST_DEVICE = "/device:CPU:0"
 
 
 def patch_builders() -> None:
-    """Replace TensorFlow's builders of TPU graphs, so that their graphs run on an emulated TPU.
+    """Patch TensorFlow's functions that build TPU graphs: their graphs run on an emulated TPU.
 
     `PATCHES` lists the functions. Functions that are patched already stay as they are.
     """
@@ -38,7 +38,7 @@ def patch_builders() -> None:
 
 
 def _patch(module: ModuleType, name: str, replacement: _Replacement) -> None:
-    """Patch a module's function to call `replacement` instead while an emulated TPU is active."""
+    """Patch a module's function to call `replacement` if `find_active_emulated_tpu` finds a TPU."""
     original = getattr(module, name)
     if getattr(original, _PATCHED, False):
         return
@@ -60,7 +60,7 @@ def _build_lowered(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
 
 
 def _build_host_transfer(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
-    """Build an op that enqueues infeed or dequeues outfeed, and lower it to ops of the CPU.
+    """Build an op that enqueues infeed or dequeues outfeed; replace it by ops that the CPU can run.
 
     Raises:
       TpuNotFound: the emulated TPU has several hosts.
@@ -76,7 +76,7 @@ def _build_host_transfer(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any
 
 
 def _build_replicated(tpu_system: TpuSystem, build: "functools.partial[Any]") -> Any:
-    """Build what tpu.split_compile_and_replicate builds, and lower it to ops of the CPU.
+    """Call tpu.split_compile_and_replicate, and replace its TPU ops by ops that the CPU can run.
 
     Raises:
       TpuNotFound: the computation has more replicas than the emulated TPU has cores.

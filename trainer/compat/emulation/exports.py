@@ -1,4 +1,4 @@
-"""Keeps graphs that were lowered for an emulated TPU out of exports for a real TPU."""
+"""Keeps graphs whose TPU ops were replaced, for an emulated TPU, out of exports for a real TPU."""
 
 import functools
 from typing import Any
@@ -15,7 +15,7 @@ PATCHED = "_refuses_emulated_tpu"
 
 
 def patch_saved_model_builder() -> None:
-    """Make SavedModelBuilder refuse a TPU metagraph whose graph was lowered for an emulated TPU."""
+    """Make SavedModelBuilder refuse a TPU metagraph without TPU ops, built for an emulated TPU."""
     builder: Any = saved_model_builder.SavedModelBuilder
     if getattr(builder, PATCHED, False):
         return
@@ -40,10 +40,14 @@ def patch_saved_model_builder() -> None:
 
 
 def _check_not_lowered_for_tpu(graph: Any, tags: Any) -> None:
-    """Check that a graph was not lowered for an emulated TPU if its metagraph has the TPU tag.
+    """Check that a graph for a TPU was not lowered: its TPU ops replaced for an emulated TPU.
+
+    Args:
+      graph: the graph to export.
+      tags: the tags of its metagraph; without the tag "tpu" any graph passes.
 
     Raises:
-      ExportError: the tags contain the TPU tag, and the graph has been lowered.
+      ExportError: the tags contain "tpu", and the graph was lowered.
     """
     tpu_tags = tag_sets.SERVE_TPU - tag_sets.SERVE
     if tpu_tags & set(tags or ()) and is_lowered(graph):

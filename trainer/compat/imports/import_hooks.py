@@ -33,7 +33,7 @@ _REAL_PACKAGES = ("compat", "contrib", "core", "python")
 
 
 class ImportHook(MetaPathFinder):
-    """A finder for the modules of tf.contrib and TPUEstimator.
+    """A finder for the modules of tf.contrib and tensorflow_estimator, which tpuserve supplies.
 
     The finder also calls a function as soon as TensorFlow has been imported. The finder must come
     first on sys.meta_path, because otherwise Python's own finders would import TensorFlow without
@@ -70,8 +70,8 @@ class ImportHook(MetaPathFinder):
             aliased_module = module_aliases.MODULE_ALIASES.get(
                 f"tpu.python.tpu.{fullname[len(_TPU) :]}"
             )
-            # Supply our module only if the installed TensorFlow lacks this one. Otherwise let
-            # Python's own finders find TensorFlow's module.
+            # Supply tpuserve's module only if the installed TensorFlow has no module of that name.
+            # Otherwise let Python's own finders find TensorFlow's module.
             if aliased_module is not None and PathFinder.find_spec(fullname, path, target) is None:
                 return _make_alias_spec(fullname, aliased_module)
         if fullname.startswith(tuple(f"{root}." for root in estimator_aliases.ROOTS)):
@@ -109,10 +109,10 @@ class ImportHook(MetaPathFinder):
 
 
 def _find_estimator_spec(name: str) -> ModuleSpec:
-    """Return the spec of a module in the subpackage `tpu` of tensorflow_estimator.
+    """Return the spec of a module of tensorflow_estimator, which must be in its subpackage `tpu`.
 
     Raises:
-      ModuleNotFoundError: the module is not in the subpackage `tpu`, or is not supplied.
+      ModuleNotFoundError: the module is outside of `tpu`, or tpuserve does not supply it.
     """
     package, _, module = name.rpartition(".")
     aliased_module = module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{module}")
@@ -195,7 +195,11 @@ def _find_contrib_module(path: str) -> str | ModuleType:
 
 
 class ProgramImportFunction:
-    """A replacement of builtins.__import__ by which a program's modules get TensorFlow 1."""
+    """A replacement of builtins.__import__, for import statements in a program's own modules.
+
+    They get the symbols of TensorFlow 1 if the program is written for TensorFlow 1, and the
+    program's own package where it has the name of one of tpuserve's: see `name_collisions`.
+    """
 
     def __init__(self, program: Program, get_proxy: Callable[[], TensorFlow1Proxy | None]) -> None:
         """Replace builtins.__import__ by this object.
@@ -256,8 +260,8 @@ class ProgramImportFunction:
 def _import_contrib_submodules(package: str, names: Sequence[str]) -> None:
     """Import the submodules of tf.contrib in a statement `from PACKAGE import NAMES`.
 
-    Python alone would not import them if our module for the package is a single file: Python then
-    looks for attributes of the module only.
+    Python alone would not import them if tpuserve's module for the package is a single file: Python
+    then looks for attributes of the module only.
     """
     for imported_name in names:
         name = f"{package}.{imported_name}"

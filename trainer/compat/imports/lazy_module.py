@@ -78,8 +78,8 @@ def register_lazy_modules(
     Args:
       name: the name under which the root module is imported.
       display_name: the name of the root module in error messages.
-      namespaces: the names of each module by the module's dotted path below the root ("" for the
-        root): name → import target, as in `LazyModule`. Parents come before their submodules.
+      namespaces: a module's dotted path below the root ("" for the root) → the names of the module,
+        a dict of name → import target as in `LazyModule`. Parents come before their submodules.
       unsupported: dotted path of a name below the root → a sentence that says what replaces it.
 
     Returns:

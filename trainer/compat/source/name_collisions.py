@@ -1,9 +1,9 @@
-"""Imports program modules whose package has the name of one of our packages.
+"""Imports program modules whose package has the name of one of tpuserve's packages.
 
-Programs written for Google's AI Platform keep their modules in a package called `trainer`. Our own
-package `trainer` is imported already, and Python allows one module for each name. The program's
-package is therefore imported as `program_trainer`, and the program's import statements are
-redirected there.
+Programs written for Google's AI Platform keep their modules in a package called `trainer`.
+tpuserve's package `trainer` is imported already, and Python allows one module for each name. The
+program's package is therefore imported as `program_trainer`, and the program's import statements
+are redirected there.
 """
 
 import importlib.util
@@ -20,8 +20,8 @@ _PREFIX = "program_"
 def resolve_module_name(name: str, directories: Sequence[Path]) -> str:
     """Return the name under which a program's module is imported.
 
-    This is the module's own name unless the module's package collides with one of our packages. A
-    colliding package is imported by this function.
+    This is the module's own name unless the module's package has the name of one of tpuserve's
+    packages. Such a package is imported by this function.
 
     Args:
       name: the module name in the program's import statement: "trainer.model".

@@ -69,8 +69,8 @@ def is_tf1_only(reference: NameReference) -> bool:
     root, _, name = reference.name.partition(".")
     if reference.name.startswith(_V1):
         name = reference.name[len(_V1) + 1 :]
-        # Count only tf.compat.v1.contrib as a name of TensorFlow 1: TensorFlow 2 has the rest of
-        # tf.compat.v1.
+        # Of the names below tf.compat.v1, count only those of tf.compat.v1.contrib as TensorFlow
+        # 1's: TensorFlow 2 has the others.
         return name.split(".")[0] == "contrib"
     if root != "tensorflow" or not name:
         return False
@@ -86,7 +86,7 @@ def _find_imported_files(
 
     Args:
       tree: the syntax tree of the importing module.
-      importer: the path of that module; relative imports start there.
+      importer: the path of that module, to which relative imports refer.
       directories: the directories that hold the program's modules.
     """
     for node in ast.walk(tree):
