@@ -31,7 +31,8 @@ _DISTRIBUTIONS = {KERAS_3: "keras", TF_KERAS: "tf-keras"}
 # The private names that this module offers: name → the Keras module that defines the object, and
 # the object's name there.
 _NAMES: dict[str, tuple[str, str]] = {
-    # Of this thread, `SEED_GENERATOR.generator` draws the seeds of tf_keras's initializers.
+    # A thread-local object of tf_keras. Its attribute `generator`, one for each thread, draws the
+    # seeds of initializers.
     "SEED_GENERATOR": ("tf_keras.src.backend", "_SEED_GENERATOR"),
     "CompileLoss": ("keras.src.trainers.compile_utils", "CompileLoss"),
     "LossesContainer": ("tf_keras.src.engine.compile_utils", "LossesContainer"),
@@ -161,14 +162,14 @@ def get_private_attribute(owner: Any, attribute: str) -> Any:
 
 
 def get_loaded_engine_classes() -> dict[type, type]:
-    """Return tf_keras's base classes: the one for TensorFlow 1 → the one for TensorFlow 2.
+    """Return the base classes of tf_keras's layers and models.
 
-    The base classes for TensorFlow 1 are those of base_layer_v1 and training_v1, which tf_keras
-    uses while eager execution is off.
+    Each has two classes. tf_keras uses the one for TensorFlow 1, of the module base_layer_v1 or
+    training_v1, while eager execution is off, and else the one for TensorFlow 2.
 
     Returns:
-      One entry for layers and one for models; an empty dict if the program has not imported
-      tf_keras.
+      Class for TensorFlow 1 → class for TensorFlow 2: one entry for layers and one for models. An
+      empty dict if the program has not imported tf_keras.
 
     Raises:
       UnsupportedKeras: a module of tf_keras lacks its base class.

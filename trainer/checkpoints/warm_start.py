@@ -88,14 +88,15 @@ def to_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
 def check_checkpoint_or_warm_start(
     checkpoint: str | None, settings: WarmStartSettings | None
 ) -> None:
-    """Check the shapes in the model's own checkpoint; if it has none, warm-start its variables.
+    """Check a checkpoint's shapes or, if there is no checkpoint, warm-start the variables.
 
     Args:
-      checkpoint: the path of the model's own checkpoint, or None.
-      settings: the warm start of the variables of the default graph, or None.
+      checkpoint: the path of the model's own checkpoint; None if it has none yet.
+      settings: which variables of the default graph start from another model's values; None for no
+        warm start. Ignored if there is a checkpoint.
 
     Raises:
-      CheckpointMismatch: the model's checkpoint holds a variable of another shape.
+      CheckpointMismatch: in the model's own checkpoint a variable has another shape.
       CheckpointNotFound: the checkpoint of the warm start does not exist.
     """
     if checkpoint is not None:
