@@ -1,4 +1,7 @@
-"""Graceful shutdown at SIGTERM: finish the loop, save a checkpoint, and exit with code 0."""
+"""Graceful shutdown at SIGTERM: end the training loop, save a checkpoint, and exit with code 0.
+
+A training loop is the series of steps that one `session.run` makes.
+"""
 
 import logging
 import os
@@ -23,7 +26,7 @@ class GracefulExit(SystemExit):
 
 
 class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
-    """Stops training after the loop in which SIGTERM arrived.
+    """Stops training after the training loop (one `session.run`) in which SIGTERM arrived.
 
     Attributes:
       is_requested: whether SIGTERM has arrived.
@@ -45,7 +48,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
 
 
 class StopWithTrainingHook(tf.compat.v1.train.SessionRunHook):
-    """Stops an evaluation between two loops of a training, once SIGTERM has arrived."""
+    """Stops an evaluation that runs between two training loops, once SIGTERM has arrived."""
 
     def __init__(self, training: GracefulShutdownHook) -> None:
         self._training = training
@@ -60,10 +63,10 @@ class StopWithTrainingHook(tf.compat.v1.train.SessionRunHook):
 def sigterm_watcher() -> Iterator[GracefulShutdownHook]:
     """Handle SIGTERM inside the context; yield the hook that stops training.
 
-    At SIGTERM, training finishes its loop and saves a checkpoint, and then the process exits with
-    code 0. If no training runs, the process exits at once. A second SIGTERM kills the process. A
-    nested context shares the hook of the outer context. The context does not handle the signal if
-    the caller has a handler for SIGTERM, or outside the main thread.
+    At SIGTERM, training finishes its current `session.run` and saves a checkpoint, and then the
+    process exits with code 0. If the process is not training, it exits at once. A second SIGTERM
+    kills the process. A nested context shares the hook of the outer context. The context does not
+    handle the signal if the caller has a handler for SIGTERM, or outside the main thread.
 
     Raises:
       GracefulExit: SIGTERM arrived.
@@ -109,9 +112,9 @@ def _exit_after_training(shutdown_hook: GracefulShutdownHook) -> Iterator[None]:
 
 
 def current_training_shutdown() -> GracefulShutdownHook | None:
-    """Return the shutdown hook of the training that runs in this thread; None if none runs.
+    """Return the shutdown hook of the training run in this thread; None if there is no such run.
 
-    With this hook, an evaluation between two training loops can stop when the training must stop.
+    With this hook, an evaluation between two training loops can stop when training must stop.
     """
     is_main = threading.current_thread() is threading.main_thread()
     return (

@@ -1,4 +1,4 @@
-"""Creation of the graph in which a mode is built, with its random seed and its global step."""
+"""Creation of the graph for training, evaluation or prediction, with a seed and a global step."""
 
 import random
 from collections.abc import Callable, Iterator

@@ -150,8 +150,8 @@ def _definition(step: dict[str, Any]) -> Any:
 
 
 def _reseed(node: Any) -> None:
-    # Give the copy another seed. With the same seeds, the random generators of the copy and of the
-    # original would draw the same numbers in different steps.
+    # Give the copy of a random op another seed than the original op. With the same seed, both would
+    # draw the same numbers, although they run in different steps.
     seeds = [node.attr[name].i for name in ("seed", "seed2") if name in node.attr]
     if len(seeds) == 2 and any(seeds):
         node.attr["seed2"].i = (seeds[1] + _SEED_DISTANCE) % 2**31

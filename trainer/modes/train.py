@@ -34,7 +34,7 @@ def train(
 ) -> None:
     """Train until a given step, or until the input ends.
 
-    The training starts from the newest checkpoint of the program's model_dir, if there is one, and
+    Training starts from the newest checkpoint of the program's model_dir, if there is one, and
     saves a checkpoint of its last step, unless the config switches checkpoints off. In a cluster, a
     worker starts from the variables that the chief has initialised, and leaves checkpoints,
     summaries and profiles to the chief.
@@ -94,7 +94,7 @@ def train(
         for hook in all_hooks:
             _set_steps_per_run(hook, train_graph.loop.max_iterations)
         with contextlib.ExitStack() as exit_stack:
-            # These callbacks stop the progress bar and the profiler even after a failed run.
+            # Close the progress bar and the profiler at the end even if training fails.
             for closable in (reporter, *profile_hooks):
                 exit_stack.callback(closable.close)
             exit_stack.enter_context(backend.run_scope())
@@ -147,7 +147,8 @@ def _training_hooks(
         progress_hook,
     ]
     if config.is_chief:
-        # Add these hooks after the NanTensorHook, so that no checkpoint of a NaN loss is saved.
+        # Add the hooks that save checkpoints after the NanTensorHook, so that no checkpoint of a
+        # NaN loss is saved.
         all_hooks += [
             *checkpoint_hooks,
             *chief_hooks,

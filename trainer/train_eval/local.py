@@ -12,8 +12,8 @@ from trainer.train_eval.specs import TrainSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# Errors that a MonitoredSession does not raise if a hook raises them: it takes them for the end of
-# the input, or recreates the session.
+# Errors that a MonitoredSession does not pass on to its caller if a hook raises them: it takes them
+# for the end of the input, or recreates the session.
 _ERRORS_HANDLED_BY_SESSIONS = (
     StopIteration,
     tf.errors.OutOfRangeError,
@@ -48,7 +48,7 @@ def evaluate_between_trainings(
 ) -> None:
     """Train until an evaluation is due, release the device, evaluate, and resume training.
 
-    Each resumed training starts its input from the beginning.
+    Whenever training resumes, it starts its input from the beginning.
 
     Args:
       estimator: the estimator to train.
@@ -114,8 +114,8 @@ class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
     exporters.
 
     Attributes:
-      error: the error that ended an evaluation, for the caller of the training to raise: the
-        training session would not raise it. None if no evaluation failed.
+      error: the error that ended an evaluation; None if no evaluation failed. The function that
+        trains must raise it after training, because the training session would not raise it.
     """
 
     def __init__(
