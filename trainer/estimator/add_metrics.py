@@ -64,7 +64,7 @@ def _extended_model_fn(
       model_fn: the model_fn to wrap.
       metric_fn: computes the metrics to add.
       names: the names of metric_fn's arguments: some of features, labels, predictions and config.
-      config: the value of the argument "config".
+      config: the value of metric_fn's argument "config", if it has one.
     """
 
     @functools.wraps(model_fn)

@@ -134,7 +134,7 @@ class Estimator:
 
     @property
     def evaluates_on_tpu(self) -> bool:
-        """Whether evaluation runs on the TPU that training uses; an Estimator uses no TPU."""
+        """Whether evaluation runs on the TPU that training uses; only a TPUEstimator uses a TPU."""
         return False
 
     def with_model_fn(

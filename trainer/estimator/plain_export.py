@@ -1,4 +1,4 @@
-"""Export of an Estimator with a metagraph for the CPU and one for the TPU."""
+"""Export for CPU and TPU of an Estimator that is no TPUEstimator."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,12 +20,13 @@ def export_estimator_savedmodel(
     *,
     warm_up: WarmUp | bool | None = None,
 ) -> bytes:
-    """Write a SavedModel of an Estimator with the metagraphs {serve} and {serve, tpu}.
+    """Write a SavedModel with the metagraphs {serve} and {serve, tpu}, as TPUEstimator does.
 
-    The whole model is placed on the TPU, as in a TPUEstimator's export of version V1.
+    The function is for estimators whose own export writes only {serve}. The whole model is placed
+    on the TPU, as with ExportSavedModelApiVersion.V1.
 
     Args:
-      estimator: a trained Estimator.
+      estimator: a trained `trainer.Estimator`, usually no TPUEstimator.
       export_dir_base: see `Estimator.export_saved_model`.
       serving_input_receiver_fn: see `Estimator.export_saved_model`.
       assets_extra: see `Estimator.export_saved_model`.
@@ -37,7 +38,7 @@ def export_estimator_savedmodel(
       The path of the version directory as bytes.
 
     Raises:
-      InvalidType: estimator is not an Estimator.
+      InvalidType: estimator is not a `trainer.Estimator`.
       CheckpointNotFound: there is no checkpoint to export.
       ExportError: the model cannot be exported with these settings.
       InvalidSetting: the receiver function is missing or returns a wrong type.

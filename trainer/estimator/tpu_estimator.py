@@ -57,7 +57,7 @@ class TPUEstimator(Estimator):
           else:
               logits = network(words)
 
-    If the whole model runs on the TPU, `model_fn_inference_on_tpu` does so in one line.
+    To place the whole model on the TPU in V2, call `model_fn_inference_on_tpu` in model_fn.
 
     Attributes:
       config: see `Estimator`.
@@ -95,7 +95,7 @@ class TPUEstimator(Estimator):
             "batch_size" and "context" are reserved.
           use_tpu: whether to run on a TPU; False runs on the CPU.
           train_batch_size: the global batch size of training, in rows; required to train on a
-            TPU. Functions find the batch size of their mode in params["batch_size"].
+            TPU. input_fn and model_fn find the batch size of the mode in params["batch_size"].
           eval_batch_size: the global batch size of evaluation, in rows.
           predict_batch_size: the global batch size of prediction, in rows.
           batch_axis: for each tensor of features and labels the dimension that is the batch, or
