@@ -55,7 +55,11 @@ def unknown_arguments(
 def _accepted_arguments(home: str) -> list[str] | None:
     """Return the names of the arguments that a tpuserve function or class accepts.
 
-    Returns None if the names are unknown, or if the function accepts every keyword argument.
+    Args:
+      home: the full name of the function or class, such as "trainer.RunConfig".
+
+    Returns:
+      The names; None if they are unknown, or if the function accepts every keyword argument.
     """
     module, _, name = home.rpartition(".")
     if module == "trainer":

@@ -51,7 +51,7 @@ def classify_in_module(module: str, path: str, shown: str) -> Classification:
         shown = f"{shown}.{part}"
         if static_index.public_names(f"{module}.{part}") is None:
             # Stop here: the name is a class or a function, and the report does not check whether
-            # their attributes exist.
+            # its attributes exist.
             return classify_supplied(module, part)
         module = f"{module}.{part}"
     return Classification(NameStatus.SUPPLIED, module)

@@ -93,7 +93,12 @@ def _is_installed(name: str) -> bool:
 
 
 def _find_in_parents(name: str, directories: tuple[Path, ...]) -> Path | None:
-    """Return the nearest directory above the program that contains a module, or None."""
+    """Return the nearest directory above the script's that contains a module; None if none does.
+
+    Args:
+      name: the name of the module.
+      directories: the script's directory; further directories are ignored.
+    """
     for directory in directories[:1]:
         for parent in directory.resolve().parents:
             if (parent / name / "__init__.py").is_file() or (parent / f"{name}.py").is_file():

@@ -7,7 +7,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def find_shadowed_names(tree: ast.Module) -> set[tuple[int, str]]:
-    """Find the attributes of local variables, because they are not TensorFlow names.
+    """Find the attributes of local variables, which look like names of TensorFlow and are not.
 
     In `layers = []; layers.append(x)`, `layers` is not the module tf.layers.
 

@@ -15,7 +15,8 @@ def find_scripts(path: Path) -> list[Path]:
     """Find the scripts, which are the main files of programs, at a path.
 
     If the path is a file, the result is this file. The scripts of a directory are the Python files
-    below it that have an `if __name__ == "__main__"` part, and the files that no such file imports.
+    below it that have an `if __name__ == "__main__"` part or call app.run. Files that none of these
+    scripts imports count as scripts too, except __init__.py.
 
     Raises:
       InvalidSetting: the directory has no Python files.
