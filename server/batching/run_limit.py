@@ -129,8 +129,8 @@ class MeasuredRunLimit:
         self._next_experiment = 0.0
         self._rows_per_run = 0.0
         self._measurement: _Measurement | None = None
-        # The rows per second that the present experiment has measured so far: with the base limit,
-        # and then with its neighbour. Empty if there is no experiment.
+        # The rows per second that the present experiment has measured so far: with the limit from
+        # before the experiment, and with the neighbour of this limit. Empty without an experiment.
         self._rates: list[float] = []
 
     def run_ended(self, rows: int, now: float, has_waiting: bool) -> None:

@@ -293,10 +293,11 @@ class Scheduler:
             ready = self._wait_for_batch(rows)
 
     def _wait_for_batch(self, ended_rows: int | None = None) -> ReadyBatch | None:
-        """Wait for the next batch of the calling thread; return None once the scheduler is closed.
+        """Wait for a batch that the calling thread must run; return None once closed.
 
         Args:
-          ended_rows: the number of rows of the batch that the thread has run; None for no batch.
+          ended_rows: the number of rows of the batch that the thread has just run; None if the
+            thread has run no batch yet.
         """
         with self._lock:
             # Hold the lock from the end of the old batch until a batch is claimed. Otherwise a new
@@ -331,8 +332,8 @@ class Scheduler:
     def _sleep(self, now: float) -> None:
         next_time = self._next_time() if self._running < self._run_limit.limit else None
         if next_time is None or next_time >= self._next_wakeup:
-            # Sleep until notified, because another thread will run the next batch: a thread that
-            # wakes up in time, or a busy thread once its batch has ended.
+            # Sleep until notified: another thread wakes up in time for the next batch, or all
+            # allowed batches run, and the thread that ends one of them takes the next batch.
             self._condition.wait()
             return
         self._next_wakeup = next_time

@@ -166,7 +166,7 @@ class AloneReason(Enum):
     IDLE = "idle_server"
     """No other request ran or waited."""
     FREE_RUN = "run_was_free"
-    """Other batches ran, but another batch was allowed to run, and no other request waited."""
+    """Other batches ran, but one more was allowed to run, and no other request waited."""
     ONLY_ONE = "only_one_waited"
     """No other request for the same signature and outputs waited when the batch was formed."""
     FULL = "next_did_not_fit"
