@@ -75,8 +75,8 @@ class CallExecutor(ABC):
           is_quick: whether the method neither waits nor computes for long. The executor runs such a
             method at once, even if `max_concurrent_calls` calls run already.
           admission: the admission control of the calls; None for none.
-          read_model_name: tells in which model's queue a call waits for one of the executor's own
-            threads.
+          read_model_name: reads the model's name from the serialised request. The call waits in the
+            queue of this model for one of the executor's own threads.
         """
 
     @abstractmethod

@@ -14,17 +14,17 @@ from server.frontends.grpc import peers
 from server.frontends.grpc.executor.received_bytes import received_bytes_by_address
 
 MESSAGE_TIMEOUT_SECONDS = 10.0
-"""The time in which a connection must deliver `_MIN_BYTES_PER_SECOND` to calls without a message.
+"""How long a call may wait for its message on a connection below `_MIN_BYTES_PER_SECOND`.
 
 A client on a slow line may send a large message for any time, but cannot keep a call open with a
 byte now and then.
 """
 
 MAX_WAITING_CALLS = 8000
-"""The largest number of calls without a message."""
+"""The largest number of calls that wait for their first message."""
 
 MAX_WAITING_CALLS_PER_PEER = 1000
-"""The largest number of calls without a message of one client address."""
+"""The largest number of calls of one client address that wait for their first message."""
 
 _MIN_BYTES_PER_SECOND = 1000
 _CHECK_INTERVAL_SECONDS = 1

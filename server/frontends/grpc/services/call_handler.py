@@ -56,8 +56,8 @@ class UnaryMethod:
         `CallExecutor`.
       is_quick: whether the method neither waits nor computes for long, so that a call is answered
         even while all threads of the executor are busy.
-      read_model_name: reads from the serialised request in which model's queue a call waits; "" for
-        the queue of the calls that run no model.
+      read_model_name: reads the model's name from the serialised request. The call waits in the
+        queue of this model. Returns "" if the call runs no model.
     """
 
     function: UnaryFunction
@@ -71,7 +71,7 @@ class _UnaryCall:
     """The state of a call that its handler keeps while the call waits for a batch.
 
     Attributes:
-      context: the state of the call.
+      context: the `CallContext` of the call.
       started_ns: when the call began, in nanoseconds of `time.perf_counter_ns`.
       num_bytes: the size of the request message.
       admitted: the admitted call; None if there is no message or no admission.
