@@ -39,7 +39,9 @@ def runqueue_wait_seconds() -> float:
 
 
 class LatencyTracker:
-    """Tracks the latencies of a route to predict whether its next request is quick.
+    """Tracks the latencies of a route, such as predict of one model.
+
+    The tracker predicts from them whether the next request is quick.
 
     On a busy machine even a quick request occasionally takes long, because its thread waits for a
     CPU. So the tracker subtracts this wait from the latency.

@@ -29,7 +29,7 @@ def new_message(name: str, pool: DescriptorPool | None = None) -> Any:
     """Create an empty message of a configuration file.
 
     Args:
-      name: the name of the message, with its package or within the package tensorflow.serving.
+      name: the name of the message. A name without a package is one of tensorflow.serving.
       pool: defines the messages, see `pool_for_text`; None for `default_pool`, which suffices for
         every file that contains no message of TensorFlow, such as ConfigProto.
     """

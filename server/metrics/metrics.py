@@ -117,7 +117,7 @@ class Metrics:
         self._shed.add((model, reason))
 
     def reloaded(self, status_code_name: str) -> None:
-        """Record that a new model configuration was applied, or why the server refused it."""
+        """Record the outcome of a configuration reload: "OK", or the code of the error."""
         self._reloads.add((status_code_name,))
 
     def batched_request(self, size: int) -> None:

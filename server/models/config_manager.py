@@ -90,8 +90,8 @@ class ModelConfigManager:
 
         Args:
           config: the configuration.
-          is_polled: whether the source polls the base paths, or another thread calls `reload`. If
-            False, nothing can appear, and a server without versions is an error.
+          is_polled: whether versions can appear later, because the source polls the base paths or
+            another thread calls `reload`. If False, a server without versions is an error.
 
         Raises:
           LabelNotAvailable, VersionNotFound: see `check`.

@@ -125,8 +125,8 @@ def _reserve_for_parsing(body: bytes, reservation: MemoryReservation | None) -> 
     try:
         reservation.grow(num_bytes)
     except (MemoryBudgetExceeded, RequestTooLarge):
-        # The worst case exceeds the memory budget. Count the tokens of the body, which takes time,
-        # for a lower bound.
+        # The worst case exceeds the memory budget. Only now count the tokens of the body, which
+        # takes time, for a closer estimate.
         num_bytes = estimate_memory_bytes(body)
         reservation.grow(num_bytes)
     return num_bytes

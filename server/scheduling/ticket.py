@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class RunPool:
-    """The threads of one kind of requests of a frontend: how many run, and how many may.
+    """The threads in which a frontend runs one kind of requests, for example small requests.
 
     Attributes:
       max_running: the largest number of requests that run at the same time, except for those that

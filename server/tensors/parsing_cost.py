@@ -26,7 +26,7 @@ _TENSOR: Fields = {
 PREDICT_REQUEST: Fields = {2: {2: _TENSOR}}
 """The fields of a PredictRequest: its inputs are map entries with a tensor each."""
 EXAMPLES_REQUEST: Fields = {2: {1: {1: _COPIED}, 2: {1: _COPIED, 2: _COPIED}}}
-"""The fields of a request with an Input: a list of examples, which may have a context."""
+"""The fields of a request with an Input message: a list of examples, which may have a context."""
 
 # The largest number of fields of a request, which protobuf parses in a tenth of a second. A request
 # with more is refused.
