@@ -47,7 +47,8 @@ def _load_library() -> None:
     """
     if not sys.platform.startswith("linux"):
         return
-    # Import the libraries that TensorFlow imports before its own. Source: pywrap_tensorflow.py.
+    # Import the modules that TensorFlow imports before its C++ library. Source:
+    # pywrap_tensorflow.py.
     importlib.import_module("hashlib")
     importlib.import_module("ssl")
     spec = importlib.util.find_spec("tensorflow")

@@ -20,7 +20,7 @@ class ExampleFeature:
 
     Attributes:
       key: the name of the feature.
-      dtype: the DataType number: that of float32, int64 or string.
+      dtype: the number of the DataType, which is float32, int64 or string.
       size: the number of values; None if any number is valid.
     """
 

@@ -57,5 +57,5 @@ _RUNTIME_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
 
 
 def runtime_name(name: str) -> str:
-    """Return the name of a dtype in messages of the C++ runtime: "float32" → "float"."""
+    """Return the name that TensorFlow's C++ error messages use: "float32" → "float"."""
     return _RUNTIME_NAMES.get(name, name)

@@ -65,7 +65,9 @@ def find_assets(meta_graph: Any, directory: Path) -> dict[str, str]:
 
 
 def insert_asset_paths(meta_graph: Any, directory: Path) -> None:
-    """Replace, in place, the constants that hold asset paths of the exporting machine.
+    """Replace the asset paths of the exporting machine, which constants of the graph hold.
+
+    The paths on this machine take their place in the MetaGraphDef itself.
 
     The loader feeds the paths to the initialisation op alone. An op that a request runs would read
     the file that the constant names, which may be any file of the server.

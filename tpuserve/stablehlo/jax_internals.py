@@ -10,7 +10,7 @@ import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-# Module of jax or jaxlib → its attributes that the code below uses.
+# Module of jax or jaxlib → the names of its attributes that this module uses.
 _PARTS: Mapping[str, Sequence[str]] = {
     "jax.experimental.topologies": ("get_topology_desc",),
     "jax.interpreters.mlir": ("make_ir_context",),

@@ -1,4 +1,4 @@
-"""The data of replica unrolling: the replicas, and the graph of all replicas in the making."""
+"""The data of replica unrolling: the replicas, and the graph of all replicas while it is built."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

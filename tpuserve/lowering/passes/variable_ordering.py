@@ -1,4 +1,4 @@
-"""Orders clusters that use the same variable, where no tensor from one to the other orders them."""
+"""Orders clusters that use the same variable, but do not pass tensors to each other."""
 
 from typing import TYPE_CHECKING
 

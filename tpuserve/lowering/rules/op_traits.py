@@ -54,7 +54,8 @@ def communicates(node: "NodeDef", library: "Library") -> bool:
 def is_lowered_jointly(node: "NodeDef", library: "Library") -> bool:
     """Return whether a node communicates, or is replaced for all replicas at once.
 
-    A node that calls a function with such a node counts, too. XLA can compile neither.
+    A node that calls a function with such a node counts, too. XLA cannot compile any of these
+    nodes.
     """
     return any(
         op_spec(inner.op).is_lowered_jointly or is_on_host(inner)

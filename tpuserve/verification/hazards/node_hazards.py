@@ -15,7 +15,8 @@ from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.report import Hazard
 from tpuserve.verification.xla_refusals import XlaRefusals
 
-# A compiled program and its constants are one protobuf message, which is limited to 2 GiB.
+# The limit in bytes on the constants of one TPU computation: the compiled program, which contains
+# the constants, is a protobuf message, and these are limited to 2 GiB.
 LARGEST_CONSTANTS = 2 * 2**30
 
 # Prefixes of the names of XLA's own ops and of TensorFlow's internal ops, which the TPU compiler
@@ -59,8 +60,8 @@ def find_uncompilable_ops(
             continue
         reported.add(node.name)
         if (placed.function, node.name) in compiled_names:
-            # Only warn: XLA compiled the computation, so TensorFlow must have folded or removed the
-            # op before the compilation.
+            # Only warn about an op without an XLA kernel in a computation that XLA has compiled:
+            # TensorFlow must have folded or removed the op before the compilation.
             yield _node_hazard(
                 placed,
                 "uncompilable",

@@ -129,7 +129,7 @@ def _resize_cases(
     source: InputSource,
     origin: str,
 ) -> list[InputCase]:
-    """Make a case for each batch size by repeating or cutting rows; keep them for no sizes."""
+    """Make a case for each batch size by repeating or cutting rows; keep all rows without sizes."""
     batched = [alias for alias in arrays if input_casting.has_rows(signature, alias)]
     if not batched:
         return [InputCase(arrays, None, source)]
@@ -147,5 +147,8 @@ def _resize_cases(
 
 
 def _first_of_each_size(cases: Sequence[InputCase]) -> list[InputCase]:
-    """Keep one case of each batch size, because records resized to the same size rarely differ."""
+    """Keep the first case of each batch size.
+
+    Warm-up records that are resized to the same batch size rarely differ otherwise.
+    """
     return list({case.batch_size: case for case in reversed(cases)}.values())[::-1]

@@ -52,7 +52,7 @@ def cast_inputs(
 
 
 def has_rows(signature: Signature, alias: str) -> bool:
-    """Return whether the first dimension of an input is unknown, and so is the batch."""
+    """Return whether an input has a batch dimension: a first dimension of unknown size."""
     shape = signature.inputs[alias].shape
     return bool(shape) and shape[0] is None  # type: ignore[index]
 
