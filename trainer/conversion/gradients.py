@@ -63,8 +63,9 @@ def _keras_optimizers() -> list[type]:
 class _OptimizerPatch:
     """Wraps methods of optimizers so that they average gradients over the replicas.
 
-    A wrapped method may call another one: CrossShardOptimizer.apply_gradients calls the method of
-    its inner optimizer. Only the outermost call averages, so that no gradient is averaged twice.
+    A wrapped method may call another wrapped method: CrossShardOptimizer.apply_gradients calls the
+    method of the optimizer that it wraps. Only the outermost call averages, so that no gradient is
+    averaged twice.
     """
 
     def __init__(self) -> None:
@@ -80,7 +81,10 @@ class _OptimizerPatch:
             self._depth -= 1
 
     def wrap_reducing(self, method: _Method) -> _Method:
-        """Wrap a method that sums gradients, so that methods which it calls do not average them."""
+        """Wrap a method that sums gradients over the replicas itself.
+
+        The wrapped methods that it calls then do not average these gradients again.
+        """
 
         def call(*arguments: Any, **named: Any) -> Any:
             with self._enter():

@@ -103,7 +103,8 @@ class MetricRecorder:
 def record_metrics() -> Iterator[MetricRecorder]:
     """Make the functions of tf.compat.v1.metrics record their calls and create no ops.
 
-    The patch affects the whole process: enter the context around the call of one model_fn only.
+    The functions are replaced in the whole process: enter the context around the call of one
+    model_fn only.
 
     Yields:
       The recorder of the calls.

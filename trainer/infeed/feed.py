@@ -93,8 +93,8 @@ def build_infeed(
         on several hosts; None if they are all on the host of the replica's first core.
       only_first_core_computes: whether to feed whole tensors to the first logical core. If so,
         input_partition_dims is checked and otherwise ignored.
-      extra_enqueues: functions like `StepPart.enqueue`, which build further ops that run with the
-        enqueue of each shard.
+      extra_enqueues: functions that build further ops, which run whenever a shard is fed to a
+        replica; see `trainer.infeed.enqueue.ExtraEnqueue`.
 
     Raises:
       InvalidType: input_fn returned a value that is not a tensor, or a tensor that a TPU does not

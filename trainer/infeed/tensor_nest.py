@@ -45,7 +45,12 @@ class TensorLeaf:
         return replace(self, spec=tf.TensorSpec(shape, self.spec.dtype))
 
     def part(self, axis: int, parts: int) -> "TensorLeaf":
-        """Return a copy whose shape is that of one of `parts` equal parts along an axis."""
+        """Return the leaf for one of `parts` equal parts into which the tensor is split.
+
+        Args:
+          axis: the axis along which the tensor is split.
+          parts: the number of parts.
+        """
         return self.with_dimension(axis, self.spec.shape.as_list()[axis] // parts)
 
 

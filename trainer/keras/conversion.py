@@ -121,7 +121,11 @@ def model_to_tpu_estimator(
 def _load_or_check(
     model: Any, path: str | None, custom_objects: Mapping[str, Any] | None
 ) -> tuple[KerasAdapter, Any]:
-    """Return the adapter for the model's Keras, and the model, loaded if `path` is set."""
+    """Return the adapter for the model's Keras, and the model, which is loaded from a `path`.
+
+    Raises:
+      InvalidSetting: neither or both of `model` and `path` are set.
+    """
     if (model is None) == (path is None):
         state = "neither is" if model is None else "both are"
         raise InvalidSetting(
@@ -158,7 +162,7 @@ def _prepare_first_checkpoint(converted: ConvertedModel, model_dir: str, *, is_c
     """Check that the newest checkpoint fits the model; if there is none, the chief writes one.
 
     Returns:
-      A description of the values that a training starts from, for the log.
+      A description of the values that training starts from, for the log.
     """
     newest = tf.train.latest_checkpoint(model_dir)
     if not converted.is_built:
@@ -179,7 +183,7 @@ def _prepare_first_checkpoint(converted: ConvertedModel, model_dir: str, *, is_c
 
 
 def _log_conversion(converted: ConvertedModel, start: str) -> None:
-    """Log which model was converted, and the values that a training starts from."""
+    """Log which model was converted, and `start`, the description of its initial values."""
     with eager_mode():
         description = converted.adapter.describe(converted.model)
     count = "not built yet"

@@ -83,7 +83,10 @@ class KerasTPUEstimator(TPUEstimator):
         )
 
     def _adapt_input_fn(self, input_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return an input_fn that may return (features, labels, sample_weight)."""
+        """Wrap the user's input_fn, which may return (features, labels, sample_weight).
+
+        The wrapper returns (features, WeightedLabels) instead, as TPUEstimator accepts pairs only.
+        """
         return accept_sample_weights(input_fn)
 
     def export_saved_model(

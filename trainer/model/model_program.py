@@ -103,8 +103,9 @@ class ModelProgram:
           labels: the labels of one batch; None without labels.
           mode: one of `ModeKeys`.
           is_export: whether the graph is built for a SavedModel.
-          for_tpu: whether the graph is a TPU metagraph of version V2, in which model_fn itself
-            places parts of the model on the TPU.
+          for_tpu: whether the graph is the TPU metagraph of an export with
+            `export_saved_model_api_version` V2, in which model_fn itself places parts of the model
+            on the TPU.
           config: the RunConfig to pass; None for the program's own.
 
         Raises:

@@ -91,7 +91,7 @@ def moving_averages(
 def initial_values(
     adapter: KerasAdapter, model: Any, variables: Iterable[CheckpointVariable]
 ) -> dict[str, Any]:
-    """Return the values that a training starts from: variable name → array."""
+    """Return the values that training starts from: variable name → array."""
     variables = list(variables)
     values = {variable.name: variable.value for variable in variables}
     with eager_mode():

@@ -27,11 +27,15 @@ class WeightedLabels(NamedTuple):
 
 
 def accept_sample_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap an input_fn so that it may return (features, labels, sample_weight).
+    """Wrap an input_fn that may return sample weights, which TPUEstimator does not accept.
 
     Args:
-      input_fn: returns a Dataset, or the elements themselves. A value that is not callable is
-        returned unchanged.
+      input_fn: returns a Dataset, or the tensors themselves, of features, (features, labels) or
+        (features, labels, sample_weight).
+
+    Returns:
+      An input_fn whose result is the same, except that (features, labels, sample_weight) becomes
+      (features, WeightedLabels). A value that is not callable is returned unchanged.
     """
     if not callable(input_fn):
         return input_fn

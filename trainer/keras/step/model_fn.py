@@ -58,7 +58,7 @@ def _train(
     batch: WeightedLabels,
     class_weight: Mapping[int, float] | None,
 ) -> TPUEstimatorSpec:
-    """Build the TPUEstimatorSpec of a training."""
+    """Build the TPUEstimatorSpec for training."""
     if converted.name_maps.metrics:
         _check_metric_names(converted, x, batch)
     loss = steps.train(x, batch, class_weight)
@@ -72,7 +72,7 @@ def _train(
 def _evaluate(
     converted: ConvertedModel, steps: ModelSteps, x: Any, batch: WeightedLabels, _: Any
 ) -> TPUEstimatorSpec:
-    """Build the TPUEstimatorSpec of an evaluation; the host updates the metrics."""
+    """Build the TPUEstimatorSpec for evaluation; the host updates the metrics."""
     loss, y_pred, masks = steps.evaluate(x, batch)
     parts = [batch.labels, y_pred, batch.sample_weight, masks]
     # Pass only tensors to metric_fn, because the transfer to the host takes no None. metric_fn
@@ -139,7 +139,7 @@ def _check_metric_names(converted: ConvertedModel, x: Any, batch: WeightedLabels
 def _predict(
     converted: ConvertedModel, steps: ModelSteps, x: Any, batch: WeightedLabels, _: Any
 ) -> TPUEstimatorSpec:
-    """Build the TPUEstimatorSpec of a prediction."""
+    """Build the TPUEstimatorSpec for prediction."""
     predictions = converted.named_outputs(steps.predict(x))
     return TPUEstimatorSpec(
         ModeKeys.PREDICT,

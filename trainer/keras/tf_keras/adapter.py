@@ -11,8 +11,8 @@ from trainer.keras.model import options
 from trainer.keras.tf_keras import losses, tf_optimizer
 from trainer.keras_internals import get_private_attribute
 
-# The `_rng_type` of tf_keras's random generators whose ops keep a state of their own on each
-# replica.
+# The value of `_rng_type` with which tf_keras's random generators use stateful random ops, whose
+# state is not shared by the replicas.
 _STATEFUL_OPS = "legacy_stateful"
 
 
