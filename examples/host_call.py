@@ -1,4 +1,4 @@
-"""Monitor a training on a TPU with a host_call, with tf.summary and with a logging hook.
+"""Monitor training on a TPU with a host_call, with tf.summary and with a logging hook.
 
     $ python examples/host_call.py
     w = 1.000

@@ -8,11 +8,11 @@ oneDNN, XLA at SSE4.2, and one thread, so that the kernels, the vector length an
 all differ. Every numeric test runs there, except those of whole programs.
 
 The other configurations restrict oneDNN, which changes the order of sums only a little, so they run
-the tests in which a rounding error can grow: the trainings of many steps that are compared with
-other trainings. Each of these runs with oneDNN at SSE4.1 or at AVX2. A test that compares the
-results of a few operations has nothing in which an error could grow. Of the programs, those run
-whose results are compared with numbers. Their variants without a TPU, and the programs whose
-results must only pass a limit by far, run in `make test` alone.
+the tests in which a rounding error can grow: those that train for many steps and compare the result
+with another run. Each of these tests runs with oneDNN at SSE4.1 or at AVX2. A test that compares
+the results of a few operations has nothing in which an error could grow. Of the tests of whole
+programs, only those run that compare results with numbers. Variants without a TPU, and programs
+whose results must only pass a limit by far, run in `make test` alone.
 
 tests/conformance/test_processor.py runs in each process, and proves that the settings take effect.
 """

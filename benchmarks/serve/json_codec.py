@@ -27,7 +27,8 @@ from tpuserve.saved_model.signature import Signature, TensorSpec
 
 SHAPE = (1, 224, 224, 3)
 TARGET = 5.0
-# The requests of one turn over a socket. The processor time of a process has a resolution of 10 ms.
+# The number of requests of one turn over a socket. It is large, because the processor time of a
+# process has a resolution of 10 ms.
 REQUESTS = 20
 _SIGNATURE = Signature({"x": TensorSpec("x:0", "float32", (None, 224, 224, 3))}, {})
 
@@ -80,7 +81,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
-    # `server.app` configures malloc too, and both codecs gain from the configuration.
+    # Configure malloc as `server.app` does for a real server; both codecs gain from it.
     malloc.configure_malloc()
     models: dict[str, ModelFunction] = {
         "a thousand scores": lambda x: x.reshape(1, -1)[:, :1000],

@@ -83,7 +83,7 @@ def build_server_app() -> Any:
 
 def main() -> None:
     """Serve until standard input ends."""
-    # `server.app` configures malloc too.
+    # Configure malloc as `server.app` does for a real server.
     malloc.configure_malloc()
     app = plain_app if sys.argv[1] == "plain" else build_server_app()
     with ports.bind_port(_HOST, 0, "--rest_api_port") as listener:

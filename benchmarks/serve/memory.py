@@ -36,7 +36,8 @@ v1 = tf.compat.v1
 _VARIABLES = 10
 _MODEL, _SMALL = "large", "small"
 _HOST = "127.0.0.1"
-# The server returns pages to the system after the version has the state END.
+# How long to watch the memory after an unloaded version has the state END, in seconds: only then
+# the server returns pages to the system.
 _SETTLED_SECONDS = 1.0
 
 

@@ -38,7 +38,7 @@ _UNITS = 512
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A server in a subprocess: its port by face, and its process ID."""
+    """A server in a subprocess: its port by API ("rest" or "grpc"), and its process ID."""
 
     ports: dict[str, int]
     pid: int
@@ -144,7 +144,12 @@ def measure_quick(
 def measure_beside(
     server: RunningServer, face: str, arguments: argparse.Namespace
 ) -> tuple[float, float, str]:
-    """Return the quick model's p50 and p99 beside the slow clients, and how the latter fared."""
+    """Measure the quick model while clients use the slow model.
+
+    Returns:
+      The quick model's p50 and p99 in milliseconds, and a phrase with the numbers of answers and
+      of refusals of the slow model.
+    """
     with running_clients(server, face, "slow", arguments.slow_clients, 0) as slow:
         # Let the queue of the slow model fill.
         time.sleep(arguments.fill_seconds)

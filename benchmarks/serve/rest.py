@@ -1,4 +1,6 @@
-"""Compares predict over REST with a minimal ASGI echo server, with and without the fast path.
+"""Compares predict over REST with a minimal ASGI echo server.
+
+The server is measured with and without its fast path, which answers small requests without uvicorn.
 
     python -m benchmarks.serve.rest [--rounds 5]
 

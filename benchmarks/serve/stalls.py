@@ -54,7 +54,7 @@ def import_graph_at_once() -> None:
 
 
 def plan_with_tensorflow() -> None:
-    """Make the subprocess that plans a load import TensorFlow instead of the stub."""
+    """Make the subprocess that plans a load import TensorFlow instead of `tensorflow_stub`."""
     from tpuserve.runtime import subprocess_prepare
 
     *command, program = subprocess_prepare._COMMAND

@@ -26,7 +26,7 @@ from server.process import ports
 
 _HOST = "127.0.0.1"
 _IMPORT = "import tensorflow; print(flush=True); input()"
-# How often the server is asked, in seconds.
+# The time between two requests of /healthz or /readyz, in seconds.
 _POLL_SECONDS = 0.01
 _UNITS = {"health": "s", "ready": "s", "processor": "s", "resident": "MB", "anonymous": "MB"}
 

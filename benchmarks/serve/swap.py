@@ -316,7 +316,8 @@ def _measure(
         loads, pauses = [], []
         for version in range(2, 2 + arguments.swaps):
             loads.append(swap_version(rest, source, base, version))
-            # The control has the length of the load, and starts after the delayed requests.
+            # Wait for a control period, in which nothing is loaded. It is as long as the load, and
+            # starts after the requests that the load has delayed.
             time.sleep(0.5)
             paused = time.perf_counter()
             time.sleep(loads[-1][1] - loads[-1][0])
