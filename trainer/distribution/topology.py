@@ -32,7 +32,10 @@ class TpuSlice:
     job: str | None = None
 
     def host_device(self, host: int) -> str:
-        """Return the name of a host's CPU device; without a job if there is only one worker."""
+        """Return the name of a host's CPU device.
+
+        The name contains no job if this process is the only TPU worker.
+        """
         if self.job is None:
             return LOCAL_DEVICE
         return f"/job:{self.job}/task:{host}/device:CPU:0"
