@@ -11,12 +11,12 @@ import numpy as np
 from tpuserve.errors import TpuRunError
 from tpuserve.pjrt.device_core import Array
 from tpuserve.pjrt.replica_step import ReplicaStep
+from tpuserve.pjrt.step_loop import AXIS, StepLayout, build_step_loop
 
 # How many bytes the batches and the results of the steps of one dispatch may take on one device.
 _MAX_BYTES = 2**26
 # More steps in a dispatch no longer save time, and delay the first result and the end at Ctrl-C.
 _MAX_STEPS = 64
-_AXIS = "replica"
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class StepProgram:
 
         self.step = step
         self._devices, self._checked = tuple(devices), tuple(checked)
-        self._mesh = jax.sharding.Mesh(np.array(self._devices), (_AXIS,))
+        self._mesh = jax.sharding.Mesh(np.array(self._devices), (AXIS,))
         self._replicated = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec())
-        self._by_replica = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(_AXIS))
+        self._by_replica = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(AXIS))
         self._executables: dict[int, Any] = {}
         self._variables: list[Any] = [None] * len(step.variables)
         self.max_steps = _max_steps(step)
@@ -139,56 +139,12 @@ class StepProgram:
         return Dispatch(count, results, is_sent, is_finite)
 
     def _compile(self, capacity: int) -> Any:
-        import jax.numpy as jnp
-        from jax import lax
-
-        jax: Any = importlib.import_module("jax")
-
-        exported = self.step.export(self._devices[0].platform)
-        changed = self.step.changed_variables
-        num_results = len(self.step.results)
-
-        def run_steps(variables: Any, batches: Any, position: Any, count: Any) -> Any:
-            def run_step(number: Any, carried: Any) -> Any:
-                variables, results, is_sent = carried
-                feeds = [
-                    lax.dynamic_index_in_dim(batch[0], number, keepdims=False) for batch in batches
-                ]
-                offset = jnp.stack([jnp.zeros_like(number), number, number])
-                outputs = exported.call(*feeds, position + offset, *variables)
-                sent, was_sent = outputs[:num_results], outputs[num_results]
-                variables = list(variables)
-                for index, value in zip(changed, outputs[num_results + 1 :], strict=True):
-                    variables[index] = value
-                results = tuple(
-                    lax.dynamic_update_index_in_dim(array, value[None], number, 1)
-                    for array, value in zip(results, sent, strict=True)
-                )
-                is_sent = lax.dynamic_update_index_in_dim(is_sent, was_sent, number, 0)
-                return tuple(variables), results, is_sent
-
-            results = tuple(
-                jnp.zeros((1, capacity, *spec.shape), spec.dtype)
-                for spec in exported.out_avals[:num_results]
-            )
-            variables, results, is_sent = lax.fori_loop(
-                jnp.int64(0), count, run_step, (variables, results, jnp.zeros(capacity, bool))
-            )
-            is_finite = jnp.array(
-                [jnp.isfinite(variables[index]).all() for index in self._checked], bool
-            )
-            return variables, results, is_sent, is_finite
-
-        everywhere, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(_AXIS)
-        # check_vma=False: jax cannot see that the replicas compute the same variables.
-        sharded = jax.shard_map(
-            run_steps,
-            mesh=self._mesh,
-            in_specs=(everywhere, split, everywhere, everywhere),
-            out_specs=(everywhere, split, everywhere, everywhere),
-            check_vma=False,
+        return build_step_loop(
+            self.step.export(self._devices[0].platform),
+            StepLayout.of_step(self.step, self._checked),
+            self._mesh,
+            capacity,
         )
-        return jax.jit(sharded, donate_argnums=0)
 
 
 def _max_steps(step: ReplicaStep) -> int:

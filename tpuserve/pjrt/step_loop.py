@@ -1,0 +1,101 @@
+"""The function of a dispatch: a loop over the steps of all replicas, which jax can compile.
+
+This module does not import TensorFlow, so that a process without it can compile the function.
+"""
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tpuserve.pjrt.replica_step import ReplicaStep
+
+AXIS = "replica"
+"""The name of the mesh axis over which the replicas are spread."""
+
+
+@dataclass(frozen=True)
+class StepLayout:
+    """The order of arguments and results of an exported step; see `ReplicaStep`.
+
+    Attributes:
+      num_feeds: number of tensors of a batch.
+      num_results: number of tensors that a replica sends to the host.
+      changed: indices of the variables that the step changes.
+      checked: indices of the variables that are checked for finite values.
+    """
+
+    num_feeds: int
+    num_results: int
+    changed: tuple[int, ...]
+    checked: tuple[int, ...] = ()
+
+    @classmethod
+    def of_step(cls, step: "ReplicaStep", checked: Sequence[int] = ()) -> "StepLayout":
+        """Return the layout of a step."""
+        return cls(len(step.feeds), len(step.results), step.changed_variables, tuple(checked))
+
+
+def build_step_loop(exported: Any, layout: StepLayout, mesh: Any, capacity: int) -> Any:
+    """Return the jitted function that runs several steps on all replicas.
+
+    The function takes the variables, a batch array [replicas, capacity, ...] for each feed, the
+    position of the first step (see `ReplicaStep`) and the number of steps. It returns the
+    variables, for each result an array [replicas, capacity, ...], whether each step sends its
+    results, and whether each checked variable has only finite values.
+
+    Args:
+      exported: the step as a jax.export.Exported.
+      layout: the order of the step's arguments and results.
+      mesh: a jax Mesh with the axis `AXIS` and a device for each replica.
+      capacity: the largest number of steps.
+    """
+    import jax.numpy as jnp
+    from jax import lax
+
+    jax: Any = importlib.import_module("jax")
+
+    num_results = layout.num_results
+
+    def run_steps(variables: Any, batches: Any, position: Any, count: Any) -> Any:
+        def run_step(number: Any, carried: Any) -> Any:
+            variables, results, is_sent = carried
+            feeds = [
+                lax.dynamic_index_in_dim(batch[0], number, keepdims=False) for batch in batches
+            ]
+            offset = jnp.stack([jnp.zeros_like(number), number, number])
+            outputs = exported.call(*feeds, position + offset, *variables)
+            sent, was_sent = outputs[:num_results], outputs[num_results]
+            variables = list(variables)
+            for index, value in zip(layout.changed, outputs[num_results + 1 :], strict=True):
+                variables[index] = value
+            results = tuple(
+                lax.dynamic_update_index_in_dim(array, value[None], number, 1)
+                for array, value in zip(results, sent, strict=True)
+            )
+            is_sent = lax.dynamic_update_index_in_dim(is_sent, was_sent, number, 0)
+            return tuple(variables), results, is_sent
+
+        results = tuple(
+            jnp.zeros((1, capacity, *spec.shape), spec.dtype)
+            for spec in exported.out_avals[:num_results]
+        )
+        variables, results, is_sent = lax.fori_loop(
+            jnp.int64(0), count, run_step, (variables, results, jnp.zeros(capacity, bool))
+        )
+        is_finite = jnp.array(
+            [jnp.isfinite(variables[index]).all() for index in layout.checked], bool
+        )
+        return variables, results, is_sent, is_finite
+
+    everywhere, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(AXIS)
+    # check_vma=False: jax cannot see that the replicas compute the same variables.
+    sharded = jax.shard_map(
+        run_steps,
+        mesh=mesh,
+        in_specs=(everywhere, split, everywhere, everywhere),
+        out_specs=(everywhere, split, everywhere, everywhere),
+        check_vma=False,
+    )
+    return jax.jit(sharded, donate_argnums=0)
