@@ -82,7 +82,7 @@ def build_train_loop(
 
 
 def why_not_unrollable(step: dict[str, Any]) -> str | None:
-    """Return the reason why a step must have its own `session.run`; None if the step can loop.
+    """Return why a `session.run` cannot repeat a step in a loop; None if it can.
 
     Args:
       step: the operations of one step, by name.
@@ -100,7 +100,7 @@ def why_not_unrollable(step: dict[str, Any]) -> str | None:
 
 
 def run_unrolled(step: dict[str, Any], last: Any, count: Any) -> Any:
-    """Build the op that runs copies of a step in sequence.
+    """Build an op that makes `count` steps, in a while loop over a copy of a step's operations.
 
     Args:
       step: the operations of one step, by name; see `tpuserve.graph.reachability`.
@@ -202,8 +202,8 @@ def _reads(operations: Iterable[Any]) -> list[Any]:
 
 def _is_inside_while(operation: Any) -> bool:
     # Operations in the body of a TensorFlow 1 while loop can get no control input from outside, and
-    # need none: they wait for the loop's Enter operations, which get the control input. So count an
-    # Enter as an operation outside the loop.
+    # need none: they wait for the loop's Enter operations, which get the control input. So treat an
+    # Enter operation as one outside of its loop.
     context = control_flow_util.GetContainingWhileContext(operation._get_control_flow_context())
     if context is not None and operation.type == "Enter":
         context = control_flow_util.GetContainingWhileContext(context.outer_context)

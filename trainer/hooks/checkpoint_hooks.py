@@ -82,7 +82,7 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
         self._global_step = tf.compat.v1.train.get_global_step()
 
     def before_run(self, run_context: Any) -> Any:
-        """Fetch the global step together with the next loop, for `after_run`."""
+        """Fetch the global step together with the next training loop, for `after_run`."""
         return tf.compat.v1.train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:

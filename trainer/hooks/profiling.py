@@ -17,7 +17,7 @@ class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
     def __init__(
         self, loop: TrainLoop, directory: str, start: StepRangeHook, steps: tuple[int, int]
     ) -> None:
-        """Create the hook; the profiler starts with the first loop of the range.
+        """Create the hook; profiling starts with the first training loop that reaches the range.
 
         Args:
           loop: the training loop to profile.
@@ -33,11 +33,11 @@ class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
         self._is_running = self._is_done = False
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Set the step count to the global step of the new session."""
+        """Record the global step of the new session, at which the next training loop starts."""
         self._step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:
-        """Start the profiler if this loop can reach the first step of the range."""
+        """Start the profiler if the next training loop can reach the first step of the range."""
         can_reach = self._step + self._loop.max_iterations >= self._first
         if can_reach and self._step < self._last and not self._is_running and not self._is_done:
             tf.profiler.experimental.start(self._directory)

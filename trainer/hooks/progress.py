@@ -321,10 +321,10 @@ def make_batch_reporter(name: str, stream: TextIO | None = None) -> Reporter:
 
 
 class ProgressHook(tf.compat.v1.train.SessionRunHook):
-    """Reports the progress of training after each loop, and writes the speed as a summary.
+    """Reports the progress of training after each training loop; writes the speed as a summary.
 
     Attributes:
-      loss: the loss of the last step; None before the first loop.
+      loss: the loss of the last step; None before the first training loop.
     """
 
     def __init__(
@@ -367,7 +367,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._reporter.start(self._step, self._start.last_step)
 
     def before_run(self, run_context: Any) -> Any:
-        """Fetch the global step and the loss together with the next loop, for `after_run`."""
+        """Fetch the global step and the loss with the next training loop, for `after_run`."""
         return tf.compat.v1.train.SessionRunArgs([self._loop.step, self._loop.loss])
 
     def after_run(self, run_context: Any, run_values: Any) -> None:

@@ -31,7 +31,7 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
         start: StepRangeHook,
         every_n_steps: int,
     ) -> None:
-        """Create the hook; the first summaries are written after the first loop.
+        """Create the hook; the first summaries are written after the first training loop.
 
         Args:
           loop: the training loop.
@@ -48,11 +48,11 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
         self._every_n_steps = every_n_steps
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Set the step count to the global step of the new session."""
+        """Record the global step of the new session, from which the steps are counted."""
         self._step = self._next_step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:
-        """Fetch the summaries with this loop if they may become due during the loop."""
+        """Fetch the summaries with the next training loop if they may become due during it."""
         fetches = {"step": self._loop.step}
         if self._step + self._loop.max_iterations >= self._next_step:
             fetches["summary"] = self._scaffold.summary_op

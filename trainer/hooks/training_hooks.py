@@ -112,11 +112,11 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         self._iterations = 1
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Set the step count to the global step of the new session."""
+        """Record the global step of the new session, at which the next training loop starts."""
         self._step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:
-        """Set the number of steps of the next loop, and fetch the global step with the loop."""
+        """Set the number of steps of the next training loop, and fetch the global step with it."""
         self._started = self._clock()
         if self._workers > 1:
             # Read the step from the session before each run, because other workers increment the
@@ -129,7 +129,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         )
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Record the duration of the loop, and stop training at the last step."""
+        """Record the duration of the training loop that ran, and stop training at the last step."""
         self._plan.record(self._iterations, self._clock() - self._started)
         step = int(run_values.results)
         if step == self._step and not self._has_warned:
@@ -145,7 +145,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
             run_context.request_stop()
 
     def _next_iterations(self) -> int:
-        """Return the number of steps of the next loop, at least 1."""
+        """Return the number of steps of the next training loop, at least 1."""
         last_step = self._last_step()
         # All workers increment the same global step, so this worker runs only its share of the
         # remaining steps, rounded up.
@@ -154,9 +154,9 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
 
     def _last_step(self) -> int | None:
         """Return the global step at which this or a StopAtStepHook stops; None for no limit."""
-        # Compute the step for each run, because a StopAtStepHook sets its last step only when the
-        # session is created. A StopAtStepHook itself counts a loop as one step, and would stop one
-        # loop too late.
+        # Compute the last step before each training loop, because a StopAtStepHook sets its last
+        # step only when the session is created. Do not leave the stop to that hook: it counts a
+        # training loop as one step, and would stop one loop too late.
         steps = [self._start.last_step, *map(get_stop_step, self._stop_hooks)]
         return min((step for step in steps if step is not None), default=None)
 
@@ -194,12 +194,12 @@ class HostCallHook(SummaryWritersHook):
         self._fetches = fetches
 
     def before_run(self, run_context: Any) -> Any:
-        """Fetch the results of the host_call's function together with the next loop."""
+        """Fetch the results of the host_call's function together with the next training loop."""
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
 
 
 class StopAfterRunsHook(tf.compat.v1.train.SessionRunHook):
-    """Stops after a number of `session.run` calls.
+    """Stops an evaluation after a number of `session.run` calls.
 
     Attributes:
       done: the number of completed runs.

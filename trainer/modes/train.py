@@ -181,7 +181,14 @@ def _profile_hooks(
 def _checkpoint_hooks(
     program: ModelProgram, scaffold: Any, others: Sequence[Any], saving_listeners: Sequence[Any]
 ) -> list[Any]:
-    """Return the hook that saves checkpoints, unless the program has a CheckpointSaverHook."""
+    """Return a list with the hook that saves checkpoints, or an empty list.
+
+    The list is empty if `others`, the hooks of the caller and the model, contain a
+    CheckpointSaverHook, or if the config disables checkpoints.
+
+    Raises:
+      InvalidSetting: there are saving_listeners, and nothing saves checkpoints.
+    """
     config = program.config
     protobuf_compat.patch_graph_io()
     saver_hooks = [

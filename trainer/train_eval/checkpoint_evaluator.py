@@ -113,7 +113,13 @@ class CheckpointEvaluator:
         return step is not None and self._max_steps is not None and step >= self._max_steps
 
     def _export(self, checkpoint: str, *, is_final: bool, is_new: bool) -> None:
-        """Call the exporters that have not exported the checkpoint yet."""
+        """Call the exporters that have not exported the checkpoint yet.
+
+        Args:
+          checkpoint: the path of the checkpoint.
+          is_final: whether training is over.
+          is_new: whether no exporter has been called for this checkpoint before.
+        """
         earlier = [None] * len(get_exporters(self.spec)) if is_new else self.export_results
         self.export_results = [
             # Do not call an exporter again that has already exported this checkpoint: the second

@@ -162,7 +162,13 @@ def evaluate_continuously(
 def _is_finished(
     evaluator: CheckpointEvaluator, last_step: int | None, max_steps: int | None
 ) -> bool:
-    """Evaluate the newest checkpoint; return whether it is the last one of the training run."""
+    """Evaluate the newest checkpoint; return whether it is the last one of the training run.
+
+    Args:
+      evaluator: evaluates the checkpoint unless it has done so before.
+      last_step: the step of the completion marker, at which training ended; None while it runs.
+      max_steps: the global step at which training ends; None if training ends with its input.
+    """
     try:
         evaluator.evaluate(is_final=False)
     except (CheckpointNotFound, tf.errors.NotFoundError) as error:
