@@ -439,7 +439,7 @@ class Estimator:
         )
 
     def _adapt_input_fn(self, input_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return an input_fn whose results model_fn can take; here the user's input_fn."""
+        """Return an input_fn whose results model_fn accepts; a subclass may wrap input_fn."""
         return input_fn
 
     def _select_backend(self, mode: str) -> ExecutionBackend:

@@ -29,7 +29,7 @@ class ExportSavedModelApiVersion(IntEnum):
     """Decides which part of the model the TPU metagraph of an export runs on the TPU.
 
     Attributes:
-      V1: the whole model; the export wraps it in one TPU call.
+      V1: the whole model; the export wraps it in one TPUPartitionedCall.
       V2: the parts that model_fn places on the TPU when params["use_tpu"] is True.
     """
 
@@ -77,7 +77,7 @@ def build_cpu_spec(program: ModelProgram, features: Any, labels: Any, mode: str)
 def build_v1_tpu_spec(
     program: ModelProgram, features: Any, labels: Any, mode: str
 ) -> EstimatorSpec:
-    """Build an EstimatorSpec whose predictions and export outputs come from one TPU call.
+    """Build an EstimatorSpec whose predictions and export outputs one TPUPartitionedCall computes.
 
     Args:
       program: the model_fn to call, with its settings.

@@ -76,7 +76,7 @@ def sequence_loss(
 
 
 def _divide_sums(losses: Any, counts: Any, axes: list[int]) -> Any:
-    """Return sum(losses) / sum(counts) over some dimensions; 0 for a divisor of 0."""
+    """Return sum(losses) / sum(counts) over the dimensions `axes`; 0 where sum(counts) is 0."""
     return tf.math.divide_no_nan(tf.reduce_sum(losses, axes), tf.reduce_sum(counts, axes))
 
 

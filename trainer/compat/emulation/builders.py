@@ -1,4 +1,7 @@
-"""Patches of TensorFlow's functions that build TPU graphs, for use with an emulated TPU."""
+"""Patches of TensorFlow's functions that build TPU graphs, for use with an emulated TPU.
+
+The argument `build` of the replacements calls the original function with the caller's arguments.
+"""
 
 import functools
 import logging

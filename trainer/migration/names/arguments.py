@@ -21,6 +21,10 @@ def unknown_arguments(
 ) -> Iterator[tuple[int, str, str, Classification]]:
     """Find keyword arguments that functions and classes supplied by tpuserve do not accept.
 
+    Args:
+      tree: the parsed file of a program.
+      tf1: whether `import tensorflow` gives the program TensorFlow 1's names.
+
     Yields:
       For each argument: line number; `function(argument=)` as the program writes the function; the
       same with the function's full name; classification.

@@ -11,7 +11,12 @@ _TPU_MODULES = "tpu.python.tpu."
 
 
 def classify(path: str, *, is_v1: bool) -> Classification:
-    """Classify a path below tf.estimator, such as "tpu.TPUEstimator"; "" is tf.estimator itself."""
+    """Classify a path below tf.estimator.
+
+    Args:
+      path: the path, such as "tpu.TPUEstimator"; "" is tf.estimator itself.
+      is_v1: whether the names of TensorFlow 1 count, which has more, or those of TensorFlow 2.
+    """
     first = path.partition(".")[0]
     if not is_v1 and first in estimator_names.V1.keys() - estimator_names.V2.keys():
         return Classification(

@@ -122,7 +122,15 @@ def _moments(x: Any, y: Any, weights: Any) -> tuple[Any, Any]:
 def _make_metric(
     statistic: Any, state: Any, updated: Any, values: Any, updates: Any
 ) -> tuple[Any, Any]:
-    """Return the (value, update op) pair of a statistic, and add both to their collections."""
+    """Return the (value, update op) pair of a statistic, and add both to their collections.
+
+    Args:
+      statistic: `_covariance` or `_correlation`.
+      state: the variable with the running statistics; see `_moments`.
+      updated: the value of the variable after the merge of a batch.
+      values: collections for the value.
+      updates: collections for the update op.
+    """
     value, update = statistic(state.read_value()), statistic(updated)
     v1.add_to_collections(values or (), value)
     v1.add_to_collections(updates or (), update)

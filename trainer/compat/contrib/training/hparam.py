@@ -56,7 +56,13 @@ def parse_values(
 
 
 def _store_assignment(parsed: dict[str, Any], match: re.Match[str], value_type: type) -> None:
-    """Add the value of an assignment, a match of _ASSIGNMENT, to the parsed values."""
+    """Add the value of an assignment to the parsed values.
+
+    Args:
+      parsed: the values of the earlier assignments, as `parse_values` returns them; updated.
+      match: a match of the regular expression _ASSIGNMENT.
+      value_type: the type of the value, or of the elements of a list.
+    """
     name, index = match["name"], match["index"]
     if match["list"] is not None:
         if index is not None:

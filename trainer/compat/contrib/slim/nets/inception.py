@@ -206,12 +206,22 @@ def _build_aux_logits(net: Any, num_classes: int, depth: Callable[[int], int]) -
 
 
 def _depth_function(min_depth: int, multiplier: float) -> Callable[[int], int]:
-    """Return the function that scales a number of filters; its result is at least min_depth."""
+    """Return a function that multiplies a layer's number of filters by `multiplier`.
+
+    The result of the function is rounded down, and at least min_depth.
+    """
     return lambda depth: max(int(depth * multiplier), min_depth)
 
 
 def _endpoint_builders(depth: Callable[[int], int]) -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    """Yield an endpoint's name, and a function that maps the previous output to the endpoint's."""
+    """Yield (name, function) for each endpoint in the order of the network.
+
+    The function maps the output of the previous endpoint to that of the named one, and thereby
+    builds the layers of the endpoint.
+
+    Args:
+      depth: see `_depth_function`.
+    """
     for layer in STEM:
         yield layer.name, functools.partial(_build_layer, layer=layer, depth=depth, padding="VALID")
     for name, branches in BLOCKS.items():
