@@ -10,8 +10,8 @@ _MIN_SECONDS = 0.2
 # The limit changes if the new limit gives at least this many times the rows per second: less is
 # within the noise of a measurement.
 _MIN_GAIN = 1.05
-# The time between two experiments. It doubles after each experiment without a gain, and starts
-# anew with each change of the limit and of the load.
+# The time between two experiments, in seconds. It doubles after each experiment without a gain, up
+# to the second number, and begins with the first again when the limit or the load has changed.
 _FIRST_PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 64.0
 # The load has changed if the rows per run are this many times more or less than at the last

@@ -332,8 +332,8 @@ class Scheduler:
     def _sleep(self, now: float) -> None:
         next_time = self._next_time() if self._running < self._run_limit.limit else None
         if next_time is None or next_time >= self._next_wakeup:
-            # Sleep until notified: another thread wakes up in time for the next batch, or all
-            # allowed batches run, and the thread that ends one of them takes the next batch.
+            # Sleep until notified. Either no task waits; or another thread wakes up in time for the
+            # next batch; or all allowed batches run, and the thread that ends one takes the next.
             self._condition.wait()
             return
         self._next_wakeup = next_time

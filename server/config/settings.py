@@ -171,7 +171,7 @@ class Settings:
 
     def _check_batching(self) -> None:
         if self.platform_config_file:
-            return  # The platform config file replaces these flags, so their values do not matter.
+            return  # Accept all values: the platform config file replaces the batching flags.
         if self.batching_parameters_file and not self.enable_batching:
             raise InvalidSetting(
                 "--batching_parameters_file supplied without specifying --enable_batching"
@@ -184,7 +184,7 @@ class Settings:
 
     def _check_parallelism(self) -> None:
         if self.platform_config_file:
-            return  # The platform config file replaces these flags, so their values do not matter.
+            return  # Accept all values: the platform config file replaces the parallelism flags.
         thread_counts = (
             self.tensorflow_session_parallelism,
             self.tensorflow_intra_op_parallelism,

@@ -49,7 +49,7 @@ def _read_cgroup_limits(cgroups: Path, cgroup_of_process: Path) -> list[int]:
 
 def _read_limit(path: Path) -> int | None:
     try:
-        # Version 2 writes "max" where there is no limit.
+        # The text is no number if there is no limit: control groups of version 2 write "max".
         return int(path.read_text())
     except (OSError, ValueError):
         return None

@@ -59,8 +59,8 @@ class RecordFiles:
         try:
             file.append(record)
         except OSError:
-            # Keep a file with records for the next try. An empty file would only be left over, and
-            # every try would leave another.
+            # Keep a file with records for the next try, but remove an empty one: every failed try
+            # would leave another empty file.
             if not file.records:
                 self._open.pop(key).remove()
             raise

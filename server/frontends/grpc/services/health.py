@@ -23,13 +23,16 @@ from server.tensors import protobuf_wire
 from tpuserve.errors import InvalidInput, NotFound
 
 _Response = health_pb2.HealthCheckResponse
-# The serialised tag of the field `statuses` of a HealthListResponse, and those of a map entry.
+# The serialised protobuf tags of the field `statuses` of a HealthListResponse, which is a map, and
+# of the key and the value of a map entry.
 _STATUSES_TAG = protobuf_wire.field_tag(1)
 _KEY_TAG, _VALUE_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_tag(2)
 
 
 class HealthService(GrpcService):
-    """Reports one status for all enabled services: SERVING until `drain` or `report_health`.
+    """Reports one status for all enabled services.
+
+    The status is SERVING until `report_health` changes it or `drain` is called.
 
     A client can ask for the health of the whole server with an empty service name, or for that of
     an enabled service with one of its `health_names`. All other names are unknown.
