@@ -88,7 +88,7 @@ class UnsupportedType(TpuserveError):
 
 
 class WrongContext(TpuserveError, RuntimeError):
-    """A function was called at a place, such as a model_fn, where it has no result to return."""
+    """A function or property was used too early, or in a model_fn or input_fn that forbids it."""
 
     code = Code.FAILED_PRECONDITION
 

@@ -24,7 +24,7 @@ _WITHOUT_TPU = (
 
 
 def check_hardware(hardware: TpuHardware, request: RuntimeRequest) -> Iterable[Finding]:
-    """Check that the chips are there, and that this process may open them."""
+    """Check that the machine has TPU chips, and that this process may open them."""
     if not hardware.is_present:
         yield _missing_tpu(request)
         return

@@ -94,7 +94,7 @@ def _close_queues(queues: dict[str, Any], direction: str) -> Any:
 
 
 def _placeholder_names(operations: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Choose placeholders for the inputs of the operations that no operation among them produces.
+    """Choose a placeholder for each input that the operations take from outside of them.
 
     Returns:
       Name of such an input → the tensor, and the name of the placeholder that replaces it.

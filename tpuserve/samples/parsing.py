@@ -69,8 +69,8 @@ def infer_string_input(graph_def: Any, tensor_name: str) -> StringInputUse:
     features: dict[str, ExampleFeature] = {}
     is_number = False
     pending = deque([(_scope(graph_def.node), tensor_name.partition(":")[0])])
-    # Follow each argument of a function only once, so that recursive functions do not loop
-    # forever.
+    # Follow each argument of a function only once, so that the search ends even if functions are
+    # recursive.
     seen: set[tuple[_Scope, str]] = set()
     entered: set[tuple[str, str]] = set()
     while pending:

@@ -23,20 +23,25 @@ _CUSTOM_CALL = "stablehlo.custom_call"
 def all_to_all_config(
     split_dimension: int, concat_dimension: int, split_count: int, groups: Sequence[Sequence[int]]
 ) -> str:
-    """Return the backend_config of a marker for an all-to-all."""
+    """Return the backend_config of a custom call that stands for an all-to-all."""
     return f"{split_dimension};{concat_dimension};{split_count};{_dense(groups)}"
 
 
 def permute_config(pairs: Sequence[Sequence[int]]) -> str:
-    """Return the backend_config of a marker for a permutation of (source, target) pairs."""
+    """Return the backend_config of a custom call that stands for a collective permute.
+
+    Args:
+      pairs: the numbers of the source and the target of each transfer.
+    """
     return _dense(pairs)
 
 
 def convert_collectives(module: Any) -> None:
-    """Convert the collectives of an MLIR module in place.
+    """Convert the collectives of an MLIR module from replicas to partitions, in place.
 
-    Reductions get a channel between devices, markers become the collectives that they stand for,
-    and the number of the replica becomes the number of the partition.
+    Reductions get a channel between devices, the custom calls of `all_to_all_config` and
+    `permute_config` become the collectives that they stand for, and the number of the replica
+    becomes the number of the partition.
     """
     from jaxlib.mlir import ir
 
@@ -46,7 +51,7 @@ def convert_collectives(module: Any) -> None:
             if operation.name == _REPLICA_ID:
                 _replace(operation, "stablehlo.partition_id", [], {})
                 continue
-            # Type 1 is a channel from device to device.
+            # The type 1 of StableHLO's channel handles is a channel from device to device.
             channel = ir.Attribute.parse(
                 f"#stablehlo.channel_handle<handle = {next(channels)}, type = 1>"
             )
@@ -84,7 +89,10 @@ def _replace_marker(operation: Any, channel: Any) -> None:
 
 
 def _replace(operation: Any, name: str, operands: Sequence[Any], attributes: Any) -> None:
-    """Replace an operation with one result by another operation with a result of the same type."""
+    """Replace an MLIR operation that has one result by a new operation called `name`.
+
+    The result of the new operation has the same type.
+    """
     from jaxlib.mlir import ir
 
     with ir.InsertionPoint(operation):

@@ -185,7 +185,14 @@ class SizeEvaluator:
     def _evaluate_node(
         self, site: Site, inputs: list[TensorValue], references: list[str], size: GraphSize
     ) -> list[TensorValue]:
-        """Return the outputs of a node, and add the tensors that the node allocates to `size`."""
+        """Return the outputs of a node, and add the tensors that the node allocates to `size`.
+
+        Args:
+          site: the node, and the function that holds it.
+          inputs: what is known of the node's data inputs.
+          references: the names of these inputs, such as "x:0".
+          size: the size of the graph or function so far.
+        """
         node = site.node
         size.num_nodes += 1
         tensors = list(_tensor_protos(node.attr))

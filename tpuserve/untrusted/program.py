@@ -1,4 +1,4 @@
-"""The parts of a metagraph that one kind of session run executes."""
+"""Finds the nodes of a metagraph that session runs, such as those for requests, may execute."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping

@@ -9,7 +9,8 @@ from tpuserve.errors import InvalidSetting, InvalidType
 
 VARIABLE = "TF_CONFIG"
 
-# Job names that help to infer the job of the TPU workers: see `infer_tpu_job_name`.
+# The job name of the TPU workers in a cluster without job names, and the name of a job that has no
+# TPU workers. See `infer_tpu_job_name`.
 DEFAULT_TPU_JOB, COORDINATOR = "tpu_worker", "coordinator"
 
 CHIEF, MASTER, WORKER, PS, EVALUATOR = "chief", "master", "worker", "ps", "evaluator"
@@ -132,6 +133,10 @@ def infer_tpu_job_name(master: str, tpu_job_name: str | None, jobs: Sequence[str
 
 def _make_single_task(config: dict[str, Any], common: dict[str, Any]) -> ClusterTask:
     """Build the task of a process without a cluster.
+
+    Args:
+      config: the object in TF_CONFIG.
+      common: the attributes service and model_dir of the task.
 
     Raises:
       InvalidSetting: TF_CONFIG names another task than worker 0.

@@ -27,7 +27,8 @@ def has_tpu_part(graph: Any) -> bool:
         if any(operation.type in tpu_ops for operation in function_graph.get_operations()):
             return True
         for function in tensorflow_internals.get_graph_functions(function_graph).values():
-            # Search the FunctionDef of a function that Defun created: `walk_graphs` skips it.
+            # Search the FunctionDefs of functions that Defun created, because `walk_graphs` skips
+            # them.
             if getattr(function, "graph", None) is None and any(
                 node.op in tpu_ops for node in function.cached_definition.node_def
             ):
@@ -121,7 +122,10 @@ def _is_result(tensor: Any) -> bool:
 
 
 def _is_from_host(operation: Any) -> bool:
-    """Return whether an Identity forwards, maybe through others, an outside-compiled result."""
+    """Return whether an Identity op forwards the result of an outside-compiled op.
+
+    Other Identity ops may be between the two.
+    """
     while operation.type == "Identity" and HOST_ATTRIBUTE not in operation.node_def.attr:
         operation = operation.inputs[0].op
     return HOST_ATTRIBUTE in operation.node_def.attr

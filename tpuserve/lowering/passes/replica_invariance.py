@@ -69,7 +69,14 @@ def invariant_loop_variables(
 def has_invariant_predicate(
     node: Node, invariant: set[Value], num_replicas: int, library: "Library"
 ) -> bool:
-    """Return whether all replicas take the same branch, or run a loop equally often."""
+    """Return whether all replicas take the same branch, or run a loop equally often.
+
+    Args:
+      node: an If, Case or While.
+      invariant: the values that are the same on all replicas.
+      num_replicas: the number of replicas.
+      library: function name → function.
+    """
     if not op_traits.is_loop(node.definition):
         return node.inputs[0] in invariant
     variables = invariant_loop_variables(node, invariant, num_replicas, library)
@@ -81,9 +88,16 @@ def must_split(
 ) -> bool:
     """Return whether a loop or branch updates a variable, and its results differ by replica.
 
-    The updates must run once, but the nodes of the results on each replica, so the loop or branch
-    cannot be part of a cluster (see `passes.clustering`). The result is also False for a loop or
-    branch in which replicas communicate, or on whose condition they may disagree.
+    Such a node cannot be part of a cluster (see `passes.clustering`), because its updates must run
+    once and the nodes that compute its results on each replica. If replicas communicate in the loop
+    or branch, or may disagree on its condition, the result is False.
+
+    Args:
+      node: any node of the graph.
+      graph: the graph of one replica.
+      invariant: the values that are the same on all replicas.
+      num_replicas: the number of replicas.
+      library: function name → function.
     """
     definition = node.definition
     if not (op_traits.is_loop(definition) or op_traits.is_branch(definition)):

@@ -1,4 +1,4 @@
-"""Imports the graph of a SessionPlan into a session and initialises it, through the C API.
+"""Imports the graph of a SessionPlan and initialises its session, through TensorFlow's C API.
 
 TensorFlow's own SavedModel loader creates a Python object for every node. The objects take longer
 to create than all other steps of a load, and serving does not need them.

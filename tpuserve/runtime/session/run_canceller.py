@@ -34,7 +34,7 @@ RunSession = Callable[[Mapping[Any, Any], Sequence[Any]], Any]
 
 
 def add_cancellation_ops(graph: Any, tensors: Iterable[str], handles: GraphHandles) -> None:
-    """Add the ops of cancellable runs to a graph that is not in a session yet.
+    """Add the ops that make runs cancellable to a graph, before a session runs it.
 
     Args:
       graph: a tf.Graph.

@@ -18,7 +18,7 @@ class WeightedLabels(NamedTuple):
     """Labels and sample weights, which the model_fn receives together as `labels`.
 
     Attributes:
-      labels: as the model's losses take them.
+      labels: the labels, in the form that the model's losses take.
       sample_weight: weights [batch], or nested like the labels; None without weights.
     """
 

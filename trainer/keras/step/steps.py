@@ -129,11 +129,11 @@ class ModelSteps:
         return results
 
     def _average_state(self, replicas: int) -> None:
-        """Average over the replicas the values assigned to the non-trainable float variables.
+        """Make the traced step assign means over the replicas to non-trainable float variables.
 
-        Such variables are moving averages, as of batch normalization. The average is computed
-        before the assignment, because TensorFlow does not define which replica's copy of a
-        variable is read afterwards.
+        Such variables are moving averages, as of batch normalization. The mean is computed before
+        the assignment, because TensorFlow does not define which replica's copy of a variable is
+        read afterwards.
         """
         if replicas == 1:
             return
