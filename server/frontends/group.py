@@ -119,7 +119,7 @@ class FrontendGroup:
             frontend.report_health(False)
 
     def mark_ready(self) -> None:
-        """Answer requests from now on, and report in readiness checks so."""
+        """Answer requests from now on, and report so in readiness checks."""
         self._context.queues.start()
         self._admission.mark_ready()
         for frontend in self._frontends:

@@ -67,8 +67,8 @@ class CompletionQueueThreadPool(CallExecutor):
         self._running = 0
         self._single_poller = SinglePollerMode()
         self._resuming_thread = ResumingThread()
-        # The threads for the calls whose turn comes while a thread of another frontend ends a run.
-        # The queues limit how many calls run.
+        # Runs the calls whose turn comes when a request of another frontend ends, because a thread
+        # of that frontend cannot run a call. The queues limit how many calls run.
         self._other_threads = futures.ThreadPoolExecutor(_MAX_OTHER_THREADS, "grpc-queued")
         self._lock = threading.Lock()
 

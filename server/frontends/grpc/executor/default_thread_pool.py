@@ -28,7 +28,8 @@ _SLOW_MESSAGE_SECONDS = 0.1
 # The number of threads for methods registered with `is_quick`. Few threads suffice, because such a
 # method takes long only if its request message is late.
 _QUICK_THREADS = 4
-# Allow fewer calls without a message than the other executor, because each of them takes a thread.
+# Allow fewer calls without a message than CompletionQueueThreadPool does, because here each of them
+# takes a thread.
 _MAX_WAITING_CALLS, _MAX_WAITING_CALLS_PER_PEER = 800, 200
 
 

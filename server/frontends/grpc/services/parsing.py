@@ -13,8 +13,9 @@ from tpuserve.errors import InvalidInput
 Message: TypeAlias = Any
 
 _LARGE_BYTES = 1 << 20
-# Protobuf holds Python's global interpreter lock (GIL) while it parses. If several threads parsed
-# large messages in turns, the thread that answers health checks would wait for all of them.
+# Lets one large message be parsed at a time. Protobuf holds Python's global interpreter lock (GIL)
+# while it parses. If several threads wanted to parse large messages, the thread that answers health
+# checks would have to wait for all of them.
 _LARGE_MESSAGE_TURN = threading.Lock()
 
 

@@ -16,8 +16,8 @@ _RUN, _WAIT = NonBlocking(), NonBlocking(may_run=False)
 class AdaptiveFastPath:
     """Parses small requests in the event loop, and lets them wait for their batch without a thread.
 
-    If the requests of a route are quick, the event loop also runs the model for a request that is
-    alone.
+    If the requests of a route are quick, the event loop also runs the model, for a request that
+    need not wait for a batch.
     """
 
     def __init__(self, handler: SyncHandler, tracker: LatencyTracker) -> None:
