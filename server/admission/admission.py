@@ -48,7 +48,7 @@ class AdmissionController:
         self._has_started = False
         self._describe_startup: Callable[[], str] | None = None
         self._num_waiters = 0
-        # A request acquires this lock directly, because acquiring it through the condition takes
+        # Requests acquire `_lock` directly, because acquiring the same lock through `_idle` takes
         # twice as long.
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)

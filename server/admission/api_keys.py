@@ -60,7 +60,8 @@ class ApiKeys:
             return
         self._reload_if_changed(self._path)
         scheme, _, key = (authorization or "").strip().partition(" ")
-        # Compare digests, which all have the same length, so that the duration reveals no key.
+        # Compare digests of the keys, which all have the same length, so that the duration reveals
+        # nothing about a key.
         sent = _digest(key.strip())
         # Compare all keys, so that the duration does not reveal which key matched.
         matches = [hmac.compare_digest(sent, digest) for digest in self._digests]

@@ -20,8 +20,8 @@ _RUNS_UNTIL_RESET = 4096
 # requests cancel one slow request.
 _MAX_SLOW_RUNS, _CREDIT_PER_QUICK_RUN = 4.0, 0.1
 _VERY_SLOW_SECONDS = 0.05
-# In quick requests, the tracker calls `read_wait` only once in this number of requests, because the
-# call reads a file and so takes time itself.
+# While the requests of a route are quick, the tracker calls `read_wait` only once in this number of
+# requests, because the call reads a file and so takes time itself.
 _RUNS_PER_READING = 64
 _SCHEDULER_FILE = "/proc/thread-self/schedstat"
 

@@ -60,9 +60,13 @@ class RowCheck:
     def __call__(
         self, model: Model, directory: Path, parameters: BatchingParameters
     ) -> dict[str, str]:
-        """Return signature name → why its requests must not be batched; log each of them.
+        """Find the signatures whose requests must not be batched, and log each of them.
 
-        Never fails, because a model that cannot be checked can be served without batching.
+        The check never fails, because a model that cannot be checked can be served without
+        batching.
+
+        Returns:
+          Signature name → why its requests must not be batched.
         """
         deadline = self._clock() + self._limit_seconds
         reasons = {}

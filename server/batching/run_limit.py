@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol
 
-# A measurement covers at least this number of runs, and at least this time.
+# A measurement covers at least this number of runs, and lasts at least this number of seconds.
 _MIN_RUNS = 32
 _MIN_SECONDS = 0.2
 # The limit changes if the new limit gives at least this many times the rows per second: less is

@@ -58,7 +58,7 @@ class RequestQueues:
         # idleness.
         self._virtual_time = 0.0
         self._last_number = 0
-        # `_lock` is acquired directly, because acquiring it through the condition takes longer.
+        # Requests acquire `_lock` directly, because acquiring it through `_condition` takes longer.
         self._lock = threading.Lock()
         self._condition = threading.Condition(self._lock)
         self._watcher: threading.Thread | None = None

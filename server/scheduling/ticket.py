@@ -1,4 +1,4 @@
-"""A request's place in the queues, and the thread pool of a frontend as the queues see it."""
+"""The place of a request in the queues, and the limits of a frontend's threads."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
