@@ -14,7 +14,7 @@ from tpuserve.errors import InvalidConfig, MalformedConfig
 # The text of a parse error: "line:column : reason".
 _POSITION = re.compile(r"(?P<line>\d+):(?P<column>\d+) : (?P<reason>.*)", re.DOTALL)
 _UNKNOWN_TYPE = re.compile(r"Type (?P<name>\S+) not found in descriptor pool")
-# A byte that is not UTF-8, as `read_text` returns it.
+# Matches a byte that is not UTF-8, in the form in which `read_text` returns it.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 Proto = TypeVar("Proto", bound=Message)
@@ -70,7 +70,7 @@ def parse_text(text: str, empty: Proto, path: Path, pool: DescriptorPool | None 
 
 
 def _split_reason(error: text_format.ParseError, text: str) -> tuple[tuple[int, int] | None, str]:
-    """Return the position of a parse error, line and column from 1, and its text without it."""
+    """Return the line and column of a parse error, from 1, and the reason that the error gives."""
     match = _POSITION.match(str(error))
     if match is not None:
         return (int(match["line"]), int(match["column"])), match["reason"]

@@ -29,8 +29,8 @@ def _read_cgroup_limits(cgroups: Path, cgroup_of_process: Path) -> list[int]:
         return []
     files: list[Path] = []
     for line in lines:
-        # A line is "0::/path" for version 2, and "4:memory:/path" for version 1. The limits of all
-        # groups above the process's own apply too.
+        # A line of the file is "0::/path" for control groups of version 2, and "4:memory:/path" for
+        # version 1. The limits of all groups above the process's own group apply too.
         _, controllers, path = line.split(":", 2)
         if not controllers:
             root, name = cgroups, "memory.max"

@@ -37,8 +37,8 @@ def bind_port(host: str, port: int, flag: str, *, is_shared: bool = False) -> so
 def share_port(bound: socket.socket) -> None:
     """Let sockets of other processes of the same user listen on the port of a socket.
 
-    The system distributes new connections among the sockets that listen. All of them, and a socket
-    that only reserves the port, must be shared.
+    The system distributes new connections among the sockets that listen. Call this function for all
+    of these sockets, and for a socket that only reserves the port.
     """
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 

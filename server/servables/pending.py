@@ -7,7 +7,7 @@ Result = TypeVar("Result", covariant=True)
 
 
 class Completion(Protocol):
-    """Something that ends later, such as the run of a batch with a request's rows."""
+    """Work that ends later, such as the run of a batch."""
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
         """Call a function once, in any thread, at the end; at once if the end has passed.

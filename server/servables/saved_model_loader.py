@@ -43,7 +43,7 @@ class SavedModelLoader:
         self._runtime_lock = threading.Lock()
 
     def mark_serving(self) -> None:
-        """Declare that the server answers requests: later loads leave them processor time."""
+        """Declare that the server answers requests: later loads leave processor time to them."""
         self._is_serving = True
         self.executor.enable()
 

@@ -183,7 +183,7 @@ def _serialize_values(array: Array, element_type: ElementType) -> bytes:
     if element_type.bits is not None:
         flat = flat.view(element_type.bits)
     elif flat.min() >= 0 and flat.max() < 0x80:
-        # Write each value as one byte: as a varint, a number below 128 is one byte.
+        # Write each value as one byte, which is the varint of a number below 128.
         return protobuf_wire.encode_field(element_type.tag, flat.astype("u1").tobytes())
     proto = tensor_pb2.TensorProto()
     getattr(proto, element_type.field).extend(flat.tolist())
