@@ -147,8 +147,8 @@ class _LoadHook(tf.compat.v1.train.SessionRunHook):
             for variable in tf.compat.v1.global_variables()
             if variable.op.name in self._values
         ]
-        # Run the initializer op of each variable, and feed the value as the op's second input,
-        # which is the initial value.
+        # Run the initializer op of each variable. Its second input is the initial value: feed the
+        # value to assign in place of it.
         session.run(
             [variable.initializer for variable in variables],
             {

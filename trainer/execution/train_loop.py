@@ -176,8 +176,9 @@ def _roots(step: dict[str, Any]) -> list[Any]:
                 tensor.op.name not in step or tensor.op.type == "Const"
                 for tensor in operation.inputs
             )
-            # Include every operation that takes a resource, such as a call that reads a variable.
-            # TensorFlow may inline the call, and then read before the other inputs are available.
+            # Include every operation that takes a resource, such as a call of a function that reads
+            # a variable. TensorFlow may inline the function, and then read the variable before the
+            # other inputs of the call are available.
             or any(tensor.dtype == tf.resource for tensor in operation.inputs)
         )
         and not _is_inside_while(operation)

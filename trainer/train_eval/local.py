@@ -135,8 +135,8 @@ class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
             try:
                 evaluator.evaluate()
             except graceful_shutdown.GracefulExit:
-                # Return to training if SIGTERM ends the evaluation. Training stops after this loop
-                # and saves a checkpoint.
+                # Return to training if SIGTERM ends the evaluation. Training makes one more loop,
+                # stops and saves a checkpoint.
                 return
             except _ERRORS_HANDLED_BY_SESSIONS as error:
                 self.error = error

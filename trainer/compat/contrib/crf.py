@@ -42,7 +42,8 @@ def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> Any
 def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params: Any) -> Any:
     """Return float [b]: for each sequence, the sum of the scores of its tags' transitions."""
     tags = tf.cast(tag_indices, tf.int32)
-    # Convert a variable to a tensor: XLA cannot compile this gather from a variable.
+    # Convert transition_params, which may be a variable, to a tensor: XLA cannot compile the op by
+    # which gather_nd would read single elements of a variable.
     transitions = tf.convert_to_tensor(transition_params)
     scores = tf.gather_nd(transitions, tf.stack([tags[:, :-1], tags[:, 1:]], 2))
     transition_counts = tf.maximum(tf.cast(sequence_lengths, tf.int32) - 1, 0)

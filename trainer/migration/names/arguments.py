@@ -33,8 +33,7 @@ def unknown_arguments(
     for use in find_name_references(tree):
         status = tensorflow_names.classify(use, tf1=tf1)
         if status.kind is NameStatus.SUPPLIED and status.says:
-            # Store a name from `from package import name` under its last part, because the
-            # program's calls use that part.
+            # Calls use only the last part of a name that `from package import name` imports.
             homes[use.name.rpartition(".")[2] if use.is_import else use.written_name] = status.says
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):

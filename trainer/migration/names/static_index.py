@@ -82,8 +82,8 @@ def is_inside_tensorflow(name: str) -> bool | None:
 
 
 def _defines(file: Path, name: str) -> bool:
-    # Search with a regular expression, which takes a few ms. Parsing takes 500 ms, because some of
-    # these files have 15,000 lines.
+    # Search with a regular expression, which takes a few ms. Parsing could take 500 ms: some files
+    # of TensorFlow have 15,000 lines.
     word = re.escape(name)
     pattern = (
         rf"^(?:def |class |@)?{word}\b|^(?:from|import)\b[^\n]*\b{word}\b|^ +{word} = |\b_globals\["

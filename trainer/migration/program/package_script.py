@@ -38,8 +38,8 @@ def find_package(script: SourceFile) -> PackageScript | None:
         for node in ast.walk(script.tree)
         if isinstance(node, ast.Import | ast.ImportFrom) and node.lineno not in optional_lines
     ]
-    # Compare the name of the script's directory with tpuserve's packages: the script's package
-    # may lack an __init__.py, so the loop above may not have found the package.
+    # Accept a package without an __init__.py too, if it has the name of one of tpuserve's packages
+    # and the script imports from it.
     if root == path.parent and root.name in OUR_PACKAGES and _any_imports(imports, root.name):
         root = root.parent
     dots = max((node.level for node in imports if isinstance(node, ast.ImportFrom)), default=0)

@@ -111,7 +111,7 @@ def _zip_windows(windows: tuple[Any, ...], size: Any) -> Any:
       size: number of elements in a window.
     """
     batches = tf.nest.map_structure(lambda window: window.batch(size), windows)
-    # If elements are no tuples, `windows` has a single dataset. Do not zip it in a tuple: the
-    # elements of the result would become tuples.
+    # If the elements are no tuples, `windows` is a tuple of one dataset. Do not zip that tuple: the
+    # elements of the result would be tuples.
     components = batches[0] if len(batches) == 1 else batches
     return tf.data.Dataset.zip(components) if isinstance(components, (tuple, dict)) else components

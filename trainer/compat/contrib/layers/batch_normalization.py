@@ -99,9 +99,9 @@ def batch_norm(
     axis = 1 if is_channels_first(data_format) else (rank or 0) - 1
     channels = _count_channels(inputs, axis)
     use_fused = fused is not False and batch_weights is None and rank in (2, 4)
-    # If the arguments satisfy this condition, tf.contrib used the class
-    # tf.layers.BatchNormalization. Then behave like that class: create gamma before beta, and
-    # update no moving averages if `trainable` is False.
+    # For some arguments tf.contrib used the class tf.layers.BatchNormalization. For these, behave
+    # like that class: create gamma before beta, and update no moving averages if `trainable` is
+    # False.
     like_layer_class = (
         batch_weights is None
         and updates_collections == v1.GraphKeys.UPDATE_OPS

@@ -79,7 +79,7 @@ def _moments(x: Any, y: Any, weights: Any) -> tuple[Any, Any]:
       The variable, and its value after the merge.
     """
     x, y = (tf.reshape(tf.cast(values, tf.float32), [-1]) for values in (x, y))
-    # Broadcast the weights to the shape at run time: the static batch size may be unknown.
+    # Broadcast the weights to the shape of x at run time: the static batch size may be unknown.
     weights = tf.ones_like(x) if weights is None else tf.cast(weights, tf.float32)
     weights = tf.reshape(tf.broadcast_to(weights, tf.shape(x)), [-1])
     state = v1.get_variable(

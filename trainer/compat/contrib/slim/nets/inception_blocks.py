@@ -128,7 +128,7 @@ def _inception_c(column: str) -> Any:
 
 BLOCKS: Mapping[str, Any] = {
     "Mixed_5b": _inception_a(32),
-    # Keep the two irregular names in "Mixed_5c", because slim's checkpoints contain them.
+    # Keep the two irregular layer names of "Mixed_5c", because slim's checkpoints contain them.
     "Mixed_5c": _inception_a(64, ("Conv2d_0b_1x1", "Conv_1_0c_5x5")),
     "Mixed_5d": _inception_a(64),
     "Mixed_6a": (
