@@ -89,6 +89,6 @@ def build_iteration_plan(config: TPUConfig) -> IterationPlan:
 def fixed_iterations(config: TPUConfig) -> int:
     """Return the number of steps of a loop in evaluation and prediction.
 
-    The number is that of TPUConfig.iterations_per_loop, or 1 if the config gives a duration.
+    The number is TPUConfig.iterations_per_loop, or 1 if iterations_per_loop is a duration.
     """
     return 1 if config.loop_secs is not None else int(config.iterations_per_loop)

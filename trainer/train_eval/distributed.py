@@ -166,7 +166,7 @@ def _is_finished(
 
     Args:
       evaluator: evaluates the checkpoint unless it has done so before.
-      last_step: the step of the completion marker, at which training ended; None while it runs.
+      last_step: the global step at which training ended; None while training runs.
       max_steps: the global step at which training ends; None if training ends with its input.
     """
     try:

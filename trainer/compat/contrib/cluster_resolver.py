@@ -1,4 +1,4 @@
-"""tf.contrib.cluster_resolver: TensorFlow's resolvers, and our TPUClusterResolver."""
+"""tf.contrib.cluster_resolver: TensorFlow's resolvers, and a TPUClusterResolver of tpuserve."""
 
 import logging
 import os

@@ -40,14 +40,14 @@ def patch_saved_model_builder() -> None:
 
 
 def _check_not_lowered_for_tpu(graph: Any, tags: Any) -> None:
-    """Check that a graph for a TPU was not lowered: its TPU ops replaced for an emulated TPU.
+    """Check that the TPU ops of a graph for a TPU were not replaced for an emulated TPU.
 
     Args:
       graph: the graph to export.
       tags: the tags of its metagraph; without the tag "tpu" any graph passes.
 
     Raises:
-      ExportError: the tags contain "tpu", and the graph was lowered.
+      ExportError: the tags contain "tpu", and the graph's TPU ops were replaced.
     """
     tpu_tags = tag_sets.SERVE_TPU - tag_sets.SERVE
     if tpu_tags & set(tags or ()) and is_lowered(graph):

@@ -17,7 +17,7 @@ _SUPPLIED_INSIDE = {
 }
 _PRIVATE_MODULE = "a private module of TensorFlow, which may change with any version"
 
-# A name that our list of TensorFlow's public names (`api_names`) contains, but that programs
+# A name that the list of TensorFlow's public names (`api_names`) contains, but that programs
 # cannot use: TensorFlow's __init__ imports importlib and deletes the name again.
 _DELETED = "importlib"
 

@@ -75,7 +75,10 @@ def arg_scope(
 
 
 def _make_scope(ops_or_scope: Any, defaults: Mapping[str, Any]) -> Scope:
-    """Return the scope that `arg_scope` enters: the current scope, updated by its arguments."""
+    """Return the scope that `arg_scope` enters with these arguments.
+
+    It is a given scope, or else the current scope with the new defaults of the given functions.
+    """
     if isinstance(ops_or_scope, Mapping):
         if defaults:
             raise InvalidSetting(

@@ -179,7 +179,7 @@ def add_model_variable(var: Any) -> None:
 def get_variables(
     scope: Any = None, suffix: str | None = None, collection: str = _Keys.GLOBAL_VARIABLES
 ) -> list[Any]:
-    """Return the variables of a collection, or those of a scope or with a suffix.
+    """Return the variables of a collection that are in a scope and whose names have a suffix.
 
     Args:
       scope: a variable scope, or a regular expression that matches the beginning of names; None

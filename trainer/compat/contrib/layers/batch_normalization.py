@@ -282,7 +282,7 @@ def _normalize_fused(
       epsilon: number added to the variance.
       averages: moving mean and variance, [c] each; None normalizes by mean and variance of the
         batch.
-      weights: always None; the argument makes the signature that of `_normalize_stepwise`.
+      weights: always None; only `_normalize_stepwise`, which has the same signature, takes weights.
 
     Returns:
       The normalized inputs, and the mean and variance by which to update the moving averages.
