@@ -81,8 +81,8 @@ class RootApp:
           headers: The headers of the request, whose body has not arrived.
 
         Returns:
-          None if the request may take long, so that it must run in a thread, and if it is refused,
-          because it then is answered before its body has arrived.
+          None if the request may take long, so that a thread must run it. Also None for a request
+          that is refused, because the refusal does not wait for the body.
         """
         if self._admission is not None and (
             self._admission.startup_activity or self._admission.is_draining

@@ -183,7 +183,7 @@ class CompletionQueueThreadPool(CallExecutor):
         return super().receive_admitted(messages, context, admission)
 
     def suspend(self, messages: Iterator[bytes], call: object, pending: Pending[Any]) -> None:
-        """Raise CallSuspended for a call that came through `submit`."""
+        """Raise CallSuspended for a call that came through `submit`; else do nothing."""
         if isinstance(messages, _ReceivedMessage):
             messages.suspended_call = call
             raise CallSuspended(pending, messages.model)

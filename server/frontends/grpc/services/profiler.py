@@ -39,7 +39,7 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
         Args:
           context: the dependencies of the service.
           start_server: starts the profiler server, unless it runs, and returns its address; None
-            for the server of the process that runs the models.
+            to start it in the process that runs the models.
         """
         self._context = context
         self._start_server = start_server or context.dataplane.start_profiler
