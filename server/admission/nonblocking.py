@@ -44,7 +44,7 @@ def check_running_allowed() -> None:
 
 
 class NonBlocking:
-    """A context manager in whose body the calling thread must not block. Not reentrant."""
+    """A context manager in whose body the calling thread must not block. It cannot be nested."""
 
     __slots__ = ("_may_run",)
 

@@ -7,8 +7,8 @@ from typing import Protocol
 # A measurement covers at least this number of runs, and lasts at least this number of seconds.
 _MIN_RUNS = 32
 _MIN_SECONDS = 0.2
-# The limit changes if the new limit gives at least this many times the rows per second: less is
-# within the noise of a measurement.
+# The limit changes if the new limit gives at least this many times the rows per second of the old
+# limit: a smaller gain is within the noise of a measurement.
 _MIN_GAIN = 1.05
 # The time between two experiments, in seconds. It doubles after each experiment without a gain, up
 # to the second number, and begins with the first again when the limit or the load has changed.

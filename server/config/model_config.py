@@ -104,7 +104,7 @@ class ModelConfig:
 
     @property
     def is_local(self) -> bool:
-        """Whether the base path is on this machine."""
+        """Whether the base path is local: no URI, or a file:// URI."""
         return not is_uri(self.base_path.removeprefix(_FILE_SCHEME))
 
 

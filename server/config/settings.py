@@ -37,8 +37,8 @@ class Settings:
         the hardware.
       grpc_channel_arguments: pairs of name and value; the value is an int where its text is a
         32-bit number.
-      max_constant_bytes: the largest size of a model's constants in bytes, beyond their size in the
-        file; 0 for no limit.
+      max_constant_bytes: how many bytes of memory the constants of a model, and the tensors that
+        are computed from them, may take beyond their size in the file; 0 for no limit.
       max_request_bytes: the largest request body after decompression, in bytes.
       max_request_memory_bytes: the memory that all requests may use together, in bytes; 0 for half
         of the machine's memory.

@@ -19,8 +19,8 @@ class Completion(Protocol):
 class Pending(Generic[Result]):
     """A result that can be computed once a completion has ended.
 
-    Each layer of the server that would work on the result of the layer below returns a Pending of
-    its own, whose function works on the result of the lower Pending's function.
+    Each layer of the server wraps the Pending of the layer below in a Pending of its own, whose
+    `finish` calls the lower `finish` and then works on the result.
     """
 
     __slots__ = ("_completion", "finish")

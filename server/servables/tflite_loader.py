@@ -21,7 +21,8 @@ from tpuserve.saved_model import dtypes
 from tpuserve.saved_model import signature as signatures
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, TensorSpec
 
-# The name of the metadata entry with a flexbuffer map: signature name → serialised SignatureDef.
+# The name of an entry of a .tflite file's metadata. The entry is a flexbuffer map: signature name →
+# serialised SignatureDef.
 SIGNATURE_METADATA = b"signature_defs_metadata"
 # The words in the interpreter's error message about a model that needs ops of TensorFlow.
 _SELECT_OPS = "Select TensorFlow op"

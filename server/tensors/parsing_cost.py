@@ -37,7 +37,7 @@ _MAX_OTHER_BYTES = 1 << 16
 # Upper bounds: the memory of a parsed field without its content, in bytes, and the memory that a
 # byte of any serialised message takes when it is parsed.
 _FIELD_BYTES, _MAX_FACTOR = 64, 32
-# For messages of at most this number of bytes, a rough bound is computed, which takes no time.
+# For messages of at most this number of bytes, a rough bound is computed from the size alone.
 _SMALL_BYTES = 1 << 11
 
 
