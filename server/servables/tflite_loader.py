@@ -1,6 +1,7 @@
 """The loader of TensorFlow Lite models, for --prefer_tflite_model."""
 
 import re
+import struct
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from server.admission.cancellation import Cancellation
+from server.servables import tflite_check
 from server.servables.servable import Array
 from tpuserve.errors import (
     DamagedSavedModel,
@@ -27,6 +29,16 @@ SIGNATURE_METADATA = b"signature_defs_metadata"
 # The words in the interpreter's error message about a model that needs ops of TensorFlow.
 _SELECT_OPS = "Select TensorFlow op"
 _SELECT_OP = re.compile(r"\(Flex(\w+)\)")
+# What the interpreter, and the reader of the file's fields, raise for a file that is no model.
+_DAMAGE_ERRORS = (
+    OSError,
+    ValueError,
+    RuntimeError,
+    IndexError,
+    TypeError,
+    KeyError,
+    struct.error,
+)
 
 
 class TfLiteModel:
@@ -126,13 +138,27 @@ class TfLiteModel:
         return outputs
 
 
-def load_tflite_model(path: Path, num_interpreters: int) -> TfLiteModel:
+def load_tflite_model(
+    path: Path,
+    num_interpreters: int,
+    *,
+    forbid_unsafe_ops: bool = False,
+    max_tensor_bytes: int = 0,
+) -> TfLiteModel:
     """Load a .tflite file.
 
     The signatures come from the file's metadata. A file without metadata gets one signature,
     "serving_default", with the names of the tensors as aliases.
 
+    Args:
+      path: the file.
+      num_interpreters: how many requests run at the same time.
+      forbid_unsafe_ops: whether to refuse ops that are not known to compute only.
+      max_tensor_bytes: the largest size of the tensors of an interpreter, other than constants; 0
+        for no limit.
+
     Raises:
+      UnsafeModel, ModelTooLarge: see `tflite_check`.
       DamagedSavedModel: the file is not a TensorFlow Lite model.
       UnsupportedModel: the model needs ops of TensorFlow.
     """
@@ -140,6 +166,10 @@ def load_tflite_model(path: Path, num_interpreters: int) -> TfLiteModel:
 
     try:
         content = path.read_bytes()
+        if forbid_unsafe_ops:
+            tflite_check.check_ops(content, path)
+        if max_tensor_bytes:
+            tflite_check.check_tensor_sizes(content, path, max_tensor_bytes)
         interpreters = []
         with warnings.catch_warnings():
             # Ignore TensorFlow's warning that tf.lite will move to another package.
@@ -152,7 +182,7 @@ def load_tflite_model(path: Path, num_interpreters: int) -> TfLiteModel:
             DEFAULT_SIGNATURE: _signature_from_tensors(interpreters[0])
         }
         return TfLiteModel(interpreters, signature_defs)
-    except (OSError, ValueError, RuntimeError, IndexError, TypeError, KeyError) as error:
+    except _DAMAGE_ERRORS as error:
         text = " ".join(str(error).split())
         if _SELECT_OPS in text:
             op_names = ", ".join(_SELECT_OP.findall(text)) or "not named"

@@ -13,13 +13,15 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.lite.python import schema_py_generated as schema
 
 from server.config.settings import Settings
-from server.servables import tflite_loader
+from server.servables import tflite_check, tflite_loader
 from server.servables.saved_model_loader import SavedModelLoader
 from server.servables.tflite_loader import TfLiteModel
 from tpuserve.errors import (
     DamagedSavedModel,
     InvalidInputNames,
     InvalidTensor,
+    ModelTooLarge,
+    UnsafeModel,
     UnsupportedModel,
 )
 
@@ -135,6 +137,81 @@ def test_select_ops_are_named_and_refused(tmp_path: Path) -> None:
 
     converter = tf.lite.TFLiteConverter.from_concrete_functions([lower.get_concrete_function()])
     converter.target_spec.supported_ops = [tf.lite.OpsSet.SELECT_TF_OPS]
-    (tmp_path / "model.tflite").write_bytes(converter.convert())
+    path = tmp_path / "3" / "model.tflite"
+    path.parent.mkdir()
+    path.write_bytes(converter.convert())
     with pytest.raises(UnsupportedModel, match=r"TensorFlow's own \(StringLower\).* built-in ops"):
-        tflite_loader.load_tflite_model(tmp_path / "model.tflite", 1)
+        tflite_loader.load_tflite_model(path, 1)
+    with pytest.raises(
+        UnsafeModel, match=r"not known to compute only: FlexIdentity, FlexStringLower"
+    ):
+        serve(path)
+
+
+def serve(path: Path, **flags: Any) -> Any:
+    """The model as a server loads it."""
+    settings = Settings(path.parent.parent, prefer_tflite_model=True, num_tflite_pools=1, **flags)
+    return SavedModelLoader(settings)(path.parent)
+
+
+def with_op(content: bytes, number: int, custom_code: bytes | None = None) -> bytes:
+    """The model with another op in the place of its first."""
+    model = schema.ModelT.InitFromPackedBuf(content, 0)
+    code = model.operatorCodes[0]
+    code.builtinCode, code.deprecatedBuiltinCode = number, min(number, 127)
+    code.customCode = custom_code
+    return pack(model)
+
+
+def pack(model: Any) -> bytes:
+    builder = flatbuffers.Builder(0)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+@pytest.mark.parametrize(
+    ("number", "custom_code", "text"),
+    [
+        (schema.BuiltinOperator.CUSTOM, b"ReadFile", "ReadFile"),
+        (schema.BuiltinOperator.CUSTOM, None, "a custom op without a name"),
+        (schema.BuiltinOperator.DELEGATE, None, "DELEGATE"),
+        (schema.BuiltinOperator.STABLEHLO_CUSTOM_CALL, None, "STABLEHLO_CUSTOM_CALL"),
+        (tflite_check.LAST_REVIEWED_OP + 1, None, "built-in op 210"),
+    ],
+)
+def test_op_that_is_not_known_to_compute_only_is_refused(
+    path: Path, content: bytes, number: int, custom_code: bytes | None, text: str
+) -> None:
+    path.write_bytes(with_op(content, number, custom_code))
+    with pytest.raises(UnsafeModel, match=f"not known to compute only: {text}. Convert"):
+        serve(path)
+    with pytest.raises(DamagedSavedModel):
+        serve(path, forbid_unsafe_ops=False)
+
+
+def test_custom_op_of_tensorflow_lite_itself_is_allowed(content: bytes) -> None:
+    own = with_op(content, schema.BuiltinOperator.CUSTOM, b"TFLite_Detection_PostProcess")
+    tflite_check.check_ops(own, Path("model.tflite"))
+
+
+def test_every_built_in_op_is_reviewed() -> None:
+    """After a new release, review its ops, and raise the number."""
+    numbers = [each for each in vars(schema.BuiltinOperator).values() if isinstance(each, int)]
+    assert max(numbers) <= tflite_check.LAST_REVIEWED_OP
+
+
+def test_tensors_of_a_size_that_the_file_makes_up_are_refused(path: Path, content: bytes) -> None:
+    model = schema.ModelT.InitFromPackedBuf(content, 0)
+    for tensor in model.subgraphs[0].tensors:
+        if model.buffers[tensor.buffer].data is None:
+            tensor.shape = np.array([1 << 30, 1 << 30], np.int32)
+    path.write_bytes(pack(model))
+    with pytest.raises(ModelTooLarge, match=r"asks for [0-9,]+ bytes of tensors; the limit is 1,0"):
+        serve(path)
+
+
+def test_file_that_is_cut_off_is_damaged(path: Path, content: bytes) -> None:
+    for length in (4, 20, len(content) // 2):
+        path.write_bytes(content[:length])
+        with pytest.raises(DamagedSavedModel):
+            serve(path)

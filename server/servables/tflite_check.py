@@ -1,0 +1,112 @@
+"""Checks of a TensorFlow Lite file that is not trusted, before anything of the file runs.
+
+Source of the fields: tensorflow/lite/schema/schema.fbs.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tpuserve.errors import ModelTooLarge, UnsafeModel
+
+LAST_REVIEWED_OP = 209
+"""The highest number of a built-in op that was reviewed. Ops of later releases are refused."""
+
+# The built-in ops that run code other than TensorFlow Lite's own kernels.
+_REFUSED_OPS = ("CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES", "STABLEHLO_CUSTOM_CALL")
+# The custom ops that TensorFlow Lite itself implements; they only compute.
+# Source: tensorflow/lite/core/kernels/register.cc.
+_OWN_CUSTOM_OPS = frozenset({b"AudioSpectrogram", b"Mfcc", b"TFLite_Detection_PostProcess"})
+_BITS_IN_BYTE = 8
+_MAX_TENSORS, _MAX_RANK = 1_000_000, 64
+
+
+def check_ops(content: bytes, path: Path) -> None:
+    """Check that the ops of a TensorFlow Lite model are known to compute only.
+
+    Args:
+      content: the bytes of the file.
+      path: the file, for the texts of errors.
+
+    Raises:
+      UnsafeModel: the model has other ops.
+      struct.error, ValueError, IndexError, TypeError: the file is damaged.
+    """
+    from tensorflow.lite.python import schema_py_generated as schema
+
+    model = schema.Model.GetRootAsModel(content, 0)
+    unsafe = sorted(set(_find_unsafe_ops(model, schema)))
+    if unsafe:
+        raise UnsafeModel(
+            f"{path} holds ops that are not known to compute only: {', '.join(unsafe)}. Convert "
+            f"the model with built-in ops alone; or, if you trust the model, serve it with "
+            f"--forbid_unsafe_ops=false."
+        )
+
+
+def check_tensor_sizes(content: bytes, path: Path, max_bytes: int) -> None:
+    """Check the memory that an interpreter allocates when a TensorFlow Lite model is loaded.
+
+    Args:
+      content: the bytes of the file.
+      path: the file, for the texts of errors.
+      max_bytes: the largest size of all tensors together, other than constants. A dimension of
+        unknown size counts as 1, which is the size that the interpreter allocates.
+
+    Raises:
+      ModelTooLarge: the tensors are larger.
+      struct.error, ValueError, IndexError, TypeError: the file is damaged.
+    """
+    from tensorflow.lite.python import schema_py_generated as schema
+
+    num_bytes = sum(_tensor_sizes(schema.Model.GetRootAsModel(content, 0), schema))
+    if num_bytes > max_bytes:
+        raise ModelTooLarge(
+            f"{path} asks for {num_bytes:,} bytes of tensors; the limit is {max_bytes:,} bytes. "
+            f"Convert the model for smaller inputs, or raise --max_constant_bytes if you trust the "
+            f"model."
+        )
+
+
+def _find_unsafe_ops(model: Any, schema: Any) -> Iterator[str]:
+    refused = {getattr(schema.BuiltinOperator, name): name for name in _REFUSED_OPS}
+    for position in range(model.OperatorCodesLength()):
+        code = model.OperatorCodes(position)
+        # Older files have the number in the first field, which ends at 127.
+        number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
+        if number == schema.BuiltinOperator.CUSTOM:
+            name = code.CustomCode() or b""
+            if name not in _OWN_CUSTOM_OPS:
+                yield name.decode("utf-8", "replace") or "a custom op without a name"
+        elif not 0 <= number <= LAST_REVIEWED_OP:
+            yield f"built-in op {number}"
+        elif number in refused:
+            yield refused[number]
+
+
+def _tensor_sizes(model: Any, schema: Any) -> Iterator[int]:
+    """Yield the bytes of each tensor that is not constant."""
+    bits, count = _bits_of_types(schema), 0
+    for graph_position in range(model.SubgraphsLength()):
+        graph = model.Subgraphs(graph_position)
+        for position in range(graph.TensorsLength()):
+            tensor = graph.Tensors(position)
+            # In a file of an attacker, many graphs can share the same tensors.
+            count += 1
+            if count > _MAX_TENSORS or tensor.ShapeLength() > _MAX_RANK:
+                raise ValueError(f"more than {_MAX_TENSORS} tensors or {_MAX_RANK} dimensions")
+            if model.Buffers(tensor.Buffer()).DataLength():
+                continue
+            sizes = (max(1, tensor.Shape(axis)) for axis in range(tensor.ShapeLength()))
+            yield math.prod(sizes) * bits.get(tensor.Type(), _BITS_IN_BYTE) // _BITS_IN_BYTE
+
+
+def _bits_of_types(schema: Any) -> dict[int, int]:
+    """Return the bits of an element: number of a TensorType → bits, read from the type's name."""
+    bits = {}
+    for name, number in vars(schema.TensorType).items():
+        digits = name.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+        if isinstance(number, int) and digits.isdecimal():
+            bits[number] = int(digits)
+    return bits
