@@ -83,6 +83,7 @@ def make_warm_up(
             metrics,
             threads=threads,
             check_method_names=settings.enable_signature_method_name_check,
+            timeout_seconds=settings.load_timeout_seconds,
         )
         executor(lambda: warm_up(model, directory))
 

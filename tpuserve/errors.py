@@ -261,6 +261,12 @@ class ModelLoadError(TpuserveError):
     code = Code.INTERNAL
 
 
+class LoadTimeout(TpuserveError):
+    """The initialisation or the warm-up of a model version has taken longer than it may."""
+
+    code = Code.DEADLINE_EXCEEDED
+
+
 class ModelsNotAvailable(TpuserveError):
     """Not all of the configured models became available."""
 

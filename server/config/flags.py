@@ -175,6 +175,11 @@ SECTIONS = (
                 "default the server waits for the first version. A model's "
                 "fail_if_no_model_versions_found in the model config file replaces it.",
             ),
+            _own_flag(
+                "load_timeout_seconds",
+                "Seconds that the initialisation of a version may take, and as many for its "
+                "warm-up; 0 means no limit.",
+            ),
             _flag("max_num_load_retries", "Number of retries after a failed load."),
             _flag("load_retry_interval_micros", "Microseconds between load retries."),
             _flag("num_load_threads", "Number of versions that load at the same time; 0 means 2."),

@@ -75,6 +75,7 @@ class Settings:
     allow_version_labels_for_unavailable_models: bool = False
     file_system_poll_wait_seconds: float = 1
     fail_if_no_model_versions_found: bool = False
+    load_timeout_seconds: float = 600
     max_num_load_retries: int = 5
     load_retry_interval_micros: int = 60_000_000
     num_load_threads: int = 0
@@ -203,6 +204,7 @@ _NON_NEGATIVE = (
     "grpc_max_threads",
     "rest_api_num_threads",
     "rest_api_timeout_in_ms",
+    "load_timeout_seconds",
     "max_num_load_retries",
     "load_retry_interval_micros",
     "num_load_threads",

@@ -17,6 +17,8 @@ WarmUp: TypeAlias = Callable[[Model, Path], None]
 _PERMANENT = frozenset(
     {
         Code.INVALID_ARGUMENT,
+        # A load that has taken too long would only take as long again.
+        Code.DEADLINE_EXCEEDED,
         Code.NOT_FOUND,
         Code.PERMISSION_DENIED,
         Code.FAILED_PRECONDITION,

@@ -61,7 +61,10 @@ class SavedModelLoader:
             from server.servables import tflite_loader
 
             return tflite_loader.load_tflite_model(
-                directory / TFLITE_FILE, _num_interpreters(settings)
+                directory / TFLITE_FILE,
+                _num_interpreters(settings),
+                forbid_unsafe_ops=settings.forbid_unsafe_ops,
+                max_tensor_bytes=settings.max_constant_bytes,
             )
         if (directory / _OVERRIDES_FILE).is_file():
             logger.warning(
@@ -88,6 +91,7 @@ class SavedModelLoader:
             make_plan=subprocess_prepare.make_load_plan_in_subprocess
             if self._is_serving
             else load_plan.make_load_plan,
+            timeout_seconds=settings.load_timeout_seconds,
             executor=executor,
         )
         self._has_loaded = True

@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import prediction_log_pb2
 
+from server.admission.cancellation import Cancellation
 from server.dataplane import classify, examples, method_names, multi_inference, regress
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.multi_inference import AnyExampleMethod
@@ -28,8 +29,15 @@ class WarmupReplayer:
         """
         self._check_method_names = check_method_names
 
-    def __call__(self, model: Model, record: bytes) -> None:
+    def __call__(
+        self, model: Model, record: bytes, cancellation: Cancellation | None = None
+    ) -> None:
         """Run a model on one record; the record's model name and version are ignored.
+
+        Args:
+          model: the model.
+          record: a serialised PredictionLog.
+          cancellation: cancels the run; None if it cannot be cancelled.
 
         Raises:
           DamagedWarmUp: the record is not a PredictionLog.
@@ -46,17 +54,18 @@ class WarmupReplayer:
             ) from error
         kind = log.WhichOneof("log_type")
         if kind == "predict_log":
-            self._predict(model, log.predict_log.request)
+            self._predict(model, log.predict_log.request, cancellation)
         elif kind == "classify_log":
-            self._run_on_examples(model, classify.METHOD, log.classify_log.request)
+            request = log.classify_log.request
+            self._run_on_examples(model, classify.METHOD, request, cancellation)
         elif kind == "regress_log":
-            self._run_on_examples(model, regress.METHOD, log.regress_log.request)
+            self._run_on_examples(model, regress.METHOD, log.regress_log.request, cancellation)
         elif kind == "multi_inference_log":
-            self._multi_inference(model, log.multi_inference_log.request)
+            self._multi_inference(model, log.multi_inference_log.request, cancellation)
         else:
             raise UnsupportedModel(f"Unsupported log_type for warmup: {kind or 'none'}")
 
-    def _predict(self, model: Model, request: Any) -> None:
+    def _predict(self, model: Model, request: Any, cancellation: Cancellation | None) -> None:
         name = _model_spec(request).effective_signature_name
         signature = signatures.find_signature(model.signatures, name)
         if self._check_method_names:
@@ -66,21 +75,33 @@ class WarmupReplayer:
             for alias, proto in request.inputs.items()
         }
         signature.check_outputs(request.output_filter)
-        model.run(name, signature.complete(inputs), list(request.output_filter) or None)
+        output_names = list(request.output_filter) or None
+        model.run(name, signature.complete(inputs), output_names, cancellation=cancellation)
 
-    def _run_on_examples(self, model: Model, method: AnyExampleMethod, request: Any) -> None:
+    def _run_on_examples(
+        self,
+        model: Model,
+        method: AnyExampleMethod,
+        request: Any,
+        cancellation: Cancellation | None,
+    ) -> None:
         name = _model_spec(request).effective_signature_name
         outputs = method.find_outputs(model.signatures, name, self._check_method_names)
         serialized = _examples(request.input)
         inputs = {examples.ALIAS: examples.encode(serialized)}
-        method.read_answer("", 0, name, model.run(name, inputs, outputs), len(serialized))
+        results = model.run(name, inputs, outputs, cancellation=cancellation)
+        method.read_answer("", 0, name, results, len(serialized))
 
-    def _multi_inference(self, model: Model, request: Any) -> None:
+    def _multi_inference(
+        self, model: Model, request: Any, cancellation: Cancellation | None
+    ) -> None:
         tasks = [(_model_spec(task), task.method_name) for task in request.tasks]
         multi_inference.model_spec_of_request(tasks)
         plan = multi_inference.make_plan(tasks, model.signatures, self._check_method_names)
         serialized = _examples(request.input)
-        outputs = multi_inference.run_plan(model, plan, examples.encode(serialized), None)
+        outputs = multi_inference.run_plan(
+            model, plan, examples.encode(serialized), None, cancellation
+        )
         multi_inference.read_answers("", 0, plan, outputs, len(serialized))
 
 

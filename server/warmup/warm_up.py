@@ -11,13 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
+from server.admission.cancellation import Cancellation
 from server.metrics import Metrics
 from server.servables.servable import Model
 from tpuserve.errors import (
+    Cancelled,
     Code,
     DamagedSavedModel,
     DamagedWarmUp,
     InvalidInput,
+    LoadTimeout,
     ModelLoadError,
     TpuserveError,
 )
@@ -25,7 +28,7 @@ from tpuserve.saved_model import warm_up_file
 
 MAX_RECORDS = 1000
 
-RunRecord: TypeAlias = Callable[[Model, bytes], None]
+RunRecord: TypeAlias = Callable[[Model, bytes, Cancellation], None]
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,7 @@ class WarmUp:
         threads: int = 1,
         check_method_names: bool = False,
         run_record: RunRecord | None = None,
+        timeout_seconds: float = 0,
     ) -> None:
         """Create the warm-up of all versions.
 
@@ -49,13 +53,16 @@ class WarmUp:
           metrics: records warm-ups; None for a new registry of metrics.
           threads: how many requests of a version run at the same time.
           check_method_names: whether a signature's method must match the request's method.
-          run_record: runs a model on a serialised PredictionLog; None for `WarmupReplayer`.
+          run_record: runs a model on a serialised PredictionLog, until it is cancelled; None for
+            `WarmupReplayer`.
+          timeout_seconds: how long the warm-up of a version may take; 0 for no limit.
         """
         self._iterations = max(1, iterations)
         self._metrics = Metrics() if metrics is None else metrics
         self._threads = min(threads, MAX_RECORDS)
         self._check_method_names = check_method_names
         self._run_record = run_record
+        self._timeout_seconds = timeout_seconds
 
     def __call__(self, model: Model, directory: Path) -> None:
         """Warm up a model with the warm-up file in its directory.
@@ -63,6 +70,7 @@ class WarmUp:
         Raises:
           DamagedWarmUp: the file holds no records, or is truncated.
           InvalidInput: the file holds more than `MAX_RECORDS` records.
+          LoadTimeout: the requests have not ended in time.
           TpuserveError: the model refuses a request.
         """
         path = directory / warm_up_file.PATH
@@ -71,7 +79,7 @@ class WarmUp:
         started = time.perf_counter_ns()
         status = "OK"
         try:
-            count = self._run(model, path)
+            count = self._run_with_time_limit(model, path)
             logger.info("%s: warmed up with %d requests", directory, count)
         except TpuserveError as error:
             status = error.code.name
@@ -83,7 +91,23 @@ class WarmUp:
             latency_us = (time.perf_counter_ns() - started) // 1000
             self._metrics.warmed_up(str(directory), status, latency_us)
 
-    def _run(self, model: Model, path: Path) -> int:
+    def _run_with_time_limit(self, model: Model, path: Path) -> int:
+        cancellation, seconds = Cancellation(), self._timeout_seconds
+        timer = threading.Timer(seconds, cancellation.cancel)
+        timer.daemon = True
+        if seconds:
+            timer.start()
+        try:
+            return self._run(model, path, cancellation)
+        except Cancelled as error:
+            raise LoadTimeout(
+                f"the requests of {path} have not ended in {seconds:g} s. Remove requests from the "
+                f"file, or raise --load_timeout_seconds."
+            ) from error
+        finally:
+            timer.cancel()
+
+    def _run(self, model: Model, path: Path, cancellation: Cancellation) -> int:
         run_record = self._find_run_record()
         records = _read_records(path)
         read_lock, failed = threading.Lock(), threading.Event()
@@ -92,11 +116,12 @@ class WarmUp:
             count = 0
             try:
                 while not failed.is_set():
+                    cancellation.raise_if_cancelled()
                     with read_lock:
                         record = next(records, None)
                     if record is None:
                         break
-                    self._run_one(run_record, model, record, path)
+                    self._run_one(run_record, model, record, path, cancellation)
                     count += 1
             except BaseException:
                 failed.set()
@@ -109,11 +134,18 @@ class WarmUp:
             futures = [pool.submit(run) for _ in range(self._threads)]
         return sum(future.result() for future in futures)
 
-    def _run_one(self, run_record: RunRecord, model: Model, record: bytes, path: Path) -> None:
+    def _run_one(
+        self,
+        run_record: RunRecord,
+        model: Model,
+        record: bytes,
+        path: Path,
+        cancellation: Cancellation,
+    ) -> None:
         status = "OK"
         try:
             for _ in range(self._iterations):
-                run_record(model, record)
+                run_record(model, record, cancellation)
         except TpuserveError as error:
             status = error.code.name
             raise

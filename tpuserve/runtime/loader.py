@@ -34,6 +34,7 @@ def load(
     max_constant_bytes: int = 0,
     initialise_tpu: bool = True,
     runtime: str | None = None,
+    timeout_seconds: float = 0,
     make_plan: Callable[[LoadRequest], LoadPlan] = make_load_plan,
     executor: Callable[[Callable[[], LoadedModel]], LoadedModel] = run_inline,
 ) -> LoadedModel:
@@ -56,6 +57,8 @@ def load(
         stores a constant of equal elements as one element.
       initialise_tpu: whether to initialise a real TPU system that is not initialised yet.
       runtime: a name in `tpuserve.runtime.registry`; None for the default runtime.
+      timeout_seconds: how long the restore of the variables and the initialisation may take, in
+        seconds; 0 for no limit.
       make_plan: the function that plans the load, for example in a subprocess.
       executor: a function that takes the long part of the load as a function, and calls it, for
         example in another thread. That part runs mostly outside of Python.
@@ -65,6 +68,7 @@ def load(
       MetagraphNotFound, TpuNotFound: see `tpuserve.select.select_metagraph`.
       UnsafeModel: an op of the model may do more than compute, and that is forbidden.
       ModelTooLarge: constants of the model become larger than `max_constant_bytes`.
+      LoadTimeout: the initialisation has not ended in `timeout_seconds`.
       LoweringError: the TPU metagraph has an op that cannot be lowered to CPU ops.
       InvalidSetting: no runtime has the name `runtime`.
     """
@@ -83,5 +87,5 @@ def load(
     )
     if plan.choice.fallback:
         logger.warning("%s: %s", directory, plan.choice.fallback)
-    options = LoadOptions(session_config, initialise_tpu, executor)
+    options = LoadOptions(session_config, initialise_tpu, executor, timeout_seconds)
     return get_runtime(plan.choice.runtime).load(directory, plan, options)

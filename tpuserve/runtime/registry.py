@@ -32,11 +32,14 @@ class LoadOptions:
       initialise_tpu: whether to initialise a real TPU system that is not initialised yet.
       executor: a function that takes the long part of the load as a function, calls it, for
         example in another thread, and returns its result.
+      timeout_seconds: how long the restore of the variables and the initialisation may take, in
+        seconds; 0 for no limit.
     """
 
     session_config: bytes
     initialise_tpu: bool
     executor: Callable[[Callable[[], LoadedModel]], LoadedModel]
+    timeout_seconds: float = 0
 
 
 class ModelRuntime(Protocol):

@@ -13,7 +13,7 @@ from server.config.settings import Settings
 from server.servables.saved_model_loader import SavedModelLoader
 from tests import models
 from tpuserve import tags
-from tpuserve.errors import ModelTooLarge, TpuserveError, UnsafeModel
+from tpuserve.errors import LoadTimeout, ModelTooLarge, TpuserveError, UnsafeModel
 
 pytestmark = pytest.mark.slow
 
@@ -236,6 +236,26 @@ def test_graph_that_allocates_by_a_number_in_the_file_is_refused(tmp_path: Path)
     with pytest.raises(ModelTooLarge, match=r"node Fill \(Fill\) asks for 262,1"):
         load(directory, max_constant_bytes=1 << 17)
     assert load(directory, max_constant_bytes=0).run("serving_default", ONE)["y"] == 65537
+
+
+def test_initialisation_that_never_ends_is_stopped(tmp_path: Path) -> None:
+    def build() -> tuple[dict[str, Any], dict[str, Any]]:
+        x = v1.placeholder(tf.float32, [], "x")
+        return {"x": x}, {"y": x + 1}
+
+    def init() -> Any:
+        # Zero stays zero, which is never above one.
+        return v1.while_loop(lambda i: i <= 1, lambda i: i * 2, [tf.constant(0.0)]).op
+
+    directory = export(tmp_path / "m" / "1", build, init)
+    with pytest.raises(LoadTimeout, match=r"of .*/m/1 has not ended in 0\.5 s\. Export"):
+        load(directory, load_timeout_seconds=0.5)
+
+
+def test_initialisation_that_ends_in_time_is_not_stopped(tmp_path: Path) -> None:
+    directory = models.export(models.half_plus_two, tmp_path / "m", tags.SERVE)
+    loaded = load(directory, load_timeout_seconds=60)
+    assert loaded.run("serving_default", ONE)["y"] == 2.5
 
 
 def test_function_that_calls_itself_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from server.admission.cancellation import Cancellation
 from server.metrics import Metrics
 from server.servables.servable import Model
 from server.warmup import WarmUp
@@ -15,6 +16,7 @@ from tpuserve.errors import (
     DamagedWarmUp,
     InvalidInput,
     InvalidTensor,
+    LoadTimeout,
     ModelLoadError,
 )
 from tpuserve.saved_model import warm_up_file
@@ -26,7 +28,7 @@ class Runs:
     def __init__(self) -> None:
         self.records: list[bytes] = []
 
-    def __call__(self, model: Model, record: bytes) -> None:
+    def __call__(self, model: Model, record: bytes, cancellation: Cancellation) -> None:
         self.records.append(record)
         if record == b"bad":
             raise InvalidTensor("Expects arg[0] to be float but string is provided")
@@ -69,7 +71,7 @@ def test_records_are_run_at_once_where_there_are_threads(tmp_path: Path) -> None
     # None of the three returns before all of them have come.
     together = threading.Barrier(3)
 
-    def run(model: Model, record: bytes) -> None:
+    def run(model: Model, record: bytes, cancellation: Cancellation) -> None:
         together.wait(10)
 
     write(tmp_path, tf_records(b"one", b"two", b"three"))
@@ -81,6 +83,18 @@ def test_record_that_fails_in_a_thread_fails_the_warm_up(tmp_path: Path, runs: R
     write(tmp_path, tf_records(b"one", b"bad", *[b"two"] * 90))
     with pytest.raises(InvalidTensor):
         WarmUp(threads=4, run_record=runs)(FakeModel(), tmp_path)
+
+
+def test_request_that_never_ends_is_stopped_and_fails_the_warm_up(tmp_path: Path) -> None:
+    def run(model: Model, record: bytes, cancellation: Cancellation) -> None:
+        stopped = threading.Event()
+        cancellation.add_callback(stopped.set)
+        assert stopped.wait(30)
+        cancellation.raise_if_cancelled()
+
+    write(tmp_path, tf_records(b"one", b"two"))
+    with pytest.raises(LoadTimeout, match=r"have not ended in 0\.1 s\. Remove requests"):
+        WarmUp(run_record=run, timeout_seconds=0.1)(FakeModel(), tmp_path)
 
 
 def test_model_without_a_file_is_left_alone(tmp_path: Path, runs: Runs) -> None:

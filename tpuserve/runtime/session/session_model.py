@@ -18,7 +18,13 @@ from tpuserve.errors import DamagedSavedModel, TpuserveError
 from tpuserve.runtime.load_plan import LoadPlan
 from tpuserve.runtime.loaded_model import Array, CancellationToken, LoadedModel
 from tpuserve.runtime.registry import LoadOptions
-from tpuserve.runtime.session import deadline_pool, graph_import, run_canceller, xla_threads
+from tpuserve.runtime.session import (
+    deadline_pool,
+    graph_import,
+    run_canceller,
+    time_limit,
+    xla_threads,
+)
 from tpuserve.runtime.session.graph_import import GraphHandles
 from tpuserve.runtime.session.multi_signature import MultiSignatureRunner
 from tpuserve.runtime.session.run_canceller import RunCanceller
@@ -149,6 +155,7 @@ def load_session_model(
 
     Raises:
       DamagedSavedModel: the files are missing, damaged or contradict each other.
+      LoadTimeout: the initialisation has not ended in time.
     """
     session_plan: SessionPlan = plan.runtime_plan
     is_on_tpu = plan.choice.device == "TPU"
@@ -162,7 +169,8 @@ def load_session_model(
     def restore() -> LoadedModel:
         session = tf.compat.v1.Session(graph=graph, config=config)
         try:
-            graph_import.initialise_session(session, session_plan)
+            with time_limit.limit_initialisation(session, options.timeout_seconds, directory):
+                graph_import.initialise_session(session, session_plan)
             return make_model(session, plan, handles)
         except BaseException:
             session.close()
