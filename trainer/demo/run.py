@@ -214,7 +214,7 @@ def _silence_tensorflow() -> None:
 
 
 def _describe_export(version: str) -> str:
-    """Describe the metagraphs and the size of an exported model version, for the printed result."""
+    """Describe the metagraphs and the size of an export; `version` is its directory."""
     saved_model = metagraph.read_saved_model(version)
     tag_sets = " and ".join(tags.format_tags(graph.tags) for graph in saved_model.metagraphs)
     size = (saved_model.graph_bytes + saved_model.variables_bytes) / 1e6

@@ -1,4 +1,4 @@
-"""The evaluation mode: from the input to the metrics of a checkpoint."""
+"""Evaluation of a checkpoint: computes the metrics of a model over the batches of an input_fn."""
 
 import contextlib
 import logging

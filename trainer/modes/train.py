@@ -1,4 +1,4 @@
-"""The training mode: from the input to the last checkpoint."""
+"""Training of a model: builds the graph and the hooks, and runs training loops to the end."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""Keeps graphs whose TPU ops were replaced, for an emulated TPU, out of exports for a real TPU."""
+"""Refuses to export for a real TPU a graph whose TPU ops were replaced for an emulated TPU."""
 
 import functools
 from typing import Any
