@@ -26,7 +26,7 @@ def model_to_estimator(
     metric_names_map: Mapping[str, str] | None = None,
     export_outputs: Mapping[str, Any] | None = None,
 ) -> trainer.Estimator:
-    """Return an Estimator that trains, evaluates and predicts with a Keras model on the CPU.
+    """Return a plain Estimator that trains, evaluates and predicts with a Keras model on the CPU.
 
     See `trainer.model_to_tpu_estimator`, the same function for a TPU, for the details.
 

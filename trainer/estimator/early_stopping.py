@@ -387,9 +387,9 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         """
         if not self._counts_steps:
             return self._clock()
-        # If a call may be due, read the global step anew: the fetched step may be older, because
-        # TensorFlow may fetch the step before the same run increments it. Otherwise avoid the
-        # additional run.
+        # If a call of should_stop_fn may be due, read the global step by a further session.run: the
+        # fetched step may be older, because TensorFlow may fetch it before the same run increments
+        # it. Otherwise avoid the further run.
         latest = fetched_step + self._steps_per_run
         if self._next_call is not None and latest < self._next_call:
             return latest

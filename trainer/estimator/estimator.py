@@ -201,8 +201,8 @@ class Estimator:
         Args:
           input_fn: returns batches of (features, labels), as a tf.data.Dataset or as tensors.
           hooks: SessionRunHooks. They run once per training loop, which is
-            TPUConfig.iterations_per_loop steps long, or one step in an Estimator whose config has
-            no TPUConfig.
+            TPUConfig.iterations_per_loop steps long, or one step in an Estimator whose RunConfig
+            was created without a TPUConfig.
           steps: the number of steps to train, starting from the current global step.
           max_steps: the global step at which to stop; training does nothing beyond that step.
           saving_listeners: CheckpointSaverListeners, called around each saved checkpoint.

@@ -104,9 +104,9 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Evaluate if enough steps have passed since the last evaluation."""
-        # If an evaluation may be due, read the global step anew: the fetched step may be older,
-        # because TensorFlow may fetch the step before the training loop increments it. Otherwise
-        # avoid the additional run.
+        # If an evaluation may be due, read the global step by a further session.run: the fetched
+        # step may be older, because TensorFlow may fetch it before the training loop increments it.
+        # Otherwise avoid the further run.
         assert self._last_evaluated is not None
         latest_step = int(run_values.results) + self._steps_per_run
         if latest_step - self._last_evaluated < self._every_n_iter:

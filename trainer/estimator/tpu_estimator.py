@@ -1,4 +1,4 @@
-"""TPUEstimator: an Estimator that can run on a TPU."""
+"""TPUEstimator: a subclass of `trainer.Estimator` that can run on a TPU."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

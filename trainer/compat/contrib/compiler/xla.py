@@ -1,4 +1,4 @@
-"""tf.contrib.compiler.xla: the function `compile`, which has XLA compile one function."""
+"""tf.contrib.compiler.xla: the function `compile`, which compiles a computation by XLA."""
 
 from tensorflow.xla.experimental import compile
 
