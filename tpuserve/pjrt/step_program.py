@@ -105,7 +105,7 @@ class StepProgram:
 
         Args:
           batches: the result of `make_batches`, filled.
-          count: number of steps.
+          count: number of steps, at most that for which the batches were made.
           seed: the seed of the run's random numbers.
           step: number of the first step, which random numbers depend on.
           done: number of steps that the loop has finished before.
@@ -116,7 +116,7 @@ class StepProgram:
         """
         jax: Any = importlib.import_module("jax")
 
-        capacity = _capacity(count)
+        capacity = batches[0].shape[1] if batches else _capacity(count)
         try:
             if capacity not in self._executables:
                 self._executables[capacity] = self._compile(capacity)

@@ -1,6 +1,6 @@
 """Creation of the MonitoredSessions that run a mode, on all backends and in clusters."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -66,6 +66,16 @@ class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
         )
 
 
+class _WrappingSessionCreator(tf.compat.v1.train.SessionCreator):
+    """Creates sessions with another creator, and wraps them."""
+
+    def __init__(self, creator: Any, wrap_session: Callable[[Any], Any]) -> None:
+        self._creator, self._wrap_session = creator, wrap_session
+
+    def create_session(self) -> Any:
+        return self._wrap_session(self._creator.create_session())
+
+
 def create_monitored_session(
     config: RunConfig,
     master: str,
@@ -77,6 +87,7 @@ def create_monitored_session(
     checkpoint_path: str | None = None,
     is_chief: bool = True,
     recovers_lost_session: bool = True,
+    wrap_session: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Create a MonitoredSession that calls hooks, and restores a checkpoint if there is one.
 
@@ -95,6 +106,8 @@ def create_monitored_session(
       recovers_lost_session: whether a new session replaces a lost session, and continues from the
         newest checkpoint. False lets the run fail, because an evaluation or prediction cannot
         continue in the middle of its input.
+      wrap_session: takes each new tf.compat.v1.Session, after its variables are initialised, and
+        returns the object that hooks and the caller use in its place.
 
     Raises:
       tf.errors.DeadlineExceededError: the chief has not initialised the variables within the
@@ -105,13 +118,15 @@ def create_monitored_session(
             scaffold, master, proto, config.session_creation_timeout_secs
         )
         return tf.compat.v1.train.MonitoredSession(worker, hooks=list(hooks))
-    creator = tf.compat.v1.train.ChiefSessionCreator(
+    creator: Any = tf.compat.v1.train.ChiefSessionCreator(
         scaffold,
         master=master,
         config=proto,
         checkpoint_dir=checkpoint_dir,
         checkpoint_filename_with_path=checkpoint_path,
     )
+    if wrap_session is not None:
+        creator = _WrappingSessionCreator(creator, wrap_session)
     if recovers_lost_session:
         return tf.compat.v1.train.MonitoredSession(creator, hooks=list(hooks))
     return monitored_session._MonitoredSession(creator, list(hooks), should_recover=False)

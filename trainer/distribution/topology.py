@@ -88,6 +88,23 @@ class EmulatedTpuSlice(TpuSlice):
 
 
 @dataclass(frozen=True)
+class PjrtSlice(TpuSlice):
+    """The devices of jax's PJRT client, which all belong to this process.
+
+    Attributes:
+      platform: the platform of the devices, "tpu" or "cpu".
+    """
+
+    platform: str = "tpu"
+
+    def infeed_device_assignment(self, device_assignment: Any) -> None:
+        """Return None: a replica has one device, found by its number."""
+
+    def __str__(self) -> str:
+        return f"{self._describe('PJRT device')} ({self.platform})"
+
+
+@dataclass(frozen=True)
 class Pipeline:
     """One input pipeline: one call of input_fn.
 

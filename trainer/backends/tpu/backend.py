@@ -26,16 +26,22 @@ _Graph = TypeVar("_Graph", TrainGraph, EvalGraph, PredictGraph)
 class TpuBackend:
     """Runs one mode on a TPU system; see `trainer.backends.base.ExecutionBackend`."""
 
-    def __init__(self, config: RunConfig, context: TpuModeContext) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        context: TpuModeContext,
+        source_locations: xla_error_locations.SourceLocations,
+    ) -> None:
         """Create a backend; nothing runs yet.
 
         Args:
           config: the settings of the run.
           context: the TPU system, and the distribution of the mode's batches over its cores.
+          source_locations: records the lines of model_fn, for errors.
         """
         self._config, self._context = config, context
         self._interrupt_hook = KeyboardInterruptHook()
-        self._source_locations = xla_error_locations.SourceLocations()
+        self._source_locations = source_locations
 
     def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
         """Return a context with a new default graph, for several replicas.
@@ -94,7 +100,13 @@ class TpuBackend:
         runtime = self._context.runtime
         proto = runtime.session_config(monitored_session.config_proto(config))
         return monitored_session.create_monitored_session(
-            config, runtime.master, proto, scaffold, hooks, **options
+            config,
+            runtime.master,
+            proto,
+            scaffold,
+            hooks,
+            wrap_session=runtime.wrap_session,
+            **options,
         )
 
     @contextmanager
@@ -155,11 +167,12 @@ def create_tpu_backend(
       TpuNotFound: there is no TPU system.
       InvalidSetting: the program's settings do not suit the TPU system.
     """
-    runtime = resolve_runtime(program.config, mode)
+    source_locations = xla_error_locations.SourceLocations()
+    runtime = resolve_runtime(program.config, mode, source_locations.line_of)
     topology = BatchTopology(
         runtime.system, program.config.tpu_config, mode, program.batch_sizes.get(mode)
     )
     topology.check()
     runtime.log_system(topology)
     context = TpuModeContext(topology, runtime, ErrorRendezvous(), batch_axis, tuple(step_parts))
-    return TpuBackend(program.config, context)
+    return TpuBackend(program.config, context, source_locations)

@@ -134,7 +134,8 @@ class ReplicatedStep:
         received: list[Any] = []
         if self.outfeed.is_used:
             received = self.outfeed.dequeue() if is_padded else self.outfeed.dequeue_concatenated()
-        prepared = runtime.prepare_targets([done, self.infeed.enqueue, *tf.nest.flatten(received)])
+        targets = [done, self.infeed.enqueue, *tf.nest.flatten(received)]
+        prepared = runtime.prepare_targets(targets, topology)
         done, enqueue, *received = prepared.targets
         receiver: OutfeedReceiver
         if is_padded:

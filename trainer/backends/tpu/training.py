@@ -70,7 +70,8 @@ def build_train_graph(
         step_after = tf.identity(global_step.read_value(), name="global_step_after")
     train_part.capture.restore_for_hooks(connected.done)
     summaries.add_loss_summary(loss)
-    train_op = tf.group(*_check_variables_after(connected.done))
+    checks = [] if context.runtime.checks_variables else _check_variables_after(connected.done)
+    train_op = tf.group(connected.done.op, *checks)
     return TrainGraph(
         TrainLoop(
             step.iterations,
@@ -121,21 +122,18 @@ class _TrainStepPart(StepPart):
 
 
 def _check_variables_after(done: Any) -> list[Any]:
-    """Build ops that run the loop, and then fail if a trainable variable is NaN or infinite."""
+    """Build ops that fail if a trainable variable is NaN or infinite after the loop."""
     with tf.control_dependencies([done]):
         return [
-            done.op,
-            *(
-                tf.debugging.check_numerics(
-                    variable.read_value(),
-                    nan_errors.MESSAGE.format(name=variable.op.name),
-                    # Name the op after the variable, because TensorFlow's error shows the name of
-                    # the failed op.
-                    name=f"after_loop/{variable.op.name}/is_number",
-                )
-                for variable in tf.compat.v1.trainable_variables()
-                if variable.dtype.is_floating
-            ),
+            tf.debugging.check_numerics(
+                variable.read_value(),
+                nan_errors.MESSAGE.format(name=variable.op.name),
+                # Name the op after the variable, because TensorFlow's error shows the name of the
+                # failed op.
+                name=f"after_loop/{variable.op.name}/is_number",
+            )
+            for variable in tf.compat.v1.trainable_variables()
+            if variable.dtype.is_floating
         ]
 
 

@@ -20,6 +20,15 @@ class NanVariableError(tf.compat.v1.train.NanLossDuringTrainingError):
     def __str__(self) -> str:
         return self._text
 
+    @classmethod
+    def of_variable(cls, name: str) -> "NanVariableError":
+        """Return the error for a variable of this name."""
+        return cls(
+            f"{MESSAGE.format(name=name)}: variable {name!r} became NaN or infinite in a training "
+            f"loop. Lower the learning rate, clip the gradients, or look for a log or a division "
+            f"of zero; training can continue from the last checkpoint."
+        )
+
 
 def explain_nan_error(error: BaseException) -> NanVariableError | None:
     """Return a NanVariableError for the error of a NaN check op; None for any other error."""
@@ -27,8 +36,4 @@ def explain_nan_error(error: BaseException) -> NanVariableError | None:
     match = _MESSAGE_PATTERN.search(str(error)) if is_op_error else None
     if match is None:
         return None
-    return NanVariableError(
-        f"{match[0]}: variable {match['name']!r} became NaN or infinite in a training loop. Lower "
-        f"the learning rate, clip the gradients, or look for a log or a division of zero; training "
-        f"can continue from the last checkpoint."
-    )
+    return NanVariableError.of_variable(match["name"])

@@ -48,6 +48,10 @@ class SourceLocations:
         source = linecache.getline(frame.filename, frame.lineno).strip()
         return f"{frame.filename}:{frame.lineno}: {source}"
 
+    def line_of(self, node: str) -> str | None:
+        """Return the line of a node that is given as "node@function"; see `find_line`."""
+        return self.find_line(node.rpartition("@")[0])
+
 
 def explain_xla_error(error: BaseException, locations: SourceLocations) -> UnsupportedOnTpu | None:
     """Translate XLA's error about unsupported ops; return None for any other error.

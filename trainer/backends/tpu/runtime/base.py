@@ -39,19 +39,27 @@ class TpuRuntime(ABC):
       master: the session target.
       only_first_core_computes: whether a replica with several cores computes only on its first
         core, which is then fed whole tensors instead of parts.
+      checks_variables: whether the runtime itself raises a NanVariableError if a trainable variable
+        is NaN or infinite after a loop.
     """
 
     system: TpuSlice
     master: str
     only_first_core_computes: bool
+    checks_variables: bool = False
 
     @abstractmethod
     def assign_cores(self, topology: BatchTopology, config: RunConfig) -> Any:
         """Return the tf.tpu.experimental.DeviceAssignment of a run with model parallelism."""
 
     @abstractmethod
-    def prepare_targets(self, targets: Sequence[Any]) -> PreparedTargets:
-        """Convert ops and tensors of the default graph to a form that a session can run."""
+    def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
+        """Convert ops and tensors of the default graph to a form that a session can run.
+
+        Args:
+          targets: the tensor of the end of the loop, then the ops and tensors of the transfers.
+          topology: the distribution of the batches over the replicas.
+        """
 
     @abstractmethod
     def session_config(self, proto: Any) -> Any:
@@ -60,6 +68,10 @@ class TpuRuntime(ABC):
         Args:
           proto: the ConfigProto that the user or the trainer chose; it is not changed.
         """
+
+    def wrap_session(self, session: Any) -> Any:
+        """Return the session that runs a mode's graph, given a session of the master."""
+        return session
 
     @abstractmethod
     def initialized_system(

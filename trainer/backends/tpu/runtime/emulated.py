@@ -38,20 +38,9 @@ class EmulatedRuntime(TpuRuntime):
 
     def assign_cores(self, topology: BatchTopology, config: RunConfig) -> Any:
         """Return a DeviceAssignment: consecutive cores for each replica, in a mesh of one row."""
-        per_replica = topology.cores_per_replica
-        cores = topology.system.cores
-        mesh = Topology(
-            mesh_shape=[cores, 1, 1, 1],
-            device_coordinates=np.array(
-                [[[core, 0, 0, 0] for core in range(cores)]], dtype=np.int32
-            ),
-        )
-        numbers = np.arange(topology.replicas * per_replica, dtype=np.int32)
-        coordinates = np.zeros([topology.replicas, per_replica, 4], np.int32)
-        coordinates[..., 0] = numbers.reshape(topology.replicas, per_replica)
-        return device_assignment.DeviceAssignment(mesh, coordinates)
+        return assign_consecutive_cores(topology)
 
-    def prepare_targets(self, targets: Sequence[Any]) -> PreparedTargets:
+    def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
         """Copy the graph of the targets with CPU ops in place of TPU ops; return the copies."""
         lowered = lower_in_place(targets, compiled=self.is_compiled)
         for target, lowered_target in zip(targets, lowered.targets, strict=True):
@@ -62,15 +51,8 @@ class EmulatedRuntime(TpuRuntime):
         return PreparedTargets(lowered.targets, lowered.end_infeeds, lowered.end_outfeeds)
 
     def session_config(self, proto: Any) -> Any:
-        """Return a ConfigProto that lets TensorFlow assign devices only to the ops that run.
-
-        The graph still has the original TPU ops, although only copies with CPU ops run. The
-        original ops have no CPU kernel, so the assignment of devices to these ops would fail.
-        """
-        session_config = tf.compat.v1.ConfigProto()
-        session_config.CopyFrom(proto)
-        session_config.graph_options.place_pruned_graph = True
-        return session_config
+        """Return a ConfigProto that lets TensorFlow assign devices only to the ops that run."""
+        return place_only_running_ops(proto)
 
     @contextmanager
     def initialized_system(self, topology: BatchTopology, config: RunConfig) -> Iterator[None]:
@@ -85,3 +67,29 @@ class EmulatedRuntime(TpuRuntime):
         """Return a remark: which setting requested emulation, and whether XLA compiles."""
         compiled = "compiled by XLA" if self.is_compiled else "not compiled"
         return f" (requested by {self.requested_by}), {compiled}"
+
+
+def assign_consecutive_cores(topology: BatchTopology) -> Any:
+    """Return a DeviceAssignment: consecutive cores for each replica, in a mesh of one row."""
+    per_replica = topology.cores_per_replica
+    cores = topology.system.cores
+    mesh = Topology(
+        mesh_shape=[cores, 1, 1, 1],
+        device_coordinates=np.array([[[core, 0, 0, 0] for core in range(cores)]], dtype=np.int32),
+    )
+    numbers = np.arange(topology.replicas * per_replica, dtype=np.int32)
+    coordinates = np.zeros([topology.replicas, per_replica, 4], np.int32)
+    coordinates[..., 0] = numbers.reshape(topology.replicas, per_replica)
+    return device_assignment.DeviceAssignment(mesh, coordinates)
+
+
+def place_only_running_ops(proto: Any) -> Any:
+    """Return a copy of a ConfigProto with which TensorFlow assigns devices to the ops that run.
+
+    The graph still has the original TPU ops, although only copies with CPU ops run. The original
+    ops have no CPU kernel, so the assignment of devices to these ops would fail.
+    """
+    session_config = tf.compat.v1.ConfigProto()
+    session_config.CopyFrom(proto)
+    session_config.graph_options.place_pruned_graph = True
+    return session_config

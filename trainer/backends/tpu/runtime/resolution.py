@@ -1,21 +1,27 @@
-"""The choice between a real and an emulated TPU for a run."""
+"""The choice of the TPU system for a run: emulated, PJRT devices, or TensorFlow's runtime."""
 
 from tpuserve import devices
 from tpuserve.errors import TpuNotFound
+from tpuserve.stablehlo.xla_errors import LineOf, unknown_line
 from trainer.backends.tpu.runtime.base import TpuRuntime
 from trainer.backends.tpu.runtime.emulated import EmulatedRuntime
+from trainer.backends.tpu.runtime.pjrt import PjrtRuntime
 from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime, query_slice
 from trainer.config.run_config import RunConfig
-from trainer.distribution.topology import EmulatedTpuSlice
+from trainer.distribution.topology import EmulatedTpuSlice, PjrtSlice
 from trainer.model.spec import ModeKeys
 
 
-def resolve_runtime(config: RunConfig, mode: str) -> TpuRuntime:
-    """Return the emulated TPU system if emulation was requested, else the TPU system of the master.
+def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line) -> TpuRuntime:
+    """Return the TPU system of a run.
+
+    This is an emulated one or the PJRT devices, if `tpuserve.devices.find_tpu_system` finds them,
+    else the TPU system of the master.
 
     Args:
       config: names the session targets (masters) of training and evaluation.
       mode: one of `ModeKeys`.
+      line_of: takes a node as "node@function"; returns the line of model_fn that created the node.
 
     Raises:
       TpuNotFound: there is no TPU system.
@@ -28,10 +34,11 @@ def resolve_runtime(config: RunConfig, mode: str) -> TpuRuntime:
             requested_by=tpu_system.asked_by,
         )
     if tpu_system.pjrt_platform:
-        raise TpuNotFound(
-            f"use_tpu=True: {tpu_system} found, which run served models and do not train yet. Pass "
-            f"use_tpu=False, or emulate a TPU: {devices.RUNTIME_VARIABLE}=emulated "
-            f"{devices.EMULATION_VARIABLE}=8."
+        return PjrtRuntime(
+            PjrtSlice(1, tpu_system.tpu_cores, platform=tpu_system.pjrt_platform),
+            tpu_system.pjrt_platform,
+            line_of,
+            seed=config.tf_random_seed,
         )
     master = (config.evaluation_master if mode == ModeKeys.EVAL else config.master) or ""
     if master or tpu_system.has_tpu:

@@ -72,7 +72,7 @@ class TensorFlowRuntime(TpuRuntime):
             num_replicas=topology.replicas,
         )
 
-    def prepare_targets(self, targets: Sequence[Any]) -> PreparedTargets:
+    def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
         """Return the targets unchanged: a real TPU runs the TPU graph as it is."""
         return PreparedTargets(list(targets))
 

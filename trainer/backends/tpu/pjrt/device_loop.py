@@ -1,0 +1,166 @@
+"""Runs the loop of a TPU program on PJRT devices, between the session's queues.
+
+As on an emulated TPU, each core has a queue in the session from which it takes its batches, and a
+queue into which it puts what it sends to the host. Here the main thread takes the batches of
+several steps from the queues, runs the steps on the devices, and puts the results into the queues.
+"""
+
+import threading
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpuserve.lowering.rules.infeed_outfeed import CAPACITY, queue_name_prefix
+from tpuserve.pjrt.step_program import Dispatch, StepProgram
+from trainer.backends.tpu.diagnostics import nan_errors
+from trainer.backends.tpu.pjrt.resident_variables import ResidentVariables
+from trainer.distribution.topology import BatchTopology
+
+_GLOBAL_STEP = tf.compat.v1.GraphKeys.GLOBAL_STEP
+
+
+class DeviceLoop:
+    """The loop of steps on all replicas.
+
+    Attributes:
+      done: int32 [], a tensor of the session's graph that stands for the end of the loop. A run of
+        a session that needs the tensor must be preceded by `run`.
+      variables: the variables of the step.
+      lock: held while the devices run steps or the variables are copied.
+    """
+
+    def __init__(
+        self, program: StepProgram, topology: BatchTopology, checked: dict[int, str], seed: int
+    ) -> None:
+        """Build the session's ops of the loop, in the default graph.
+
+        Args:
+          program: the steps on the devices.
+          topology: determines the core of each replica.
+          checked: index of a variable that the program checks for finite values → its name.
+          seed: the seed of the random numbers of the steps.
+        """
+        self._program, self._seed = program, seed
+        self._checked = list(checked.values())
+        graph = tf.compat.v1.get_default_graph()
+        self._iterations = graph.as_graph_element(program.step.iterations)
+        self.done = tf.compat.v1.placeholder_with_default(0, [], name="steps_done")
+        self.variables = ResidentVariables(program)
+        self.lock = threading.Lock()
+        self._num_steps = 0
+        step = program.step
+        with tf.compat.v1.name_scope("pjrt_loop"):
+            types = [feed.dtype for feed in step.feeds]
+            self._dequeues = [
+                tf.raw_ops.QueueDequeueV2(
+                    handle=_make_queue("infeed", topology.ordinal_of(replica), types),
+                    component_types=types,
+                )
+                for replica in range(topology.replicas)
+            ]
+            self._results = [
+                [
+                    tf.compat.v1.placeholder(result.dtype, [None, *(result.shape or ())])
+                    for result in step.results
+                ]
+                for _ in range(topology.replicas if step.results else 0)
+            ]
+            types = [result.dtype for result in step.results]
+            self._enqueue = tf.group(
+                *(
+                    tf.raw_ops.QueueEnqueueManyV2(
+                        handle=_make_queue("outfeed", topology.ordinal_of(replica), types),
+                        components=placeholders,
+                    )
+                    for replica, placeholders in enumerate(self._results)
+                )
+            )
+
+    def run(self, session: Any, feeds: dict[Any, Any]) -> None:
+        """Run the loop once.
+
+        Args:
+          session: the session with the queues and the host's variables.
+          feeds: the feed_dict of the run that needs the loop.
+
+        Raises:
+          tf.errors.OutOfRangeError: the input has ended before the loop. The steps of all batches
+            before the end have run.
+          NanVariableError: a trainable variable is NaN or infinite after the loop.
+        """
+        count = int(feeds.get(self._iterations, 1))
+        with self.lock:
+            copied = self.variables.copy_to_devices(session)
+        # Number the steps by the global step, so that a continued training draws other numbers.
+        self._num_steps = int(copied.get(_GLOBAL_STEP, self._num_steps))
+        done, previous = 0, None
+        end: Exception | None = None
+        while done < count and end is None:
+            batches, taken, end = self._take_batches(
+                session, min(count - done, self._program.max_steps)
+            )
+            if taken:
+                with self.lock:
+                    dispatch = self._program.dispatch(
+                        batches, taken, seed=self._seed, step=self._num_steps, done=done
+                    )
+                    self.variables.mark_changed_on_devices(self._program.step.changed_variables)
+                self._num_steps += taken
+                done += taken
+                # Hand over the results of the previous dispatch while the devices compute this one.
+                self._put_results(session, previous)
+                previous = dispatch
+        self._put_results(session, previous)
+        if end is not None:
+            raise end
+        if previous is not None:
+            self._check_finite(previous)
+
+    def _take_batches(self, session: Any, count: int) -> tuple[Any, int, Exception | None]:
+        """Take the batches of some steps from the queues.
+
+        Returns:
+          The batches for `StepProgram.dispatch`, their number, and the error if the input ended.
+        """
+        batches = self._program.make_batches(count)
+        for number in range(count):
+            try:
+                taken = session.run(self._dequeues)
+            except tf.errors.OutOfRangeError as error:
+                return batches, number, error
+            for replica, values in enumerate(taken):
+                for batch, value in zip(batches, values, strict=True):
+                    batch[replica, number] = value
+        return batches, count, None
+
+    def _put_results(self, session: Any, dispatch: Dispatch | None) -> None:
+        """Put what the replicas sent in the steps of a dispatch into the queues."""
+        if dispatch is None or not self._results:
+            return
+        is_sent = np.asarray(dispatch.is_sent)[: dispatch.count]
+        if not is_sent.any():
+            return
+        arrays = [
+            np.asarray(result)[:, : dispatch.count][:, is_sent] for result in dispatch.results
+        ]
+        feeds = {
+            placeholder: array[replica]
+            for replica, placeholders in enumerate(self._results)
+            for placeholder, array in zip(placeholders, arrays, strict=True)
+        }
+        session.run(self._enqueue, feeds)
+
+    def _check_finite(self, dispatch: Dispatch) -> None:
+        for name, is_finite in zip(self._checked, np.asarray(dispatch.is_finite), strict=True):
+            if not is_finite:
+                raise nan_errors.NanVariableError.of_variable(name)
+
+
+def _make_queue(direction: str, core: int, types: list[Any]) -> Any:
+    """Build the op of the queue that the lowering made for a core, with the same attributes."""
+    return tf.raw_ops.FIFOQueueV2(
+        component_types=types,
+        capacity=CAPACITY,
+        shared_name=f"{queue_name_prefix(direction)}{core}",
+    )

@@ -1,0 +1,56 @@
+"""A session whose TPU computation runs on PJRT devices."""
+
+from typing import Any
+
+from trainer.backends.tpu.pjrt.device_loop import DeviceLoop
+from trainer.backends.tpu.pjrt.variable_uses import VariableUses
+from trainer.tensorflow_internals import session_interface
+
+
+class PjrtSession(session_interface.SessionInterface):
+    """A tf.compat.v1.Session, with the loop and the variables of the steps on PJRT devices.
+
+    A run that needs the end of the loop first runs the loop. A variable is copied from the devices
+    to the session only before a run that uses the variable, such as the save of a checkpoint.
+    """
+
+    def __init__(self, session: Any, loop: DeviceLoop) -> None:
+        """Wrap a session whose variables are initialised.
+
+        Args:
+          session: the session that runs the host's part of the graph.
+          loop: the loop, built in the session's graph.
+        """
+        self._session, self._loop = session, loop
+        self._uses = VariableUses(session.graph, loop.done, loop.variables.indices)
+        loop.variables.forget_devices()
+
+    @property
+    def graph(self) -> Any:
+        """The tf.Graph of the session."""
+        return self._session.graph
+
+    @property
+    def sess_str(self) -> Any:
+        """The target of the session."""
+        return self._session.sess_str
+
+    def run(
+        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+    ) -> Any:
+        """Run fetches as a session does; run the loop first if the fetches need its end."""
+        loop = self._loop
+        uses = self._uses.of_run(fetches, feed_dict or {})
+        if uses.runs_loop:
+            loop.run(self._session, feed_dict or {})
+        if not uses.reads and not uses.writes:
+            return self._session.run(fetches, feed_dict, options, run_metadata)
+        with loop.lock:
+            loop.variables.copy_to_session(self._session, uses.reads | uses.writes)
+            try:
+                return self._session.run(fetches, feed_dict, options, run_metadata)
+            finally:
+                loop.variables.mark_changed_in_session(uses.writes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)

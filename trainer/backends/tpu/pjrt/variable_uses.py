@@ -1,0 +1,127 @@
+"""Finds which variables a `session.run` reads and writes, and whether it needs the TPU's loop."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.lowering.rules.op_spec import OpKind
+from tpuserve.lowering.rules.op_table import op_spec
+
+# This op asks only whether a variable has a value, which no step changes.
+_IS_INITIALIZED = "VarIsInitializedOp"
+_ASSIGN = "AssignVariableOp"
+
+
+@dataclass(frozen=True)
+class RunUses:
+    """What a `session.run` uses.
+
+    Attributes:
+      runs_loop: whether the run needs the end of the loop of steps.
+      reads: indices of the variables that the run may read.
+      writes: indices of the variables that the run may write.
+    """
+
+    runs_loop: bool
+    reads: frozenset[int]
+    writes: frozenset[int]
+
+
+class VariableUses:
+    """The uses of a graph's fetches, each computed once."""
+
+    def __init__(self, graph: Any, done: Any, variables: Mapping[str, int]) -> None:
+        """Create the object.
+
+        Args:
+          graph: the tf.Graph of the session.
+          done: the tensor that is available at the end of the loop.
+          variables: shared name of a variable → its index.
+        """
+        self._graph, self._done, self._variables = graph, done, variables
+        self._known: dict[Any, RunUses] = {}
+
+    def of_run(self, fetches: Any, feeds: Any) -> RunUses:
+        """Return the uses of a run.
+
+        Args:
+          fetches: the fetches of the run, nested as a session accepts them.
+          feeds: the keys of the run's feed_dict.
+        """
+        fed = frozenset(getattr(feed, "name", feed) for feed in feeds)
+        elements = list(self._elements(fetches))
+        key = (fed, *(element.name for element in elements))
+        if key not in self._known:
+            self._known[key] = self._find(elements, fed)
+        return self._known[key]
+
+    def _elements(self, fetches: Any) -> Iterator[Any]:
+        """Yield the tensors and operations of nested fetches."""
+        for leaf in _leaves(fetches):
+            try:
+                yield self._graph.as_graph_element(leaf)
+            except (KeyError, TypeError, ValueError):
+                # The session refuses what is no part of its graph, with a better message.
+                continue
+
+    def _find(self, elements: list[Any], fed: frozenset[Any]) -> RunUses:
+        pending = [element.op if tf.is_tensor(element) else element for element in elements]
+        visited: set[str] = set()
+        reads: set[int] = set()
+        writes: set[int] = set()
+        while pending:
+            operation = pending.pop()
+            if operation.name in visited:
+                continue
+            visited.add(operation.name)
+            for tensor in operation.inputs:
+                if tensor.name in fed:
+                    continue
+                pending.append(tensor.op)
+                index = self._variable(tensor)
+                if index is not None:
+                    if operation.type not in (_IS_INITIALIZED, _ASSIGN):
+                        reads.add(index)
+                    if _may_write(operation):
+                        writes.add(index)
+            pending.extend(operation.control_inputs)
+        return RunUses(self._done.op.name in visited, frozenset(reads), frozenset(writes))
+
+    def _variable(self, tensor: Any) -> int | None:
+        """Return the index of the variable whose handle a tensor is; None for other tensors."""
+        if tensor.dtype != tf.resource:
+            return None
+        operation = tensor.op
+        while operation.type == "Identity":
+            operation = operation.inputs[0].op
+        if operation.type != "VarHandleOp":
+            return None
+        return self._variables.get(shared_name(operation))
+
+
+def _leaves(fetches: Any) -> Iterator[Any]:
+    """Yield the leaves of nested fetches.
+
+    tf.nest cannot flatten them: the keys of a MonitoredSession's fetches, its hooks, have no order.
+    """
+    if isinstance(fetches, Mapping):
+        fetches = list(fetches.values())
+    if isinstance(fetches, list | tuple):
+        for fetch in fetches:
+            yield from _leaves(fetch)
+    else:
+        # A SparseTensor or another composite tensor has several tensors.
+        yield from tf.nest.flatten(fetches, expand_composites=True)
+
+
+def shared_name(operation: Any) -> str:
+    """Return the name by which VarHandleOps of the same variable share its value."""
+    name: str = operation.get_attr("shared_name").decode() or operation.name
+    return name
+
+
+def _may_write(operation: Any) -> bool:
+    """Return whether an operation that has a variable's handle as input may write the variable."""
+    return op_spec(operation.type).kind not in (OpKind.VARIABLE_READ, OpKind.IDENTITY)

@@ -1,0 +1,119 @@
+"""The runtime of PJRT devices: the TPU graph's steps run on the devices of jax's PJRT client."""
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve import jax_client
+from tpuserve.errors import InvalidSetting
+from tpuserve.lowering.live_graph import lower_in_place
+from tpuserve.pjrt.replica_step import ReplicaStep
+from tpuserve.pjrt.step_program import StepProgram
+from tpuserve.stablehlo.xla_errors import LineOf
+from trainer.backends.tpu.pjrt.device_loop import DeviceLoop
+from trainer.backends.tpu.pjrt.session import PjrtSession
+from trainer.backends.tpu.runtime import emulated
+from trainer.backends.tpu.runtime.base import PreparedTargets, TpuRuntime
+from trainer.config.run_config import RunConfig
+from trainer.distribution.topology import BatchTopology, PjrtSlice
+
+
+@dataclass
+class PjrtRuntime(TpuRuntime):
+    """The PJRT devices of this process.
+
+    Attributes:
+      system: the devices, each of which is a core.
+      platform: the platform of the devices, "tpu" or "cpu".
+      line_of: takes a node as "node@function"; returns the line of model_fn that created the node.
+      seed: the seed of the random numbers of the steps; None for a random one.
+      master: the session target, which is this process.
+      only_first_core_computes: see `TpuRuntime`.
+      checks_variables: see `TpuRuntime`.
+    """
+
+    system: PjrtSlice
+    platform: str
+    line_of: LineOf
+    seed: int | None = None
+    master: str = ""
+    only_first_core_computes: bool = False
+    checks_variables: bool = True
+    _loop: DeviceLoop | None = field(default=None, init=False)
+
+    def assign_cores(self, topology: BatchTopology, config: RunConfig) -> Any:
+        """Return the DeviceAssignment of replicas of one core.
+
+        Raises:
+          InvalidSetting: a replica has several cores.
+        """
+        if topology.cores_per_replica > 1:
+            raise InvalidSetting(
+                f"TPUConfig num_cores_per_replica is {topology.cores_per_replica}, and a model "
+                f"cannot be split over several PJRT devices. Leave num_cores_per_replica out, or "
+                f"emulate a TPU: TPUSERVE_TPU_RUNTIME=emulated."
+            )
+        return emulated.assign_consecutive_cores(topology)
+
+    def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
+        """Find the step in the graph, and build what the session needs beside the devices.
+
+        The step leaves the session: a tensor that stands for the end of the loop replaces the first
+        target. The infeed and the outfeed become queues.
+
+        Raises:
+          UnsupportedOnTpu: the step has an op that has no way to PJRT devices.
+        """
+        done, *transfers = targets
+        step = ReplicaStep(done.graph.as_graph_def(), self.line_of)
+        # Translate now, so that an op that XLA refuses is an error before the run starts.
+        step.export(self.platform)
+        checked = _float_variables(step)
+        devices = jax_client.list_devices(self.platform)[: topology.replicas]
+        program = StepProgram(step, devices, list(checked))
+        lowered = lower_in_place(transfers)
+        for target, lowered_target in zip(transfers, lowered.targets, strict=True):
+            if tf.is_tensor(lowered_target):
+                lowered_target.set_shape(target.shape)
+        # TensorFlow's seeds have 64 bits with a sign; a seed must fit into the position of a step.
+        seed = random.getrandbits(62) if self.seed is None else self.seed
+        self._loop = DeviceLoop(program, topology, checked, seed)
+        return PreparedTargets(
+            [self._loop.done, *lowered.targets], lowered.end_infeeds, lowered.end_outfeeds
+        )
+
+    def session_config(self, proto: Any) -> Any:
+        """Return a ConfigProto that lets TensorFlow assign devices only to the ops that run."""
+        return emulated.place_only_running_ops(proto)
+
+    def wrap_session(self, session: Any) -> Any:
+        """Return a session that runs the loop on the devices."""
+        assert self._loop is not None
+        return PjrtSession(session, self._loop)
+
+    @contextmanager
+    def initialized_system(self, topology: BatchTopology, config: RunConfig) -> Iterator[None]:
+        """Do nothing: jax initialises the devices when they are found."""
+        yield
+
+    def preemption_hooks(self, config: RunConfig) -> tuple[Any, ...]:
+        """Return no hooks: the devices belong to this process, and end with it."""
+        return ()
+
+    def describe(self) -> str:
+        """Return an empty string: the log line already describes the devices."""
+        return ""
+
+
+def _float_variables(step: ReplicaStep) -> dict[int, str]:
+    """Return the trainable variables of a step that may be NaN: index → name."""
+    names = {
+        variable.op.name
+        for variable in tf.compat.v1.trainable_variables()
+        if variable.dtype.is_floating
+    }
+    return {index: spec.name for index, spec in enumerate(step.variables) if spec.name in names}
