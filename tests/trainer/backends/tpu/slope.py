@@ -1,10 +1,11 @@
-"""A run of a one-variable model on an emulated TPU, whose every number can be worked out.
+"""A run of a one-variable model on a TPU, whose every number can be worked out.
 
 y = w x with w from 0; for x = 1 and labels of 1 the loss is (1 - w)^2 / 2, and with a rate of 0.5
 each step halves 1 - w.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 import tpuserve
 import trainer
+from tests.pjrt_devices import pjrt_devices
 
 v1 = tf.compat.v1
 
@@ -77,6 +79,14 @@ def estimator(
     )
 
 
-def emulated(cores: int = 2, *, compiled: bool = False) -> Any:
-    """The emulated TPU that these runs have."""
+# Which TPU the runs have, "emulated" or "pjrt"; the fixture `tpu_kind` sets it.
+tpu_kind = "emulated"
+
+
+def tpu(
+    cores: int = 2, *, compiled: bool = False, kind: str | None = None
+) -> AbstractContextManager[Any]:
+    """The TPU that these runs have: an emulated one, or PJRT devices of the CPU."""
+    if (kind or tpu_kind) == "pjrt":
+        return pjrt_devices(cores)
     return tpuserve.emulated_tpu(cores, compiled=compiled)

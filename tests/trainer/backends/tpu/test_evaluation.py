@@ -37,7 +37,7 @@ def _metrics(mode: str, y: Any, **_: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model_dir = tmp_path_factory.mktemp("model")
-    with slope.emulated():
+    with slope.tpu():
         slope.estimator(model_dir).train(slope.ones(), steps=1)  # w is 0.5.
     return model_dir
 
@@ -55,16 +55,17 @@ _WAYS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("count", [1, 8, 11])
 @pytest.mark.numeric
 def test_every_row_counts_once(way: dict[str, Any], count: int, trained: Path) -> None:
-    with slope.emulated(4):
+    with slope.tpu(4):
         result = slope.estimator(trained, _metrics, tpu_config=way).evaluate(_squares(count))
     x = np.arange(1, count + 1)
     assert result["mean"] == pytest.approx(np.mean(x) / 2)
     assert result["loss"] == pytest.approx(np.mean(x**2) / 8)
 
 
+@pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_more_steps_than_batches_evaluate_the_whole_input(trained: Path) -> None:
-    with slope.emulated():
+    with slope.tpu():
         result = slope.estimator(trained, _metrics).evaluate(_squares(6), steps=100)
     assert result["mean"] == pytest.approx(3.5 / 2)
 
@@ -79,10 +80,10 @@ def test_hosts_evaluate_together(trained: Path) -> None:
 
 
 def test_training_needs_whole_batches(tmp_path: Path) -> None:
-    with slope.emulated(), pytest.raises(InvalidSetting, match="drop_remainder=True"):
+    with slope.tpu(), pytest.raises(InvalidSetting, match="drop_remainder=True"):
         slope.estimator(tmp_path).train(_squares(6), steps=1)
 
 
 def test_a_batch_size_not_divisible_by_the_replicas_is_refused(tmp_path: Path) -> None:
-    with slope.emulated(3), pytest.raises(InvalidSetting, match=r"train_batch_size \(4\)"):
+    with slope.tpu(3), pytest.raises(InvalidSetting, match=r"train_batch_size \(4\)"):
         slope.estimator(tmp_path).train(slope.ones(), steps=1)

@@ -14,6 +14,7 @@ import tensorflow as tf
 import tpuserve
 import trainer
 from tests.trainer import programs
+from tests.trainer.backends.tpu import slope
 from tpuserve.errors import UnsupportedOnTpu
 
 pytestmark = pytest.mark.slow
@@ -27,18 +28,17 @@ LIMIT_SECS, PREPARATION_SECS = 10, 240
 
 @pytest.fixture(params=["cpu", "emulated"])
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The device that the estimators of `estimator` run on."""
-    is_emulated = request.param == "emulated"
-    system: AbstractContextManager[Any] = (
-        tpuserve.emulated_tpu(cores=2, compiled=False) if is_emulated else nullcontext()
-    )
+    """The device that the estimators of `estimator` run on: the CPU, or a kind of `slope.tpu`."""
+    system: AbstractContextManager[Any] = nullcontext()
+    if request.param != "cpu":
+        system = slope.tpu(kind=request.param)
     with system:
         yield request.param
 
 
 def estimator(model_dir: Path, device: str, **options: Any) -> trainer.TPUEstimator:
     sizes = dict.fromkeys(("train_batch_size", "eval_batch_size", "predict_batch_size"), 2)
-    return programs.estimator(model_dir, use_tpu=device == "emulated", **{**sizes, **options})
+    return programs.estimator(model_dir, use_tpu=device != "cpu", **{**sizes, **options})
 
 
 def run(estimator: trainer.TPUEstimator, mode: str, input_fn: Any, steps: int | None = 8) -> Any:
@@ -108,6 +108,7 @@ def assert_says(outcome: Outcome, text: str = "out of paper") -> None:
     assert outcome.threads_left == []
 
 
+@pytest.mark.on_pjrt_too
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("at_call", [1, 6, 12])
 def test_a_failing_input_pipeline_raises_its_own_error(
@@ -189,6 +190,7 @@ def test_a_nan_loss_stops_training(tmp_path: Path, device: str) -> None:
     assert_says(outcome, "NaN")
 
 
+@pytest.mark.on_pjrt_too
 @pytest.mark.parametrize("at_call", [1, 6])
 def test_a_failing_host_call_raises_its_own_error(
     tmp_path: Path, device: str, at_call: int
@@ -272,6 +274,7 @@ class LosingOnce(tf.compat.v1.train.SessionRunHook):
             raise tf.errors.AbortedError(None, None, "a worker was started anew")
 
 
+@pytest.mark.on_pjrt_too
 def test_training_continues_from_the_last_checkpoint_after_a_lost_session(
     tmp_path: Path, device: str
 ) -> None:

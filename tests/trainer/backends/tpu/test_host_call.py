@@ -52,7 +52,7 @@ def _summaries(directory: Path) -> Any:
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.numeric
 def test_a_host_call_writes_a_summary_of_every_step(compiled: bool, tmp_path: Path) -> None:
-    with slope.emulated(4, compiled=compiled):
+    with slope.tpu(4, compiled=compiled):
         estimator_on_tpu = slope.estimator(tmp_path / "model", _summaries(tmp_path / "host"))
         estimator_on_tpu.train(slope.ones(), max_steps=6)
     losses = _written(tmp_path / "host")["loss"]
@@ -60,9 +60,10 @@ def test_a_host_call_writes_a_summary_of_every_step(compiled: bool, tmp_path: Pa
     assert [losses[each] for each in sorted(losses)] == pytest.approx(slope.losses(6))
 
 
+@pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_a_host_call_every_third_step_counts_from_the_start_of_each_loop(tmp_path: Path) -> None:
-    with slope.emulated():
+    with slope.tpu():
         every = {"experimental_host_call_every_n_steps": 3}
         more = _summaries(tmp_path / "host")
         slope.estimator(tmp_path / "model", more, tpu_config=every).train(
@@ -75,12 +76,13 @@ def test_a_host_call_every_third_step_counts_from_the_start_of_each_loop(tmp_pat
 
 
 def test_a_host_call_runs_in_evaluation_too(tmp_path: Path) -> None:
-    with slope.emulated():
+    with slope.tpu():
         estimator_on_tpu = slope.estimator(tmp_path / "model", _summaries(tmp_path / "host"))
         estimator_on_tpu.evaluate(slope.ones(3))
     assert list(_written(tmp_path / "host")["loss"].values()) == [0.5]
 
 
+@pytest.mark.on_pjrt_too
 def test_a_host_call_gets_the_rows_of_all_replicas_in_order(tmp_path: Path) -> None:
     taken: list[Any] = []
 
@@ -94,11 +96,12 @@ def test_a_host_call_gets_the_rows_of_all_replicas_in_order(tmp_path: Path) -> N
         x = np.arange(8, dtype=np.float32).reshape([8, 1])
         return tf.data.Dataset.from_tensor_slices(({"x": x}, x)).batch(4, drop_remainder=True)
 
-    with slope.emulated(4):
+    with slope.tpu(4):
         slope.estimator(tmp_path, more).train(input_fn, steps=2)
     assert taken == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
+@pytest.mark.on_pjrt_too
 def test_each_replica_drops_out_different_units(tmp_path: Path) -> None:
     taken: list[Any] = []
 
@@ -110,7 +113,7 @@ def test_each_replica_drops_out_different_units(tmp_path: Path) -> None:
 
         return {"host_call": (take, [kept])}
 
-    with slope.emulated(2):
+    with slope.tpu(2):
         estimator_on_tpu = slope.estimator(tmp_path, more, config={"tf_random_seed": 1})
         estimator_on_tpu.train(slope.ones(), steps=3)
     masks = {tuple(row) for step in taken for row in step}
@@ -140,7 +143,7 @@ def test_a_part_of_the_model_runs_on_the_host(compiled: bool, tmp_path: Path) ->
         step = v1.train.get_global_step()
         return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
 
-    with slope.emulated(2, compiled=compiled):
+    with slope.tpu(2, compiled=compiled):
         config = trainer.RunConfig(trainer.TPUConfig(2), model_dir=str(tmp_path))
         trainer.TPUEstimator(build, config=config, train_batch_size=4).train(
             slope.ones(), max_steps=4

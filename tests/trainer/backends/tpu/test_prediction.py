@@ -27,7 +27,7 @@ def _numbers(count: int) -> Any:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model_dir = tmp_path_factory.mktemp("model")
-    with slope.emulated():
+    with slope.tpu():
         slope.estimator(model_dir).train(slope.ones(), steps=1)  # w is 0.5.
     return model_dir
 
@@ -39,14 +39,15 @@ def _x(rows: Any) -> list[float]:
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("count", [1, 4, 10, 12])
 def test_every_row_is_predicted_once_in_order(compiled: bool, count: int, trained: Path) -> None:
-    with slope.emulated(4, compiled=compiled):
+    with slope.tpu(4, compiled=compiled):
         rows = list(slope.estimator(trained).predict(_numbers(count)))
     assert _x(rows) == list(range(1, count + 1))
     assert [float(row["y"][0]) for row in rows] == [each / 2 for each in range(1, count + 1)]
 
 
+@pytest.mark.on_pjrt_too
 def test_predict_twice_on_one_estimator_and_leave_one_unfinished(trained: Path) -> None:
-    with slope.emulated():
+    with slope.tpu():
         estimator_on_tpu = slope.estimator(trained)
         unfinished: Any = estimator_on_tpu.predict(_numbers(40))
         assert _x([next(unfinished)]) == [1]
@@ -56,7 +57,7 @@ def test_predict_twice_on_one_estimator_and_leave_one_unfinished(trained: Path) 
 
 
 def test_batches_and_chosen_predictions(trained: Path) -> None:
-    with slope.emulated():
+    with slope.tpu():
         result = list(
             slope.estimator(trained).predict(
                 _numbers(6), predict_keys=["y"], yield_single_examples=False
@@ -66,6 +67,7 @@ def test_batches_and_chosen_predictions(trained: Path) -> None:
     assert [len(each["y"]) for each in result] == [4, 2]
 
 
+@pytest.mark.on_pjrt_too
 def test_the_model_is_told_which_rows_are_padding(trained: Path) -> None:
     def more(features: Any, **_: Any) -> dict[str, Any]:
         is_padding = features["is_padding"]
@@ -77,7 +79,7 @@ def test_the_model_is_told_which_rows_are_padding(trained: Path) -> None:
             }
         }
 
-    with slope.emulated():
+    with slope.tpu():
         rows = list(slope.estimator(trained, more).predict(_numbers(6)))
     # A batch of 4, and one of 2 real rows. Padded rows are sliced off.
     assert [each["is_padding"] for each in rows] == [0] * 6
@@ -85,7 +87,7 @@ def test_the_model_is_told_which_rows_are_padding(trained: Path) -> None:
 
 
 def test_predict_needs_no_train_batch_size(trained: Path) -> None:
-    with slope.emulated():
+    with slope.tpu():
         estimator_on_tpu = trainer.TPUEstimator(
             slope.model_fn(),
             config=trainer.RunConfig(model_dir=str(trained)),
@@ -94,17 +96,19 @@ def test_predict_needs_no_train_batch_size(trained: Path) -> None:
         assert _x(estimator_on_tpu.predict(_numbers(3))) == [1, 2, 3]
 
 
+@pytest.mark.on_pjrt_too
 @pytest.mark.parametrize(
     "per_host", [InputPipelineConfig.BROADCAST, InputPipelineConfig.PER_HOST_V2]
 )
 def test_every_input_mode_predicts_every_row(per_host: int, trained: Path) -> None:
-    with slope.emulated():
+    with slope.tpu():
         estimator_on_tpu = slope.estimator(
             trained, tpu_config={"per_host_input_for_training": per_host}
         )
         assert _x(estimator_on_tpu.predict(_numbers(7))) == [1, 2, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.on_pjrt_too
 def test_a_host_call_of_prediction_gets_the_real_rows(trained: Path) -> None:
     taken: list[Any] = []
 
@@ -113,6 +117,6 @@ def test_a_host_call_of_prediction_gets_the_real_rows(trained: Path) -> None:
         note = lambda each: taken.append(each.ravel().tolist())  # noqa: E731
         return {"host_call": (lambda y: tf.numpy_function(note, [y], []), [y])}
 
-    with slope.emulated():
+    with slope.tpu():
         list(slope.estimator(trained, more).predict(_numbers(6)))
     assert taken == [[0.5, 1, 1.5, 2], [2.5, 3]]

@@ -19,10 +19,11 @@ pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 
+@pytest.mark.on_pjrt_too
 @pytest.mark.parametrize("iterations", [1, 3, 100, "1s"])
 @pytest.mark.numeric
 def test_step_counts_are_exact_for_every_loop_length(iterations: int | str, tmp_path: Path) -> None:
-    with slope.emulated():
+    with slope.tpu():
         model = slope.estimator(tmp_path, tpu_config={"iterations_per_loop": iterations})
         model.train(slope.ones(), steps=5)
         assert variable(tmp_path, "global_step") == 5
@@ -35,7 +36,7 @@ def test_step_counts_are_exact_for_every_loop_length(iterations: int | str, tmp_
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.numeric
 def test_training_that_ends_with_its_input_keeps_every_step(compiled: bool, tmp_path: Path) -> None:
-    with slope.emulated(compiled=compiled):
+    with slope.tpu(compiled=compiled):
         slope.estimator(tmp_path).train(slope.ones(6))
     assert variable(tmp_path, "global_step") == 6
     assert variable(tmp_path, "w") == pytest.approx(1 - 0.5**6)
@@ -45,7 +46,7 @@ def test_training_that_ends_with_its_input_keeps_every_step(compiled: bool, tmp_
 def test_cores_beyond_the_first_of_a_replica_stay_idle(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with slope.emulated(4), caplog.at_level(logging.INFO, "tensorflow.trainer"):
+    with slope.tpu(4), caplog.at_level(logging.INFO, "tensorflow.trainer"):
         model = slope.estimator(tmp_path, tpu_config={"num_cores_per_replica": 2})
         model.train(slope.ones(), steps=2)
         assert model.evaluate(slope.ones(1))["loss"] == pytest.approx(0.5**4 / 2)
@@ -60,7 +61,7 @@ def test_input_partition_dims_do_not_change_the_training(tmp_path: Path) -> None
         batch = tf.ones([params["batch_size"], 2])
         return tf.data.Dataset.from_tensors(({"x": batch}, batch)).repeat()
 
-    with slope.emulated(4):
+    with slope.tpu(4):
         settings = {
             "num_cores_per_replica": 2,
             "per_host_input_for_training": trainer.InputPipelineConfig.PER_HOST_V2,
@@ -70,6 +71,7 @@ def test_input_partition_dims_do_not_change_the_training(tmp_path: Path) -> None
     assert variable(tmp_path, "w") == pytest.approx(0.75)
 
 
+@pytest.mark.on_pjrt_too
 def test_batch_axis_names_the_axis_of_the_rows(tmp_path: Path) -> None:
     rows: list[Any] = []
 
@@ -88,7 +90,7 @@ def test_batch_axis_names_the_axis_of_the_rows(tmp_path: Path) -> None:
         x = np.arange(12, dtype=np.float32).reshape([3, 4])
         return tf.data.Dataset.from_tensors(({"x": x}, np.zeros(4, np.float32))).repeat()
 
-    with slope.emulated():
+    with slope.tpu():
         config = trainer.RunConfig(model_dir=str(tmp_path))
         trainer.TPUEstimator(build, config=config, train_batch_size=4, batch_axis=[1, 0]).train(
             input_fn, steps=1
@@ -110,6 +112,7 @@ class _Counting(tf.compat.v1.train.SessionRunHook):
         self.ended += 1
 
 
+@pytest.mark.on_pjrt_too
 def test_hooks_of_every_kind_are_called(tmp_path: Path) -> None:
     mine = {name: _Counting() for name in ("train", "eval", "predict")}
     models = {
@@ -122,7 +125,7 @@ def test_hooks_of_every_kind_are_called(tmp_path: Path) -> None:
         ModeKeys.EVAL: "evaluation_hooks",
         ModeKeys.PREDICT: "prediction_hooks",
     }
-    with slope.emulated():
+    with slope.tpu():
         model = slope.estimator(tmp_path, lambda mode, **_: {names[mode]: [models[mode]]})
         model.train(slope.ones(), steps=8, hooks=[mine["train"]])
         model.evaluate(slope.ones(3), hooks=[mine["eval"]])
@@ -155,7 +158,7 @@ class _OnHost(tf.compat.v1.train.SessionRunHook):
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_hook_adds_cpu_ops_in_begin(use_tpu: bool, compiled: bool, tmp_path: Path) -> None:
     hook = _OnHost()
-    with slope.emulated(compiled=compiled):
+    with slope.tpu(compiled=compiled):
         model = slope.estimator(tmp_path, use_tpu=use_tpu)
         model.train(slope.ones(), steps=4, hooks=[hook])
         model.evaluate(slope.ones(1), hooks=[hook])
@@ -177,6 +180,7 @@ def _logging(tensors: Any, lines: list[Any]) -> Any:
 _LOGGED = [slope.losses(8)[step] for step in (3, 7)]
 
 
+@pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_the_models_hooks_log_by_tensor_and_by_name(tmp_path: Path) -> None:
     by_tensor: list[Any] = []
@@ -191,7 +195,7 @@ def test_the_models_hooks_log_by_tensor_and_by_name(tmp_path: Path) -> None:
             ]
         }
 
-    with slope.emulated():
+    with slope.tpu():
         slope.estimator(tmp_path, more).train(slope.ones(), steps=8)
     for lines, loss, double in ((by_tensor, "loss", "double"),
                                 (by_name, "squared_error", "double:0")):  # fmt: skip
@@ -202,31 +206,34 @@ def test_the_models_hooks_log_by_tensor_and_by_name(tmp_path: Path) -> None:
 @pytest.mark.numeric
 def test_a_hook_of_train_logs_the_loss_by_name(tmp_path: Path) -> None:
     lines: list[Any] = []
-    with slope.emulated():
+    with slope.tpu():
         hook = _logging({"loss": "squared_error"}, lines)
         slope.estimator(tmp_path).train(slope.ones(), steps=8, hooks=[hook])
     assert [each["loss"] for each in lines] == pytest.approx(_LOGGED)
 
 
+@pytest.mark.on_pjrt_too
 def test_a_nan_loss_ends_training(tmp_path: Path) -> None:
     def more(mode: str, loss: Any, w: Any, **_: Any) -> dict[str, Any]:
         hook = v1.train.NanTensorHook(loss)
         return {"loss": tf.math.log(loss - 10.0), "training_hooks": [hook]}
 
-    with slope.emulated(), pytest.raises(v1.train.NanLossDuringTrainingError):
+    with slope.tpu(), pytest.raises(v1.train.NanLossDuringTrainingError):
         slope.estimator(tmp_path, more).train(slope.ones(), steps=8)
 
 
+@pytest.mark.on_pjrt_too
 def test_a_nan_variable_is_named_with_what_to_do(tmp_path: Path) -> None:
     def more(mode: str, loss: Any, w: Any, **_: Any) -> dict[str, Any]:
         with tf.control_dependencies([w.assign(np.nan)]):
             return {"train_op": v1.train.get_global_step().assign_add(1)}
 
     error = v1.train.NanLossDuringTrainingError
-    with slope.emulated(cores=1), pytest.raises(error, match="Gradient for w is NaN.*Lower the"):
+    with slope.tpu(cores=1), pytest.raises(error, match="Gradient for w is NaN.*Lower the"):
         slope.estimator(tmp_path, more).train(slope.ones(), steps=8)
 
 
+@pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_summaries_of_the_model_reach_tensorboard(tmp_path: Path) -> None:
     def more(mode: str, loss: Any, w: Any, y: Any, **_: Any) -> dict[str, Any]:
@@ -234,7 +241,7 @@ def test_summaries_of_the_model_reach_tensorboard(tmp_path: Path) -> None:
         v1.summary.histogram("y", y)
         return {}
 
-    with slope.emulated():
+    with slope.tpu():
         model = slope.estimator(tmp_path, more, config={"save_summary_steps": 4})
         model.train(slope.ones(), steps=8)
     result = scalars(tmp_path)
@@ -252,7 +259,7 @@ def test_summaries_of_the_model_reach_tensorboard(tmp_path: Path) -> None:
 
 @pytest.mark.numeric
 def test_training_accepts_an_estimator_spec(tmp_path: Path) -> None:
-    with slope.emulated():
+    with slope.tpu():
         model = slope.estimator(tmp_path, kind=trainer.EstimatorSpec)
         model.train(slope.ones(), steps=2)
         with pytest.raises(TypeError, match="TPUEstimatorSpec"):
@@ -262,12 +269,13 @@ def test_training_accepts_an_estimator_spec(tmp_path: Path) -> None:
 
 @pytest.mark.numeric
 def test_evaluation_off_the_tpu_takes_an_estimator_spec(tmp_path: Path) -> None:
-    with slope.emulated():
+    with slope.tpu():
         model = slope.estimator(tmp_path, kind=trainer.EstimatorSpec, eval_on_tpu=False)
         model.train(slope.ones(), steps=2)
         assert model.evaluate(slope.ones(1))["loss"] == pytest.approx(0.5**4 / 2)
 
 
+@pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_a_scaffold_fn_is_called_on_the_host(tmp_path: Path) -> None:
     def more(mode: str, w: Any, **_: Any) -> dict[str, Any]:
@@ -279,14 +287,15 @@ def test_a_scaffold_fn_is_called_on_the_host(tmp_path: Path) -> None:
 
         return {"scaffold_fn": scaffold_fn}
 
-    with slope.emulated():
+    with slope.tpu():
         slope.estimator(tmp_path, more).train(slope.ones(), steps=1)
     assert variable(tmp_path, "w") == pytest.approx(0.75)
 
 
+@pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_training_applies_a_warm_start(tmp_path: Path) -> None:
-    with slope.emulated():
+    with slope.tpu():
         slope.estimator(tmp_path / "first").train(slope.ones(), steps=2)
         model = slope.estimator(tmp_path / "second", warm_start_from=str(tmp_path / "first"))
         model.train(slope.ones(), steps=1)
@@ -294,6 +303,7 @@ def test_training_applies_a_warm_start(tmp_path: Path) -> None:
     assert variable(tmp_path / "second", "global_step") == 1
 
 
+@pytest.mark.on_pjrt_too
 def test_replicas_sum_in_groups(tmp_path: Path) -> None:
     taken: list[Any] = []
 
@@ -310,7 +320,7 @@ def test_replicas_sum_in_groups(tmp_path: Path) -> None:
         x = np.array([[1.0], [2.0], [3.0], [4.0]], np.float32)
         return tf.data.Dataset.from_tensors(({"x": x}, x)).repeat()
 
-    with slope.emulated(4):
+    with slope.tpu(4):
         slope.estimator(tmp_path, more).train(input_fn, steps=1)
     assert taken == [[[3, 3, 7, 7], [10, 10, 10, 10]]]
 

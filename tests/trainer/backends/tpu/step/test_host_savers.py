@@ -19,7 +19,7 @@ def test_a_saver_of_model_fn_saves_on_the_host(tmp_path: Path) -> None:
         hook = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=2, saver=saver)
         return {"training_hooks": [hook]}
 
-    with slope.emulated(2):
+    with slope.tpu(2):
         slope.estimator(tmp_path, with_saver).train(slope.ones(), max_steps=4)
     assert variable(tmp_path, "w") == pytest.approx(1 - 0.5**4)
     # That of an estimator keeps five.

@@ -1,0 +1,172 @@
+"""Training on PJRT devices: the same weights as elsewhere, and what is refused."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainer
+from tests.trainer import programs
+from tests.trainer.backends.tpu import slope
+from tpuserve.errors import InvalidSetting, UnsupportedOnTpu
+from tpuserve.pjrt.step_program import StepProgram
+
+pytest.importorskip("jax")
+
+pytestmark = pytest.mark.slow
+
+v1 = tf.compat.v1
+
+CORES, BATCH = 4, 8
+
+
+def mlp(rate: float = 0.0) -> Callable[..., Any]:
+    """The model_fn of a network with two layers, momentum and dropout of the rate."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        hidden = tf.nn.relu(features @ weights("hidden", [6, 5]))
+        if rate:
+            hidden = tf.nn.dropout(hidden, rate=rate)
+        loss = tf.reduce_mean((hidden @ weights("out", [5, 1]) - labels) ** 2)
+        optimizer = trainer.CrossShardOptimizer(v1.train.MomentumOptimizer(0.05, 0.9))
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return model_fn
+
+
+def weights(name: str, shape: list[int]) -> Any:
+    return v1.get_variable(name, shape, initializer=v1.glorot_uniform_initializer(seed=1))
+
+
+def rows(params: Any) -> Any:
+    """One batch, again and again: the label of a row is the sum of its features."""
+    features = np.random.default_rng(1).normal(size=(BATCH, 6)).astype(np.float32)
+    dataset = tf.data.Dataset.from_tensor_slices((features, features.sum(1, keepdims=True)))
+    return dataset.repeat().batch(params["batch_size"], drop_remainder=True)
+
+
+def train(model_dir: Path, kind: str, max_steps: int, rate: float = 0.0, **config: Any) -> None:
+    """Train the network on the CPU, an emulated TPU or PJRT devices."""
+    settings = {"tf_random_seed": 1, **config}
+    estimator = trainer.TPUEstimator(
+        mlp(rate),
+        config=trainer.RunConfig(trainer.TPUConfig(5), model_dir=str(model_dir), **settings),
+        use_tpu=kind != "cpu",
+        train_batch_size=BATCH,
+    )
+    with nullcontext() if kind == "cpu" else slope.tpu(CORES, kind=kind):
+        estimator.train(rows, max_steps=max_steps)
+
+
+def values(model_dir: Path) -> dict[str, Any]:
+    """The variables of the newest checkpoint."""
+    reader = tf.train.load_checkpoint(str(model_dir))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_equal(first: dict[str, Any], second: dict[str, Any]) -> None:
+    """Assert that two trainings have the same variables and values.
+
+    A step rounds float32 sums of 8 rows in another order; 20 steps of a network that moves its
+    weights by about 0.1 stay within 1e-5.
+    """
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_allclose(first[name], second[name], rtol=0, atol=1e-5, err_msg=name)
+
+
+def test_checkpoints_go_round_from_cpu_to_pjrt_to_emulated_tpu_to_cpu(tmp_path: Path) -> None:
+    train(tmp_path / "cpu", "cpu", 20)
+    for kind, max_steps in (("cpu", 5), ("pjrt", 10), ("emulated", 15), ("cpu", 20)):
+        train(tmp_path / "ring", kind, max_steps)
+    expected, found = values(tmp_path / "cpu"), values(tmp_path / "ring")
+    assert found["global_step"] == 20
+    assert sorted(found) == [
+        "global_step",
+        "hidden",
+        "hidden/Momentum",
+        "out",
+        "out/Momentum",
+    ]
+    assert_equal(found, expected)
+
+
+def test_pjrt_devices_train_the_weights_of_the_emulated_tpu(tmp_path: Path) -> None:
+    train(tmp_path / "pjrt", "pjrt", 20)
+    train(tmp_path / "emulated", "emulated", 20)
+    assert_equal(values(tmp_path / "pjrt"), values(tmp_path / "emulated"))
+
+
+def test_dropout_is_the_same_with_and_without_a_restart(tmp_path: Path) -> None:
+    train(tmp_path / "once", "pjrt", 10, rate=0.5)
+    for max_steps in (5, 10):
+        train(tmp_path / "twice", "pjrt", max_steps, rate=0.5)
+    assert_equal(values(tmp_path / "once"), values(tmp_path / "twice"))
+
+
+def test_weights_leave_the_devices_only_for_checkpoints(tmp_path: Path) -> None:
+    read: list[str] = []
+    get_variables = StepProgram.get_variables
+
+    def recording(self: StepProgram, indices: Any) -> Any:
+        read.extend(self.step.variables[index].name for index in indices)
+        return get_variables(self, indices)
+
+    with mock.patch.object(StepProgram, "get_variables", recording):
+        train(tmp_path, "pjrt", 20, save_checkpoints_steps=10)
+    # Four loops of 5 steps; the checkpoints of steps 10 and 20.
+    assert read.count("last_step/loss") == 4
+    assert read.count("hidden") == 2
+
+
+def test_variable_that_a_hook_assigns_reaches_the_devices(tmp_path: Path) -> None:
+    class AssignOne(tf.compat.v1.train.SessionRunHook):
+        def begin(self) -> None:
+            (w,) = v1.trainable_variables()
+            self._assign, self._count = w.assign(1.0), 0
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            self._count += 1
+            if self._count == 1:
+                run_context.session.run(self._assign)
+
+    with slope.tpu(2, kind="pjrt"):
+        # The gradient is zero at w = 1, so the second loop changes nothing.
+        slope.estimator(tmp_path).train(slope.ones(), [AssignOne()], max_steps=8)
+    assert programs.variable(tmp_path, "w") == 1.0
+
+
+def test_model_parallelism_is_refused(tmp_path: Path) -> None:
+    estimator = slope.estimator(tmp_path, tpu_config={"num_cores_per_replica": 2})
+    with (
+        slope.tpu(4, kind="pjrt"),
+        pytest.raises(InvalidSetting, match="num_cores_per_replica is 2, and a model cannot be"),
+    ):
+        estimator.train(slope.ones(), max_steps=1)
+
+
+@pytest.mark.parametrize(
+    ("op", "build"),
+    [
+        ("Print", lambda y: v1.tpu.outside_compilation(lambda: v1.Print(y, [y]))),
+        ("StringFormat", lambda y: tf.strings.length(tf.strings.format("{}", [y]))),
+    ],
+)
+def test_op_without_a_way_is_refused_with_its_line(tmp_path: Path, op: str, build: Any) -> None:
+    def more(mode: str, y: Any, **of_step: Any) -> dict[str, Any]:
+        extra = tf.reshape(tf.cast(build(y), tf.float32), [-1])
+        return {"host_call": (lambda extra: tf.identity(extra), [extra])}
+
+    with (
+        slope.tpu(2, kind="pjrt"),
+        pytest.raises(UnsupportedOnTpu, match=rf"{op} .*test_pjrt\.py:\d+") as refused,
+    ):
+        slope.estimator(tmp_path, more).train(slope.ones(), max_steps=1)
+    assert "\n" not in str(refused.value)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,28 @@
+"""The parameter through which tests run on an emulated TPU and on PJRT devices."""
+
+import pytest
+
+_MARKER = "on_pjrt_too"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a marked test on PJRT devices too: with another `device` if it has one."""
+    if metafunc.definition.get_closest_marker(_MARKER) is None:
+        return
+    if "device" in metafunc.fixturenames:
+        metafunc.parametrize("device", ["cpu", "emulated", "pjrt"], indirect=True)
+    else:
+        metafunc.parametrize("tpu_kind", ["emulated", "pjrt"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def tpu_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which TPU `slope.tpu` gives."""
+    kind: str = getattr(request, "param", "emulated")
+    if kind != "emulated":
+        pytest.importorskip("jax")
+        # Import TensorFlow, which the module imports, only for tests that need it.
+        from tests.trainer.backends.tpu import slope
+
+        monkeypatch.setattr(slope, "tpu_kind", kind)
+    return kind
