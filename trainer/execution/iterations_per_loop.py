@@ -16,24 +16,24 @@ class IterationPlan(Protocol):
     """Decides how many steps the next `session.run` makes, given the duration of earlier runs.
 
     Attributes:
-      max_iterations: the largest number of steps of a run; `UNBOUNDED` without a limit.
+      max_iterations: the largest number of steps of a `session.run`; `UNBOUNDED` without a limit.
     """
 
     max_iterations: int
 
     def next_iterations(self, steps_left: int | None) -> int:
-        """Return the number of steps of the next run.
+        """Return the number of steps of the next `session.run`.
 
         Args:
           steps_left: number of steps until the end of training; None if unknown.
         """
 
     def record(self, iterations: int, seconds: float) -> None:
-        """Record the number of steps and the duration in seconds of a run."""
+        """Record the number of steps and the duration in seconds of a `session.run`."""
 
 
 class FixedIterations:
-    """A plan with the same number of steps in each run."""
+    """A plan with the same number of steps in each `session.run`."""
 
     def __init__(self, iterations: int) -> None:
         self.max_iterations = iterations
@@ -47,17 +47,17 @@ class FixedIterations:
 
 
 class TimedIterations:
-    """A plan for runs of a given duration.
+    """A plan in which each `session.run` takes a given time.
 
-    The first run has one step. The durations of the last runs determine the number of steps of the
-    next run.
+    The first `session.run` has one step. The durations of the last ones determine the number of
+    steps of the next one.
     """
 
     def __init__(self, seconds: float) -> None:
         """Create a plan.
 
         Args:
-          seconds: the duration of a run in seconds.
+          seconds: the intended duration of a `session.run` in seconds.
         """
         self.max_iterations = UNBOUNDED
         self._seconds = seconds
@@ -75,7 +75,7 @@ class TimedIterations:
         return planned if steps_left is None else min(planned, steps_left)
 
     def record(self, iterations: int, seconds: float) -> None:
-        """Record the number of steps and the duration of a run, for `next_iterations`."""
+        """Record the number of steps and the duration of a `session.run`, for `next_iterations`."""
         self._runs.append((iterations, seconds))
 
 

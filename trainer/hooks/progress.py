@@ -38,7 +38,7 @@ _bars_drawn: list["ProgressBar"] = []
 
 
 class Reporter(Protocol):
-    """Reports the progress of one run."""
+    """Reports the progress of one run: of training, an evaluation or a prediction."""
 
     def start(self, step: int, last_step: int | None) -> None:
         """Begin the report of a run.
@@ -260,7 +260,7 @@ class DelayedReporter:
         self.reporter.update(step, steps_per_second, loss)
 
     def close(self) -> None:
-        """Close the reporter that receives the delayed reports."""
+        """Close the other reporter, which may never have been started."""
         self.reporter.close()
 
 
@@ -385,7 +385,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
 
 class BatchProgressHook(tf.compat.v1.train.SessionRunHook):
-    """Reports after each run how many batches of an evaluation or prediction are done."""
+    """Reports after each `session.run` how many batches an evaluation or prediction has done."""
 
     def __init__(
         self,

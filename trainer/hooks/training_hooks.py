@@ -206,12 +206,12 @@ class StopAfterRunsHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self, runs: int | None) -> None:
-        """Store the number of runs; None runs until the input ends."""
+        """Store the number of `session.run` calls; with None, only the end of the input stops."""
         self._runs = runs
         self.done = 0
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Count the run, and stop after the last run."""
+        """Count the `session.run`, and stop after the last one."""
         self.done += 1
         if self._runs is not None and self.done >= self._runs:
             run_context.request_stop()

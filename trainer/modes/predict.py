@@ -112,7 +112,7 @@ def _generate_predictions(
 
 
 def _exit_in_graph(graph: Any, session: Any) -> Callable[..., bool | None]:
-    """Return the `__exit__` of a session, wrapped so that the graph is the default graph."""
+    """Return a function that calls a session's `__exit__` while `graph` is the default graph."""
 
     def exit_session(*error: Any) -> bool | None:
         with graph.as_default():

@@ -70,7 +70,7 @@ def evaluate_between_trainings(
 def _train(
     estimator: Any, train_spec: TrainSpec, hooks: Sequence[Any], listeners: Sequence[Any]
 ) -> None:
-    """Train as train_spec says; further hooks and listeners run after those of train_spec."""
+    """Train as train_spec says; run `hooks` and `listeners` after those of train_spec."""
     estimator.train(
         train_spec.input_fn,
         max_steps=train_spec.max_steps,

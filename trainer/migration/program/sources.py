@@ -120,7 +120,13 @@ def _explain_syntax_error(error: SyntaxError) -> str:
 
 
 def _imported_files(tree: ast.Module, importer: Path, roots: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files below the roots that a module imports, with the packages' __init__ files."""
+    """Yield the files that a module imports, with the __init__ files of their packages.
+
+    Args:
+      tree: the parsed module.
+      importer: the path of the module, to which relative imports refer.
+      roots: the directories in which to look up absolute imports.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:

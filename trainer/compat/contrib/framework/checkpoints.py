@@ -62,7 +62,11 @@ def assign_from_values(var_names_to_values: Mapping[str, Any]) -> tuple[Any, dic
 
 
 def _assign_by_feed(pairs: Iterable[tuple[Any, Any]]) -> tuple[Any, dict[Any, Any]]:
-    """Build an op that assigns (variable, array) pairs through placeholders, and its feed dict."""
+    """Return an op that assigns arrays to variables, and the dict to feed: placeholder → array.
+
+    Args:
+      pairs: (variable, array) pairs.
+    """
     operations, feeds = [], {}
     for variable, value in pairs:
         placeholder = v1.placeholder(variable.dtype.base_dtype, variable.get_shape())
@@ -144,7 +148,16 @@ def _variables_by_name(var_list: Any) -> dict[str, Any]:
 
 
 def _select_present(reader: Any, variables: dict[str, Any], ignore_missing: bool) -> dict[str, Any]:
-    """Return the variables that a checkpoint has; refuse others unless ignore_missing is set."""
+    """Return the variables that a checkpoint contains, by their names in the checkpoint.
+
+    Args:
+      reader: the CheckpointReader of the checkpoint.
+      variables: name in the checkpoint → variable.
+      ignore_missing: whether to leave out a variable that the checkpoint lacks.
+
+    Raises:
+      CheckpointMismatch: the checkpoint lacks a variable, and ignore_missing is not set.
+    """
     missing = [name for name in variables if not reader.has_tensor(name)]
     if missing and not ignore_missing:
         raise CheckpointMismatch(

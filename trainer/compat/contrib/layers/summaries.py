@@ -18,7 +18,13 @@ def summarize_tensor(tensor: Any, tag: str | None = None) -> Any:
 
 
 def summarize_activation(op: Any) -> Any:
-    """Add a histogram of a layer's output; for a ReLU or softplus also add the share of zeros."""
+    """Add a summary of a layer's output, a histogram, and return the histogram.
+
+    For a ReLU or softplus also add a scalar summary: the share of elements that are 0 or less.
+
+    Args:
+      op: the output tensor.
+    """
     name = re.sub(r"[^\w/.-]", "_", op.op.name)
     if op.op.type in ("Relu", "Softplus", "Relu6"):
         zeros = tf.cast(tf.less_equal(op, 0.0), tf.float32)
