@@ -87,7 +87,7 @@ def write_warm_up_file(
     """Write the warm-up file of a SavedModel: a record per served signature and batch size.
 
     Args:
-      directory: Directory of the SavedModel; the file is `FILE` in it.
+      directory: Directory of the SavedModel. The constant `FILE` is the path of the file in it.
       meta_graph_defs: The SavedModel's MetaGraphDefs, or a single MetaGraphDef.
       warm_up: The requests to write.
 

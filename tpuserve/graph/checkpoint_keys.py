@@ -82,7 +82,8 @@ def _find_key(reference: str, nodes: Mapping[str, Any]) -> str | None:
     node = nodes.get(source)
     if node is None or node.op != _RESTORE:
         return None
-    # Outputs are "node", "node:index" in a graph, and "node:tensors:index" in a function.
+    # A reference to an output is "node" or "node:index" in a graph, and "node:tensors:index" in a
+    # function.
     index = int(rest[-1]) if rest else 0
     names = _constant_strings(node.input[1], nodes)
     slices = _constant_strings(node.input[2], nodes)

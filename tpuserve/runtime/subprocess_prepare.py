@@ -49,8 +49,8 @@ _COMMAND: tuple[str, ...] = (sys.executable, "-I", "-c", _PROGRAM)
 # The subprocess gives itself the highest score in this file. When memory is short, the kernel kills
 # the process with the highest score: the subprocess, and not the server.
 _OOM_FILE, _OOM_SCORE = "/proc/self/oom_score_adj", 1000
-# A model is planned in this process if its saved_model.pb is no larger than this: planning
-# takes a few milliseconds then, and the start of a subprocess takes 100.
+# A load is planned in this process if the saved_model.pb has at most this number of bytes: planning
+# then takes a few milliseconds, and the start of a subprocess takes 100 milliseconds.
 _SMALL_BYTES = 1 << 16
 
 # The longest wait for the exit code of a subprocess whose output has ended, in seconds.
@@ -113,8 +113,8 @@ def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 if process.wait(_EXIT_SECONDS) == -signal.SIGKILL:
-                    # Do not plan in this process instead: this process would run out of memory as
-                    # well.
+                    # The kernel kills processes when memory is short. Do not plan in this process
+                    # instead, which would then run out of memory, too.
                     raise ModelLoadError(
                         f"cannot load {request.directory}: the process that prepares it was "
                         f"killed, as the kernel does where memory is short. Give the server more "

@@ -6,8 +6,8 @@ from typing import Any
 
 from tpuserve.errors import DamagedSavedModel
 
-# The signature, the collections and the files in which a loader finds the initialisation op, the
-# assets and the variables. Source: tensorflow/cc/saved_model/constants.h.
+# The names of the signature, the collections and the files in which a loader finds the
+# initialisation op, the assets and the variables. Source: tensorflow/cc/saved_model/constants.h.
 INIT_SIGNATURE = "__saved_model_init_op"
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS_COLLECTION = "saved_model_assets"
@@ -42,7 +42,7 @@ def find_init_op(meta_graph: Any, directory: Path) -> str:
 
 
 def find_assets(meta_graph: Any, directory: Path) -> dict[str, str]:
-    """Return the asset files of a metagraph: name of a tensor with a path → path of the file.
+    """Return the asset files of a metagraph: name of the tensor that takes the path → path.
 
     Args:
       meta_graph: a MetaGraphDef of TensorFlow.

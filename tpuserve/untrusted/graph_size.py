@@ -89,7 +89,8 @@ class GraphSize:
       depth: how deep function calls are nested.
       constant_bytes: the bytes of all tensors whose values do not depend on a request.
       largest: the largest of these tensors.
-      largest_variable: the largest of the other tensors, as far as the graph fixes their sizes.
+      largest_variable: the largest of the tensors whose sizes do not depend on a request, but whose
+        values do.
     """
 
     num_nodes: int = 0
@@ -254,7 +255,7 @@ class SizeEvaluator:
         return []
 
     def _returned_arguments(self, name: str) -> list[str]:
-        """Return the tensor that each output of a function returns, without a last Identity op."""
+        """Return the tensor name behind each output of a function, before a last Identity op."""
         function = self._program.functions[name]
         nodes = {node.name: node for node in function.node_def if node.op == "Identity"}
         references = [function.ret[output.name] for output in function.signature.output_arg]

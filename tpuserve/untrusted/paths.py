@@ -22,7 +22,7 @@ _FIRST_ARGUMENT = {
 # Ops that only read a variable, although their names begin as those of ops that write variables.
 _READING_OPS = frozenset({"ResourceGather", "ResourceGatherNd"})
 # The longest chain of variables, each assigned the value of the next one, that is followed. A path
-# from a longer chain counts as foreign.
+# from a longer chain does not count as a path of the model.
 _MAX_CHAIN = 10
 
 
@@ -73,8 +73,8 @@ class PathTracer:
         if name not in self._path_variables:
             if self._chain_length > _MAX_CHAIN:
                 return False
-            # Assume so while the assignments are examined. Otherwise the examination of a variable
-            # that is assigned its own value would never end. Such an assignment adds no new value.
+            # Assume that the variable holds paths of the model while its assignments are examined.
+            # Otherwise the examination of a variable that is assigned its own value would not end.
             self._path_variables[name] = True
             self._chain_length += 1
             is_path = all(
@@ -84,7 +84,7 @@ class PathTracer:
             )
             self._chain_length -= 1
             if not is_path:
-                # The assumption was wrong. Forget the answers that may follow from it.
+                # The assumption was wrong. Forget all answers, because they may follow from it.
                 self._path_variables.clear()
             self._path_variables[name] = is_path
         return self._path_variables[name]

@@ -45,7 +45,7 @@ class BatchSpec:
         )
 
     def may_be_partial(self) -> bool:
-        """Return whether a batch may have too few rows: True if a static shape lacks the number."""
+        """Return whether a batch may have too few rows: whether a number of rows is not static."""
         return any(
             axis is not None and leaf.size(axis) is None
             for leaf, axis in zip(self.leaves, self.axes, strict=True)

@@ -158,8 +158,8 @@ def _repeat_types(attribute: Any, is_invariant: Sequence[bool], num_replicas: in
 
 
 def _replace_hints(definition: "NodeDef") -> None:
-    # Remove attributes that describe inputs and outputs of one replica: the node of all replicas
-    # has more of them.
+    # Remove attributes that describe the inputs and outputs of one replica's node, because the node
+    # for all replicas has more inputs and outputs.
     for name in ("_output_shapes", "_num_original_outputs", "_read_only_resource_inputs"):
         definition.attr.pop(name, None)
     # Let TensorFlow replace the loop or branch by Switch and Merge in the main graph, because

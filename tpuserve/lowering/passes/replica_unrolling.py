@@ -173,7 +173,7 @@ class _ReplicaUnroller:
             self._out.values[Value(node.name, index)] = [Value(name, index) for name in names]
 
     def _emit_joint(self, node: Node, controls: list[str]) -> None:
-        """Add a single loop or branch that does the work of all replicas."""
+        """Replace a loop or branch of one replica by one that does the work of all replicas."""
         definition, inputs, is_invariant = cross_replica_control_flow.fuse_replicas(
             node,
             [self._replica_values(value) for value in node.inputs],

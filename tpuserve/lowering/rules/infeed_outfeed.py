@@ -56,7 +56,7 @@ def lower_outfeed_enqueue(op: ReplicatedOp) -> list[list[Value]]:
 
 
 def rewrite_infeed_enqueue(node: "NodeDef", scope: RewriteScope) -> None:
-    """Rewrite the host's InfeedEnqueue(Tuple) as an enqueue into the queue of its target core."""
+    """Rewrite the host's InfeedEnqueue(Tuple) as an enqueue into the queue of the core it feeds."""
     types = _transferred_types(node)
     queue = _add_host_queue("infeed", node, types, scope)
     replace_op(node, "QueueEnqueueV2", [queue, *data_inputs(node)])
@@ -65,7 +65,7 @@ def rewrite_infeed_enqueue(node: "NodeDef", scope: RewriteScope) -> None:
 
 
 def rewrite_outfeed_dequeue(node: "NodeDef", scope: RewriteScope) -> None:
-    """Rewrite the host's OutfeedDequeue(Tuple) as a dequeue from the queue of its target core."""
+    """Rewrite the host's OutfeedDequeue(Tuple) as a dequeue from the queue of its source core."""
     types = _transferred_types(node)
     queue = _add_host_queue("outfeed", node, types, scope)
     replace_op(node, "QueueDequeueV2", [queue])

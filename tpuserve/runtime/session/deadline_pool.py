@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import config_pb2
 
 from tpuserve import tensorflow_internals
 
-# The name of the pool, by which the sessions of all models share one pool.
+# The name of the pool for runs with a deadline. Sessions that name the same pool share its threads.
 _NAME = "tpuserve_deadline"
 THREADS = 8 * (os.cpu_count() or 1)
 """The number of threads of the pool.

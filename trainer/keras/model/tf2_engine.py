@@ -20,8 +20,8 @@ _depth = 0
 
 def is_graph_model(model: Any) -> bool:
     """Return whether a Keras model was built without eager execution, for a graph's session."""
-    # Look for this attribute and not at the base classes of the model's class: these may have
-    # changed since the model was built (see the module's docstring).
+    # Look for an attribute of the model and not at the base classes of its class: tf_keras may have
+    # changed these since the model was built.
     return "_originally_built_as_v1" in vars(model)
 
 

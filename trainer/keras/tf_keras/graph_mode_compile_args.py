@@ -32,8 +32,8 @@ def build_compile_args(model: Any) -> dict[str, Any]:
         "loss_weights": _assign_to_outputs(model, [endpoint.loss_weight for endpoint in endpoints]),
         "metrics": _assign_to_outputs(model, _copy_metrics(metrics)),
         "weighted_metrics": _assign_to_outputs(model, _copy_metrics(weighted_metrics)),
-        # This flag tells compile() that the metrics' names already contain the outputs' names, so
-        # that compile() does not add the outputs' names again.
+        # `from_serialized` tells compile() that the names of the metrics contain the names of the
+        # outputs already, so that compile() does not add them again.
         "from_serialized": True,
     }
 
@@ -61,8 +61,8 @@ def _copy_metrics(metrics_of_outputs: Sequence[Mapping[str, Any] | None]) -> lis
 def _copy_metric(name: str, metric: Any) -> Any:
     """Create a metric with another metric's settings and a given name, without its state."""
     if type(metric) is tf_keras.metrics.MeanMetricWrapper:
-        # Copy the wrapped function itself, because the configuration of a wrapper contains only the
-        # name of the function.
+        # Copy the function that a MeanMetricWrapper calls, because get_config returns only the name
+        # of the function.
         return tf_keras.metrics.MeanMetricWrapper(
             get_private_attribute(metric, "_fn"),
             name=name,

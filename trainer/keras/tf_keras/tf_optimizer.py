@@ -62,8 +62,8 @@ def recreate(wrapper: Any, get_value: Callable[[Any], Any]) -> Any:
     recreated = object.__new__(type(optimizer))
     for name, value in vars(optimizer).items():
         if name.startswith("_self_"):
-            # Leave out the state of TensorFlow's checkpointing, which creates these attributes
-            # again when it needs them.
+            # Leave out the attributes with the state of TensorFlow's checkpointing, which creates
+            # them again when it needs them.
             continue
         if isinstance(value, tf.Variable):
             value = get_value(value)
