@@ -62,9 +62,11 @@ _WITH_EXTRAS = (
     "tests/test_tpu_document.py",
     "tests/test_train_document.py",
     "tests/tpuserve/commands/test_compile.py",
+    "tests/tpuserve/commands/test_compile_train.py",
     "tests/tpuserve/commands/test_doctor.py",
     "tests/tpuserve/compilation",
     "tests/tpuserve/diagnosis",
+    "tests/trainer/estimator/test_compile_train_step.py",
     "tests/trainer/keras/model/test_unsupported_options.py",
 )
 """Directories and files with tests whose processes need jax or matplotlib."""

@@ -1,6 +1,7 @@
 """The command `tpuserve compile`."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -9,11 +10,12 @@ from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
 from tpuserve.commands.options import (
     batch_size_option,
-    directory_argument,
     json_option,
     signature_option,
 )
+from tpuserve.commands.path_type import SavedModelPath
 from tpuserve.commands.progress import progress_bar
+from tpuserve.errors import InvalidInput
 
 
 def _parse_load(text: str) -> tuple[int, float]:
@@ -27,28 +29,39 @@ def _parse_load(text: str) -> tuple[int, float]:
 _TOPOLOGY = r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?"
 
 
+_TRAIN_TOPOLOGIES = ("v5e:2x2", "v6e:2x2")
+
 # The character \b tells click to keep the line breaks of the examples.
 _EXAMPLES = """\b
 Examples:
   tpuserve compile /models/half/1
   tpuserve compile /models/half/1 --topology v5e:1x1 --batch-size 1 8 64
   tpuserve compile /models/half/1 --load 1:10 8:1 --plot estimates.png
+  tpuserve compile --train program.py --topology v5e:2x2 v6e:2x2 --batch-size 256 1024
 """
 
 
 @click.command(cls=MultiValueCommand, epilog=_EXAMPLES)
-@directory_argument
+@click.argument("arguments", metavar="DIRECTORY", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--train",
+    "program",
+    metavar="PROGRAM.py",
+    help="Compile the training step of this TPUEstimator program in place of a SavedModel. What "
+    "follows `--` is passed to the program.",
+)
 @click.option(
     "--topology",
     "topologies",
     type=PatternType("GENERATION:CHIPS", _TOPOLOGY, example="v5e:1x1"),
     multiple=True,
     help="TPUs to compile for, e.g. `--topology v5e:1x1 v4:2x2x1`. Default: the smallest topology "
-    "of each of the seven generations.",
+    "of each of the seven generations; with --train, v5e:2x2 and v6e:2x2.",
 )
 @batch_size_option(
     "Batch sizes to compile at, e.g. `--batch-size 1 8 64`. Default: the allowed_batch_sizes of "
-    "the model's batch functions, or 1 8 64 if it has none."
+    "the model's batch functions, or 1 8 64 if it has none; with --train, the program's "
+    "train_batch_size."
 )
 @signature_option("Compile")
 @click.option(
@@ -90,8 +103,11 @@ Examples:
     is_flag=True,
     help="Neither read nor write the cache of earlier compilations.",
 )
+@click.pass_context
 def compile(
-    directory: Path,
+    context: click.Context,
+    arguments: tuple[str, ...],
+    program: str | None,
     topologies: tuple[str, ...],
     batch_sizes: tuple[int, ...],
     signatures: tuple[str, ...],
@@ -111,6 +127,12 @@ def compile(
     much memory of the chip it needs, and the compiler's estimate of the time per batch. It also
     recommends a chip and allowed_batch_sizes.
 
+    With --train, PROGRAM.py runs up to its first call of TPUEstimator.train. In place of the
+    training, its step is compiled for a replica on each device of a topology, with the all-reduce,
+    at global batch sizes. The output says for each case whether the step compiles, how much memory
+    of a chip it needs, how many bytes it sums over the replicas, and the compiler's estimate of the
+    time per step. Nothing is trained.
+
     The exit status is 0 if everything compiles, else 1.
 
     This command needs the extra: pip install 'tpuserve[compile]'
@@ -121,6 +143,10 @@ def compile(
     require_extra()
     if plot_path is not None:
         check_plot_path(plot_path)
+    if program is not None:
+        run = _TrainRun(program, arguments, topologies, batch_sizes, jobs)
+        return _compile_train_step(context, run, as_json, plot_path)
+    directory = _parse_directory(context, arguments)
     from tpuserve.runtime import tf_logging
     from tpuserve.saved_model import metagraph
 
@@ -151,3 +177,79 @@ def compile(
     if plot_path is not None:
         plot.plot(report, plot_path)
     return 0 if report.passed else 1
+
+
+@dataclass(frozen=True)
+class _TrainRun:
+    """A program, and what to compile its training step for; see the options of the command."""
+
+    program: str
+    arguments: tuple[str, ...]
+    topologies: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
+    jobs: int | None
+
+
+def _parse_directory(context: click.Context, arguments: tuple[str, ...]) -> Path:
+    if len(arguments) != 1:
+        found = f"found {len(arguments)}" if arguments else "found none"
+        raise click.UsageError(
+            f"Give one DIRECTORY with a SavedModel, or --train PROGRAM.py; {found}.", context
+        )
+    parameter = next(each for each in context.command.params if each.name == "arguments")
+    directory: Path = SavedModelPath().convert(arguments[0], parameter, context)
+    return directory
+
+
+def _compile_train_step(
+    context: click.Context, run: _TrainRun, as_json: bool, plot_path: Path | None
+) -> int:
+    """Run a program until it trains, compile its step, and print the report."""
+    # Check the path first, to report an error in it before the slow imports.
+    if not Path(run.program).exists():
+        raise InvalidInput(f"there is no program {run.program}. Name a Python file.")
+    from tpuserve.compilation.compiler import Compiler
+    from tpuserve.compilation.reporting import plot
+    from tpuserve.compilation.train_step import report_table
+    from tpuserve.compilation.train_step.request import TrainStepRequest, pending
+    from tpuserve.runtime import tf_logging
+
+    names = list(dict.fromkeys(run.topologies or _TRAIN_TOPOLOGIES))
+    with exit_on_sigterm(), progress_bar() as progress, Compiler(run.jobs) as compiler:
+        targets = compiler.describe_targets(names)
+        progress(0, 0, "importing TensorFlow")
+        tf_logging.import_tensorflow()
+        request = TrainStepRequest(compiler, targets, run.batch_sizes, progress)
+        with pending(request):
+            _run_program(context, run.program, run.arguments)
+    report = request.report
+    if report is None:
+        raise InvalidInput(
+            f"{run.program} has ended without a call of TPUEstimator.train, so there is no "
+            f"training step to compile. Pass the arguments with which the program trains after --."
+        )
+    if as_json:
+        click.echo(json.dumps(report.to_dict(), indent=2))
+    else:
+        report_table.print_report(report)
+    if plot_path is not None:
+        plot.plot_compilations({"training step": report.compilations}, plot_path)
+    return 0 if report.passed else 1
+
+
+def _run_program(context: click.Context, program: str, arguments: tuple[str, ...]) -> None:
+    """Run a program as `tpuserve run` does, until it exits.
+
+    Raises:
+      SystemExit: the program has failed.
+    """
+    assert context.parent is not None
+    assert isinstance(context.parent.command, click.Group)
+    run = context.parent.command.get_command(context.parent, "run")
+    assert run is not None
+    try:
+        with run.make_context("run", [program, *arguments], parent=context.parent) as run_context:
+            run.invoke(run_context)
+    except SystemExit as exit_:
+        if exit_.code:
+            raise

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -10,6 +11,8 @@ from typing import Any
 from tpuserve.compilation import worker
 from tpuserve.compilation.cache import CompileCache
 from tpuserve.compilation.stats import CompileResult, CompileTarget
+from tpuserve.compilation.train_step import worker as step_worker
+from tpuserve.compilation.train_step.step import SerializedStep, StepResult
 from tpuserve.errors import ExtraNotInstalled, InvalidInput
 from tpuserve.stablehlo import jax_internals
 
@@ -129,52 +132,96 @@ class Compiler:
         Returns:
           Job → its result, which holds an error if the module does not compile.
         """
+        arguments = {job: (modules[job[0]], job[1]) for job in jobs}
+
+        def on_result(job: tuple[str, str], result: CompileResult) -> None:
+            self._store(job, result)
+            on_done()
+
+        died = CompileResult(error=_WORKER_DIED)
+        return self._run_jobs(worker.compile_module, arguments, died, on_result)
+
+    def compile_steps(
+        self, steps: Mapping[Any, tuple[SerializedStep, str]], on_done: Callable[[int], None]
+    ) -> dict[Any, StepResult]:
+        """Compile training steps for topologies.
+
+        Args:
+          steps: Key → a step, and the name of a topology to compile it for.
+          on_done: Called with the number of finished steps after each.
+
+        Returns:
+          Key → the result, which holds an error if the step does not compile.
+        """
+        finished = itertools.count(1)
+        died = StepResult(error=_WORKER_DIED)
+        return self._run_jobs(
+            step_worker.compile_step, steps, died, lambda key, result: on_done(next(finished))
+        )
+
+    def _run_jobs(
+        self,
+        function: Callable[..., Any],
+        arguments: Mapping[Any, tuple[Any, ...]],
+        died: Any,
+        on_result: Callable[[Any, Any], None],
+    ) -> dict[Any, Any]:
+        """Call a function in the worker processes, once for each job.
+
+        Args:
+          function: A function of a worker module.
+          arguments: Job → the arguments of the function.
+          died: The result of a job that ends its process.
+          on_result: Called with a job and its result when the job is finished.
+
+        Returns:
+          Job → its result.
+        """
         from concurrent.futures import as_completed
 
         from loky.process_executor import BrokenProcessPool
 
-        results: dict[tuple[str, str], CompileResult] = {}
+        results: dict[Any, Any] = {}
         futures = {}
         # If a worker process dies while jobs are submitted, stop submitting. The loop at the end
         # of this method runs all jobs that have no result.
         with suppress(BrokenProcessPool):
-            for job in jobs:
-                future = self._pool.submit(worker.compile_module, modules[job[0]], job[1])
-                futures[future] = job
+            for job, values in arguments.items():
+                futures[self._pool.submit(function, *values)] = job
         for future in as_completed(futures):
             try:
                 result = future.result()
             except BrokenProcessPool:
                 continue
-            results[futures[future]] = self._store(futures[future], result)
-            on_done()
-        if len(results) < len(jobs):
+            results[futures[future]] = result
+            on_result(futures[future], result)
+        if len(results) < len(arguments):
             self._restart_pool()
         # When a worker dies, all unfinished jobs of the pool are lost. Repeat each lost job in a
         # pool of its own, so that only a job that itself kills its worker fails.
-        for job in jobs:
+        for job, values in arguments.items():
             if job not in results:
-                results[job] = self._compile_isolated(modules[job[0]], job)
-                on_done()
+                results[job] = _run_isolated(function, values, died)
+                on_result(job, results[job])
         return results
 
-    def _compile_isolated(self, module: bytes, job: tuple[str, str]) -> CompileResult:
-        """Compile a module in a new process; if the process crashes, return that as an error."""
-        from loky.process_executor import BrokenProcessPool
+    def _store(self, job: tuple[str, str], result: CompileResult) -> None:
+        # The worker may have died for lack of memory on this machine, so compile such a job again.
+        if result.error != _WORKER_DIED:
+            self._cache.store(result, *job, self._versions)
 
-        pool = _start_pool(1)
-        try:
-            result = pool.submit(worker.compile_module, module, job[1]).result()
-        except BrokenProcessPool:
-            # Do not cache this result: the worker may have died for lack of memory on this machine.
-            return CompileResult(error=_WORKER_DIED)
-        finally:
-            pool.shutdown(wait=True, kill_workers=True)
-        return self._store(job, result)
 
-    def _store(self, job: tuple[str, str], result: CompileResult) -> CompileResult:
-        self._cache.store(result, *job, self._versions)
-        return result
+def _run_isolated(function: Callable[..., Any], values: tuple[Any, ...], died: Any) -> Any:
+    """Call a function in a new process; return `died` if the process crashes."""
+    from loky.process_executor import BrokenProcessPool
+
+    pool = _start_pool(1)
+    try:
+        return pool.submit(function, *values).result()
+    except BrokenProcessPool:
+        return died
+    finally:
+        pool.shutdown(wait=True, kill_workers=True)
 
 
 def _start_pool(processes: int) -> Any:

@@ -58,9 +58,9 @@ def find_missing_jax_parts() -> list[str]:
 def describe_topology(name: str) -> CompileTarget | str:
     """Return the compile target of a topology name, or libtpu's error message."""
     try:
-        devices = _topology_devices(name)
+        devices = topology_devices(name)
     except Exception as error:
-        return _error_text(error)
+        return error_text(error)
     devices_per_chip = max(len(devices) // chips.count_chips(name), 1)
     return CompileTarget(name, devices[0].device_kind, devices_per_chip)
 
@@ -74,14 +74,14 @@ def compile_module(module: bytes, topology: str) -> CompileResult:
     """
     started = time.perf_counter()
     try:
-        device = _topology_devices(topology)[0]
+        device = topology_devices(topology)[0]
         parsed = jax_internals.parse_stablehlo(module)
         jax_internals.remove_copies(parsed)
         cost, memory = jax_internals.compile_module(parsed, device)
     except Exception as error:
         # Report any error of the compiler as this module's result, so that others still compile.
-        return CompileResult(error=_error_text(error))
-    seconds, untimed = _split_estimate(cost.get("optimal_seconds", 0.0))
+        return CompileResult(error=error_text(error))
+    seconds, untimed = split_estimate(cost.get("optimal_seconds", 0.0))
     return CompileResult(
         CompileStats(
             flops=max(cost.get("flops", 0.0), 0.0),
@@ -97,7 +97,7 @@ def compile_module(module: bytes, topology: str) -> CompileResult:
     )
 
 
-def _split_estimate(optimal_seconds: float) -> tuple[float, int]:
+def split_estimate(optimal_seconds: float) -> tuple[float, int]:
     """Split the compiler's estimated time into seconds and the number of untimed operations.
 
     The estimate is a sum over operations, in which each operation that the compiler cannot time
@@ -108,7 +108,8 @@ def _split_estimate(optimal_seconds: float) -> tuple[float, int]:
 
 
 @cache
-def _topology_devices(topology: str) -> Any:
+def topology_devices(topology: str) -> Any:
+    """Return jax's device objects for a topology."""
     _set_environment()
     return jax_internals.topology_devices(topology)
 
@@ -117,5 +118,6 @@ def _set_environment() -> None:
     os.environ.update(ENVIRONMENT)
 
 
-def _error_text(error: Exception) -> str:
+def error_text(error: Exception) -> str:
+    """Return the message of an error, cut to a readable length."""
     return str(error).strip()[:_MOST_MESSAGE_CHARACTERS] or type(error).__name__

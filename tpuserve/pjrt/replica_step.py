@@ -116,6 +116,15 @@ class ReplicaStep:
         """
         return self._translated().changed
 
+    @property
+    def module(self) -> bytes:
+        """The function in StableHLO's portable form, before `export` converts its collectives.
+
+        Raises:
+          UnsupportedOnTpu: see `export`.
+        """
+        return self._translated().serialized
+
     def argument_specs(self) -> list[Any]:
         """Return a jax.ShapeDtypeStruct for each argument of the exported function."""
         feeds = [_array_spec(feed.shape, feed.dtype) for feed in self.feeds]

@@ -66,7 +66,7 @@ class StepProgram:
         self._by_replica = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(AXIS))
         self._executables: dict[int, Any] = {}
         self._variables: list[Any] = [None] * len(step.variables)
-        self.max_steps = _max_steps(step)
+        self.max_steps = find_max_steps(step)
 
     def set_variable(self, index: int, value: Array) -> None:
         """Copy the value of a variable to all devices."""
@@ -91,7 +91,7 @@ class StepProgram:
           For each feed of the step an array [replicas, capacity, ...], whose entry [r, k] is to
           hold the batch of replica r in step k.
         """
-        capacity = _capacity(count)
+        capacity = round_up_capacity(count)
         leading = (len(self._devices), capacity)
         return [
             np.zeros((*leading, *(feed.shape or ())), feed.dtype.as_numpy_dtype)
@@ -116,7 +116,7 @@ class StepProgram:
         """
         jax: Any = importlib.import_module("jax")
 
-        capacity = batches[0].shape[1] if batches else _capacity(count)
+        capacity = batches[0].shape[1] if batches else round_up_capacity(count)
         try:
             if capacity not in self._executables:
                 self._executables[capacity] = self._compile(capacity)
@@ -147,7 +147,7 @@ class StepProgram:
         )
 
 
-def _max_steps(step: ReplicaStep) -> int:
+def find_max_steps(step: ReplicaStep) -> int:
     """Return how many steps a dispatch may have: a power of two, bounded by bytes."""
     num_bytes = sum(
         math.prod(size or 0 for size in tensor.shape or ()) * tensor.dtype.size
@@ -159,7 +159,7 @@ def _max_steps(step: ReplicaStep) -> int:
     return count
 
 
-def _capacity(count: int) -> int:
+def round_up_capacity(count: int) -> int:
     """Return the smallest power of two that is not less than a number of steps.
 
     So a loop of any length runs with few executables, which take long to compile.

@@ -1,16 +1,22 @@
 """TPUEstimator: a subclass of `trainer.Estimator` that can run on a TPU."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from typing_extensions import Self
 
 from tpuserve import validation
+from tpuserve.compilation.compiler import Compiler
+from tpuserve.compilation.train_step import request as train_step_request
+from tpuserve.compilation.train_step.report import TrainStepReport
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.backends import registry
 from trainer.backends.base import ExecutionBackend
 from trainer.config.run_config import InputPipelineConfig, RunConfig
 from trainer.estimator.estimator import Estimator
+from trainer.estimator.train_step_builder import TrainStepBuilder
 from trainer.exporting.strategies import ExportSavedModelApiVersion, ExportTargets
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import ModeKeys
@@ -134,6 +140,70 @@ class TPUEstimator(Estimator):
         self._export_to_tpu = export_to_tpu
         self._export_to_cpu = export_to_cpu
         self._export_version = _to_export_version(export_saved_model_api_version)
+
+    def train(
+        self: Self,
+        input_fn: Callable[..., Any],
+        hooks: Sequence[Any] | None = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Sequence[Any] | None = None,
+    ) -> Self:
+        """Train; see `Estimator.train`.
+
+        In a program that `tpuserve compile --train` runs, the training step is compiled instead,
+        and the program ends.
+        """
+        request = train_step_request.find_pending()
+        if request is not None:
+            self._answer(request, input_fn)
+            sys.exit()
+        return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
+
+    def compile_train_step(
+        self,
+        input_fn: Callable[..., Any],
+        topologies: str | Sequence[str],
+        batch_sizes: Sequence[int] = (),
+    ) -> TrainStepReport:
+        """Compile the training step for TPUs that need not be there, with libtpu's compiler.
+
+        The step is that of a run on all devices of a topology, with its all-reduce. Nothing is
+        trained or written. The times in the report are the compiler's estimates.
+
+        Args:
+          input_fn: as for `train`; its batches determine the shapes.
+          topologies: TPU topologies in libtpu's notation, such as "v5e:2x2".
+          batch_sizes: global batch sizes, in rows; empty for train_batch_size.
+
+        Returns:
+          A report with a compilation for each batch size and topology. A case that fails, for
+          example because the replicas cannot share its batch equally, has an error.
+
+        Raises:
+          ExtraNotInstalled: jax or libtpu is missing, or has an unsupported version.
+          InvalidInput: libtpu does not support a topology.
+          InvalidSetting: train_batch_size is None, and batch_sizes is empty.
+        """
+        names = [topologies] if isinstance(topologies, str) else list(dict.fromkeys(topologies))
+        with Compiler() as compiler:
+            targets = compiler.describe_targets(names)
+            request = train_step_request.TrainStepRequest(compiler, targets, batch_sizes)
+            return self._answer(request, input_fn)
+
+    def _answer(
+        self, request: train_step_request.TrainStepRequest, input_fn: Callable[..., Any]
+    ) -> TrainStepReport:
+        """Compile the training step for the topologies and batch sizes of a request."""
+        assert isinstance(self._program, TPUModelProgram)
+        default_batch_size = self._program.batch_sizes[ModeKeys.TRAIN]
+        if default_batch_size is None and not request.batch_sizes:
+            raise InvalidSetting(
+                "train_batch_size is None, and no batch size was requested. Give TPUEstimator the "
+                "global batch size, or name batch sizes to compile at."
+            )
+        builder = TrainStepBuilder(self._program, self._adapt_input_fn(input_fn), self._batch_axis)
+        return request.answer(builder.build, default_batch_size or 0)
 
     @property
     def evaluates_on_tpu(self) -> bool:

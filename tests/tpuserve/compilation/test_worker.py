@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from tpuserve.compilation.worker import _split_estimate
+from tpuserve.compilation.worker import split_estimate
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 def test_an_operation_without_a_time_counts_as_minus_one_second(
     estimate: float, seconds: float, untimed: int
 ) -> None:
-    assert _split_estimate(estimate) == (seconds, untimed)
+    assert split_estimate(estimate) == (seconds, untimed)
 
 
 def test_a_worker_imports_no_tensorflow_and_prints_nothing() -> None:

@@ -1,12 +1,34 @@
 """Plots a compile report: estimated time and throughput over batch size."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from tpuserve.compilation.reporting.report import Compilation, CompileReport
+from tpuserve.compilation.reporting.report import CompileReport
+from tpuserve.compilation.stats import CompileStats, CompileTarget
 from tpuserve.errors import InvalidInput
 
 _FORMATS = (".pdf", ".png", ".svg")
+
+
+class PlottedCompilation(Protocol):
+    """A compilation with an estimated time and throughput."""
+
+    @property
+    def topology(self) -> CompileTarget:
+        """The TPU topology of the compilation."""
+
+    @property
+    def batch_size(self) -> int:
+        """Batch size in rows."""
+
+    @property
+    def stats(self) -> CompileStats | None:
+        """Figures of the compiled program; None if it does not compile."""
+
+    @property
+    def estimated_rows_per_second_per_chip(self) -> float | None:
+        """Rows per second and chip; None without an estimate."""
 
 
 def check_plot_path(path: Path) -> None:
@@ -25,9 +47,32 @@ def check_plot_path(path: Path) -> None:
 
 
 def plot(report: CompileReport, path: Path) -> None:
-    """Write a figure with two diagrams per signature, time and throughput over batch size.
+    """Write a figure of the compilations of a SavedModel; see `plot_compilations`.
+
+    Raises:
+      InvalidInput: The path is not usable; see `check_plot_path`.
+    """
+    compilations = {
+        advice.signature: [
+            compilation
+            for compilation in report.compilations
+            if compilation.signature == advice.signature
+        ]
+        for advice in report.advice
+    }
+    plot_compilations(compilations, path)
+
+
+def plot_compilations(
+    compilations_by_name: Mapping[str, Sequence[PlottedCompilation]], path: Path
+) -> None:
+    """Write a figure with two diagrams per name, time and throughput over batch size.
 
     Each diagram has a line for each topology.
+
+    Args:
+      compilations_by_name: Name, such as that of a signature → its compilations.
+      path: A PNG, SVG or PDF file.
 
     Raises:
       InvalidInput: The path is not usable; see `check_plot_path`.
@@ -36,15 +81,13 @@ def plot(report: CompileReport, path: Path) -> None:
     from matplotlib.figure import Figure
 
     check_plot_path(path)
-    names = [advice.signature for advice in report.advice]
     # Use matplotlib's Figure without pyplot, which needs a display and keeps figures in memory.
-    figure = Figure(figsize=(11, 4.2 * len(names)), layout="constrained")
-    rows: Any = figure.subplots(len(names), 2, squeeze=False)
-    for name, (time_axes, rows_axes) in zip(names, rows, strict=True):
-        compilations = [
-            compilation for compilation in report.compilations if compilation.signature == name
-        ]
-        by_topology: dict[str, list[Compilation]] = {}
+    figure = Figure(figsize=(11, 4.2 * len(compilations_by_name)), layout="constrained")
+    rows: Any = figure.subplots(len(compilations_by_name), 2, squeeze=False)
+    for (name, compilations), (time_axes, rows_axes) in zip(
+        compilations_by_name.items(), rows, strict=True
+    ):
+        by_topology: dict[str, list[PlottedCompilation]] = {}
         for compilation in compilations:
             by_topology.setdefault(compilation.topology.name, []).append(compilation)
         for (topology, of_topology), style in zip(
@@ -63,7 +106,11 @@ def plot(report: CompileReport, path: Path) -> None:
 
 
 def _draw_lines(
-    time_axes: Any, rows_axes: Any, topology: str, compilations: list[Compilation], color: Any
+    time_axes: Any,
+    rows_axes: Any,
+    topology: str,
+    compilations: Sequence[PlottedCompilation],
+    color: Any,
 ) -> None:
     """Draw a topology's line into a signature's two diagrams, of time and of throughput."""
     points: list[tuple[int, float, float]] = sorted(

@@ -1,0 +1,85 @@
+"""`tpuserve compile --train` runs a program up to its training."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tpuserve.cli import cli
+
+pytest.importorskip("jax")
+pytest.importorskip("libtpu")
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples/train.py"
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, as the program may change the process."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.run(
+        [sys.executable, "-m", "tpuserve", "compile", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+
+
+def test_json_has_each_batch_size_and_nothing_is_trained(tmp_path: Path) -> None:
+    plot = tmp_path / "plot.png"
+    options = ["--topology", "v5e:2x2", "--batch-size", 32, 64, "--json", "--plot", plot]
+    done = run("--train", EXAMPLE, *options, "--", tmp_path / "line", "--max_steps=20")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["passed"]
+    assert [each["batch_size"] for each in report["compilations"]] == [32, 64]
+    # The gradients of w and b, and the loss, in float32.
+    assert [each["reduced_bytes"] for each in report["compilations"]] == [12, 12]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert not (tmp_path / "line").exists()
+
+
+def test_program_without_training_is_a_one_line_error(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("print('no training')\n")
+    done = run("--train", program, "--topology", "v5e:1x1")
+    assert done.returncode == 1
+    assert done.stdout == "no training\n"
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"Error: {program} has ended without a call of TPUEstimator.train")
+
+
+def test_missing_program_is_a_one_line_error(tmp_path: Path) -> None:
+    arguments = ["compile", "--train", str(tmp_path / "none.py")]
+    done = CliRunner().invoke(cli, arguments, standalone_mode=False)
+    assert str(done.exception) == f"there is no program {tmp_path}/none.py. Name a Python file."
+
+
+@pytest.mark.parametrize("arguments", [[], ["a", "b"]])
+def test_other_than_one_directory_is_a_usage_error(arguments: list[str]) -> None:
+    done = CliRunner().invoke(cli, ["compile", *arguments])
+    assert done.exit_code == 2
+    assert "Give one DIRECTORY with a SavedModel, or --train PROGRAM.py; found" in done.output
+
+
+def test_error_of_the_program_has_its_traceback_and_status(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("raise ValueError('of the program')\n")
+    done = run("--train", program, "--topology", "v5e:1x1")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "ValueError: of the program"
+
+
+def test_compiler_process_imports_no_tensorflow() -> None:
+    program = (
+        "import sys; from tpuserve.compilation.train_step import worker; "
+        "assert 'tensorflow' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,79 @@
+"""Prints the report of a training step as a table for a terminal."""
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tpuserve.compilation.reporting.report_tables import format_quantity, format_seconds
+from tpuserve.compilation.train_step.report import StepCompilation, TrainStepReport
+
+# Headings are broken into lines so that a row fits a terminal of 80 columns.
+_HEADINGS = (
+    "\ntopology",
+    "\nreplicas",
+    "batch\nsize",
+    "est. time\nof a step",
+    "est.\nrows/s",
+    "HBM of\na chip",
+    "\nof it",
+    "bytes\nreduced",
+    "all-\nreduces",
+)
+
+
+def print_report(report: TrainStepReport, console: Console | None = None) -> None:
+    """Print a row for each batch size and topology, then each error with its cases."""
+    console = console or Console()
+    table = Table(
+        title="training step",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+    )
+    for heading in _HEADINGS:
+        table.add_column(
+            heading, justify="left" if "topology" in heading else "right", no_wrap=True
+        )
+    for compilation in report.compilations:
+        table.add_row(*_cells(compilation))
+    console.print(table, crop=False)
+    cases: dict[str, list[str]] = {}
+    for compilation in report.compilations:
+        if compilation.error is not None:
+            case = f"{compilation.topology.name} at batch size {compilation.batch_size}"
+            cases.setdefault(compilation.error, []).append(case)
+    for error, names in cases.items():
+        line = Text.assemble((f"{', '.join(names)}: ", "bold red"), " ".join(error.split()))
+        console.print(line, soft_wrap=True)
+    all_stats = [compilation.stats for compilation in report.compilations if compilation.stats]
+    if all_stats:
+        text = "Times and rows/s are the compiler's estimates, for the TPU alone. Nothing has run."
+        console.print(text, soft_wrap=True)
+    if any(stats.untimed_operations for stats in all_stats):
+        text = ">: excludes operations for which the compiler has no time estimate."
+        console.print(text, soft_wrap=True, style="dim")
+
+
+def _cells(compilation: StepCompilation) -> list[Text | str]:
+    cells: list[Text | str] = [
+        compilation.topology.name,
+        str(compilation.replicas),
+        str(compilation.batch_size),
+    ]
+    stats, result = compilation.stats, compilation.result
+    if stats is None or compilation.hbm_bytes is None:
+        return [*cells, Text("fails", style="red")]
+    rows, fraction = compilation.estimated_rows_per_second, compilation.hbm_fraction
+    time = format_seconds(stats.seconds) if stats.seconds > 0 else "none"
+    return [
+        *cells,
+        (">" if stats.untimed_operations and stats.seconds > 0 else "") + time,
+        "" if rows is None else format_quantity(rows),
+        format_quantity(compilation.hbm_bytes),
+        "" if fraction is None else f"{fraction:.2%}",
+        format_quantity(result.reduced_bytes),
+        "" if result.num_all_reduces is None else str(result.num_all_reduces),
+    ]

@@ -1,0 +1,88 @@
+"""A pending request to compile the training step of the program that runs in this process.
+
+`tpuserve compile --train` makes the request and runs the program. The program's first call of
+`TPUEstimator.train` answers the request instead of training.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tpuserve.compilation.compiler import Compiler
+from tpuserve.compilation.stats import CompileTarget
+from tpuserve.compilation.train_step.report import StepCompilation, TrainStepReport
+from tpuserve.compilation.train_step.step import SerializedStep, StepResult
+from tpuserve.errors import TpuserveError
+
+BuildStep = Callable[[CompileTarget, int], SerializedStep]
+"""Builds the step of a program for a topology and a global batch size, in rows."""
+
+_Case = tuple[CompileTarget, int]
+
+_pending: "TrainStepRequest | None" = None
+
+
+@dataclass
+class TrainStepRequest:
+    """A request to compile a training step.
+
+    Attributes:
+      compiler: a `Compiler` whose context is entered.
+      targets: the topologies to compile for.
+      batch_sizes: global batch sizes, in rows; empty for the program's own batch size.
+      progress: called with the number of finished and of all compilations, and a description.
+      report: the result; None until the program trains.
+    """
+
+    compiler: Compiler
+    targets: Sequence[CompileTarget]
+    batch_sizes: Sequence[int] = ()
+    progress: Callable[[int, int, str], None] = lambda done, total, step: None
+    report: TrainStepReport | None = field(default=None, init=False)
+
+    def answer(self, build_step: BuildStep, default_batch_size: int) -> TrainStepReport:
+        """Compile a step for each topology and batch size, and keep the report.
+
+        Args:
+          build_step: builds the step. Its TpuserveErrors become the results of their cases.
+          default_batch_size: the batch size if the request has none, in rows.
+        """
+        cases = [
+            (target, size)
+            for target in self.targets
+            for size in self.batch_sizes or (default_batch_size,)
+        ]
+        steps: dict[_Case, tuple[SerializedStep, str]] = {}
+        results: dict[_Case, StepResult] = {}
+        for target, size in cases:
+            self.progress(0, 0, f"building the step at batch size {size}")
+            try:
+                steps[target, size] = (build_step(target, size), target.name)
+            except TpuserveError as error:
+                results[target, size] = StepResult(error=str(error))
+
+        def on_done(done: int) -> None:
+            self.progress(done, len(steps), "compiling")
+
+        on_done(0)
+        results.update(self.compiler.compile_steps(steps, on_done))
+        self.report = TrainStepReport(
+            tuple(StepCompilation(*case, results[case]) for case in cases)
+        )
+        return self.report
+
+
+@contextmanager
+def pending(request: TrainStepRequest) -> Iterator[None]:
+    """Make a request pending inside a with block."""
+    global _pending
+    before, _pending = _pending, request
+    try:
+        yield
+    finally:
+        _pending = before
+
+
+def find_pending() -> TrainStepRequest | None:
+    """Return the pending request; None if the program is to train."""
+    return _pending

@@ -1,0 +1,101 @@
+"""The function that compiles a step in a compiler process; see `tpuserve.compilation.worker`."""
+
+import importlib
+import math
+import re
+import time
+from typing import Any
+
+import numpy as np
+
+from tpuserve import jax_client
+from tpuserve.compilation import worker
+from tpuserve.compilation.stats import CompileStats
+from tpuserve.compilation.train_step.step import SerializedStep, StepResult
+from tpuserve.pjrt.exported_module import export_module
+from tpuserve.pjrt.step_loop import AXIS, build_step_loop
+from tpuserve.stablehlo import jax_internals
+
+_SUMS = ("stablehlo.all_reduce", "stablehlo.reduce_scatter")
+_ALL_REDUCE = re.compile(r"= .*\ball-reduce(-start)?\(")
+
+
+def compile_step(step: SerializedStep, topology: str) -> StepResult:
+    """Compile the loop over a step for all devices of a topology, a replica on each.
+
+    Args:
+      step: the step.
+      topology: Name in libtpu's notation, such as "v5e:2x2".
+    """
+    started = time.perf_counter()
+    try:
+        compiled = _lower(step, worker.topology_devices(topology)).compile()
+        cost, memory = compiled.cost_analysis() or {}, compiled.memory_analysis()
+        reduced_bytes = _count_reduced_bytes(step.module)
+    except Exception as error:
+        # Report any error of the compiler as this step's result, so that others still compile.
+        return StepResult(error=worker.error_text(error))
+    # The analysis counts the body of the loop, which is one step, once.
+    seconds, untimed = worker.split_estimate(cost.get("optimal_seconds", 0.0))
+    stats = CompileStats(
+        flops=max(cost.get("flops", 0.0), 0.0),
+        bytes_moved=max(cost.get("bytes accessed", 0.0), 0.0),
+        argument_bytes=memory.argument_size_in_bytes,
+        output_bytes=memory.output_size_in_bytes,
+        temporary_bytes=memory.temp_size_in_bytes,
+        code_bytes=memory.generated_code_size_in_bytes,
+        seconds=seconds,
+        untimed_operations=untimed,
+        compile_seconds=time.perf_counter() - started,
+    )
+    num_all_reduces = _count_all_reduces(compiled)
+    return StepResult(stats, memory.alias_size_in_bytes, reduced_bytes, num_all_reduces)
+
+
+def _lower(step: SerializedStep, devices: Any) -> Any:
+    """Lower the loop over a step with the shapes that a dispatch has on these devices."""
+    jax: Any = importlib.import_module("jax")
+    jax.config.update("jax_enable_x64", True)
+    layout = step.layout
+    arguments = [jax_client.make_array_spec(shape, dtype) for shape, dtype in step.arguments]
+    exported = export_module(step.module, arguments, "tpu", name="replica_step")
+    mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
+
+    def spec(shape: Any, dtype: Any, *axes: str) -> Any:
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
+        return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=sharding)
+
+    leading = (len(devices), step.capacity)
+    batches = tuple(
+        spec((*leading, *feed.shape), feed.dtype, AXIS) for feed in arguments[: layout.num_feeds]
+    )
+    position, *variables = arguments[layout.num_feeds :]
+    return build_step_loop(exported, layout, mesh, step.capacity).lower(
+        tuple(spec(variable.shape, variable.dtype) for variable in variables),
+        batches,
+        spec(position.shape, position.dtype),
+        spec((), np.int64),
+    )
+
+
+def _count_reduced_bytes(module: bytes) -> int:
+    """Return the bytes of the tensors that a StableHLO module sums over replicas."""
+    from jaxlib.mlir import ir
+
+    parsed = jax_internals.parse_stablehlo(module)
+    total = 0
+    for operation in jax_internals.find_operations(parsed, lambda each: each.name in _SUMS):
+        for operand in operation.operands:
+            tensor = ir.RankedTensorType(operand.type)
+            bits = int(re.sub(r"\D", "", str(tensor.element_type)))
+            total += math.prod(tensor.shape) * math.ceil(bits / 8)
+    return total
+
+
+def _count_all_reduces(compiled: Any) -> int | None:
+    try:
+        lines = compiled.as_text().splitlines()
+    except Exception:
+        # jaxlib cannot read every program of a newer libtpu, such as those for tpu7x.
+        return None
+    return sum(bool(_ALL_REDUCE.search(line)) for line in lines)

@@ -1,0 +1,110 @@
+"""Builds the training step of a program for TPU topologies that need not be there."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.compilation.stats import CompileTarget
+from tpuserve.compilation.train_step.report import count_devices
+from tpuserve.compilation.train_step.step import SerializedStep
+from tpuserve.errors import InvalidSetting
+from tpuserve.pjrt.replica_step import ReplicaStep
+from tpuserve.pjrt.step_loop import StepLayout
+from tpuserve.pjrt.step_program import find_max_steps, round_up_capacity
+from trainer.backends.tpu import training
+from trainer.backends.tpu.diagnostics.xla_error_locations import SourceLocations
+from trainer.backends.tpu.mode_context import TpuModeContext
+from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime
+from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
+from trainer.distribution.topology import BatchTopology, TpuSlice
+from trainer.execution import iterations_per_loop, run_graph
+from trainer.model.model_program import TPUModelProgram
+from trainer.model.spec import ModeKeys
+
+# The session target of a TPU that no session is created for.
+_NO_MASTER = "grpc://none:1"
+
+
+class TrainStepBuilder:
+    """Builds the graph of a training run on a TPU, and finds the step of a replica in it."""
+
+    def __init__(
+        self, program: TPUModelProgram, input_fn: Callable[..., Any], batch_axis: Any
+    ) -> None:
+        """Initialise the builder; nothing is built yet.
+
+        Args:
+          program: the user's model_fn and its settings.
+          input_fn: returns batches of (features, labels).
+          batch_axis: see TPUEstimator.
+        """
+        self._program, self._input_fn, self._batch_axis = program, input_fn, batch_axis
+        self._steps: dict[tuple[int, int], SerializedStep] = {}
+
+    def build(self, target: CompileTarget, batch_size: int) -> SerializedStep:
+        """Return the step of a replica, for a replica on each device of a topology.
+
+        The graph is that of a run on one host, which has the same step as one on several hosts.
+
+        Args:
+          target: the topology.
+          batch_size: the global batch size, in rows.
+
+        Raises:
+          InvalidSetting: the program uses several cores for a replica, or the replicas cannot share
+            the batch equally.
+          UnsupportedOnTpu: the step has an op that cannot run on PJRT devices.
+        """
+        cores_per_replica = self._program.config.tpu_config.num_cores_per_replica or 1
+        if cores_per_replica > 1:
+            raise InvalidSetting(
+                f"num_cores_per_replica is {cores_per_replica}: a step that is split over several "
+                f"cores cannot be compiled ahead of time. Leave num_cores_per_replica out."
+            )
+        key = (count_devices(target), batch_size)
+        if key not in self._steps:
+            self._steps[key] = self._build(*key)
+        return self._steps[key]
+
+    def _build(self, replicas: int, batch_size: int) -> SerializedStep:
+        config = self._program.config
+        locations = SourceLocations()
+        program = dataclasses.replace(
+            self._program,
+            model_fn=locations.recording(self._program.model_fn),
+            batch_sizes={**self._program.batch_sizes, ModeKeys.TRAIN: batch_size},
+        )
+        system = TpuSlice(hosts=1, cores=replicas, job="worker")
+        topology = BatchTopology(system, config.tpu_config, ModeKeys.TRAIN, batch_size)
+        topology.check()
+        context = TpuModeContext(
+            topology, TensorFlowRuntime(system, _NO_MASTER), ErrorRendezvous(), self._batch_axis
+        )
+        with run_graph.new_run_graph(config) as global_step:
+            training.build_train_graph(
+                program,
+                self._input_fn,
+                global_step,
+                None,
+                iterations_per_loop.build_iteration_plan(config.tpu_config),
+                context,
+            )
+            graph = tf.compat.v1.get_default_graph().as_graph_def()
+            trained = {
+                variable.op.name
+                for variable in tf.compat.v1.trainable_variables()
+                if variable.dtype.is_floating
+            }
+        step = ReplicaStep(graph, lambda node: locations.find_line(node.partition("@")[0]))
+        checked = [
+            index for index, variable in enumerate(step.variables) if variable.name in trained
+        ]
+        steps = min(iterations_per_loop.fixed_iterations(config.tpu_config), find_max_steps(step))
+        return SerializedStep(
+            step.module,
+            tuple((tuple(spec.shape), spec.dtype.name) for spec in step.argument_specs()),
+            StepLayout.of_step(step, checked),
+            round_up_capacity(steps),
+        )
