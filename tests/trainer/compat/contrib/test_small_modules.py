@@ -132,6 +132,14 @@ def test_correlation_accumulates_over_batches() -> None:
 
 
 @pytest.mark.numeric
+@pytest.mark.parametrize("weights", [[[1.0, 1.0], [0.0, 0.0]], [[1.0], [0.0]]])
+def test_weights_of_a_covariance_broadcast_to_the_predictions(weights: list[list[float]]) -> None:
+    x, y = tf.constant([[1.0, 3.0], [5.0, 7.0]]), tf.constant([[2.0, 8.0], [0.0, 0.0]])
+    # Only the first row counts: (1 - 2)(2 - 5) + (3 - 2)(8 - 5) = 6.
+    assert _run(metrics.streaming_covariance(x, y, weights)[1]) == 6
+
+
+@pytest.mark.numeric
 def test_metrics_and_losses_take_predictions_first() -> None:
     value, update = metrics.streaming_precision(tf.constant([1, 1]), tf.constant([1, 0]))
     values, updates = metrics.aggregate_metric_map({"precision": (value, update)})

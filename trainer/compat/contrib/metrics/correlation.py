@@ -78,10 +78,10 @@ def _moments(x: Any, y: Any, weights: Any) -> tuple[Any, Any]:
     Returns:
       The variable, and its value after the merge.
     """
-    x, y = (tf.reshape(tf.cast(values, tf.float32), [-1]) for values in (x, y))
+    weights = tf.cast(1.0 if weights is None else weights, tf.float32)
     # Broadcast the weights to the shape of x at run time: the static batch size may be unknown.
-    weights = tf.ones_like(x) if weights is None else tf.cast(weights, tf.float32)
-    weights = tf.reshape(tf.broadcast_to(weights, tf.shape(x)), [-1])
+    values = (x, y, tf.broadcast_to(weights, tf.shape(x)))
+    x, y, weights = (tf.reshape(tf.cast(value, tf.float32), [-1]) for value in values)
     state = v1.get_variable(
         "moments",
         [6],
