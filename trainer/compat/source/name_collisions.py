@@ -31,8 +31,10 @@ def resolve_module_name(name: str, directories: Sequence[Path]) -> str:
     if root not in OUR_PACKAGES:
         return name
     for directory in directories:
-        for path in (directory / root, directory / f"{root}.py"):
-            if path.exists() and path.resolve() not in OUR_PACKAGE_DIRECTORIES:
+        package, module = directory / root, directory / f"{root}.py"
+        # A file without a suffix, such as a script with the name "server", is no module.
+        for path, exists in ((package, package.is_dir()), (module, module.exists())):
+            if exists and path.resolve() not in OUR_PACKAGE_DIRECTORIES:
                 _import_from_path(f"{_PREFIX}{root}", path)
                 return f"{_PREFIX}{root}{dot}{rest}"
     return name

@@ -13,13 +13,17 @@ _LIBRARY_DIRECTORIES = {"site-packages", "dist-packages"}
 def is_library_file(file: Path) -> bool:
     """Return whether a file is part of an installed package, of Python or of tpuserve.
 
+    The scripts of installed packages, such as pytest's, are part of them.
+
     Args:
       file: a resolved path.
     """
     parents = set(file.parents)
     names = {parent.name for parent in parents}
     return bool(
-        _LIBRARY_DIRECTORIES & names or parents & {*OUR_PACKAGE_DIRECTORIES, _standard_library()}
+        _LIBRARY_DIRECTORIES & names
+        or parents & {*OUR_PACKAGE_DIRECTORIES, _standard_library()}
+        or file.parent.resolve() == _scripts()
     )
 
 
@@ -27,3 +31,9 @@ def is_library_file(file: Path) -> bool:
 def _standard_library() -> Path:
     """Return the directory of Python's standard library."""
     return Path(sysconfig.get_path("stdlib")).resolve()
+
+
+@functools.cache
+def _scripts() -> Path:
+    """Return the directory of the scripts that come with installed packages."""
+    return Path(sysconfig.get_path("scripts")).resolve()

@@ -28,6 +28,11 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_script_without_suffix_beside_the_program_is_no_module(tmp_path: Path) -> None:
+    (tmp_path / "server").write_text("#!/bin/sh\n")
+    assert name_collisions.resolve_module_name("server.app", [tmp_path]) == "server.app"
+
+
 @pytest.mark.parametrize("arguments", ["main.py", "-m trainer.task"])
 def test_program_imports_its_own_package_that_has_the_name_of_ours(
     arguments: str, project: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,5 @@
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,16 @@ def test_path_that_is_not_a_python_file_is_refused(tmp_path: Path) -> None:
 
 def test_process_of_a_tool_runs_no_program() -> None:
     assert "pytest" in sys.modules
+    assert program.find_running_program(globals()) is None
+
+
+def test_tool_runs_no_program_even_if_modules_come_from_python_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    script = Path(sysconfig.get_path("scripts"), "pytest")
+    assert script.is_file()
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
     assert program.find_running_program(globals()) is None
 
 
