@@ -34,13 +34,13 @@ MIN_ACCURACY = 0.95
 
 
 def run_demo(*, keep: bool, directory: Path | None, steps: int) -> None:
-    """Run the demo, and remove its files unless `keep` is set.
-
-    Files in a directory that the user has named are never removed.
+    """Run the demo, and remove its files unless the user wants them.
 
     Args:
-      keep: whether to keep the files, and to print how to serve and query the model.
-      directory: the working directory; None creates a temporary directory.
+      keep: whether to keep the files in a temporary directory, and to print how to serve and query
+        the model.
+      directory: the working directory, whose files are always kept; None creates a temporary
+        directory.
       steps: the number of training steps.
 
     Raises:
@@ -59,9 +59,10 @@ def run_demo(*, keep: bool, directory: Path | None, steps: int) -> None:
         ) from error
     _silence_tensorflow()
     try:
+        keep = keep or directory is not None
         _Demo(work.absolute(), steps).run(keep)
     finally:
-        if not keep and directory is None:
+        if not keep:
             shutil.rmtree(work, ignore_errors=True)
 
 
