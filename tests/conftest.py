@@ -67,6 +67,7 @@ _WITH_EXTRAS = (
     "tests/tpuserve/compilation",
     "tests/tpuserve/diagnosis",
     "tests/trainer/estimator/test_compile_train_step.py",
+    "tests/trainer/backends/tpu/test_signals.py",
     "tests/trainer/keras/model/test_unsupported_options.py",
 )
 """Directories and files with tests whose processes need jax or matplotlib."""

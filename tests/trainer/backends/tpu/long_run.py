@@ -1,6 +1,6 @@
-"""A process with a long run: MODE MODEL_DIR ITERATIONS_PER_LOOP MAX_STEPS LOOPS [off].
+"""A process with a long run: MODE MODEL_DIR ITERATIONS_PER_LOOP MAX_STEPS LOOPS DEVICE.
 
-It runs on an emulated TPU, or off it. After LOOPS of a training it waits to be killed; never at 0.
+DEVICE is cpu, emulated or pjrt. After LOOPS of a training it waits to be killed; never at 0.
 
 It says "fed" when a loop is under way, and "loop" after each. MODE is train, evaluate, predict,
 or leave, which ends with a generator of predictions half read.
@@ -12,9 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-import tpuserve
 import trainer
 from tests.trainer import programs
+from tests.trainer.backends.tpu import slope
 from tests.trainer.execution.endless import Ready
 
 
@@ -33,17 +33,17 @@ def input_fn() -> Any:
 
 
 def main() -> None:
-    mode, model_dir, iterations, max_steps, loops, *off = sys.argv[1:]
+    mode, model_dir, iterations, max_steps, loops, device = sys.argv[1:]
     estimator = programs.estimator(
         Path(model_dir),
         iterations_per_loop=int(iterations),
         save_checkpoints_steps=8,
-        use_tpu=not off,
+        use_tpu=device != "cpu",
         train_batch_size=2,
         eval_batch_size=2,
         predict_batch_size=2,
     )
-    with tpuserve.emulated_tpu(cores=2, compiled=False):
+    with slope.tpu(kind=device):
         if mode == "train":
             estimator.train(input_fn, hooks=[Ready(int(loops))], max_steps=int(max_steps))
         elif mode == "evaluate":

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tpuserve
 import trainer
+from tests.trainer.backends.tpu import slope
 from tpuserve.errors import InvalidSetting
 from trainer.config.run_config import InputPipelineConfig as Input
 
@@ -155,17 +156,30 @@ def _name(row: Row) -> str:
 @pytest.mark.parametrize("row", _TABLE, ids=_name)
 def test_the_batch_size_table(row: Row, tmp_path: Path) -> None:
     with tpuserve.emulated_tpu(8 * row.hosts, row.hosts, compiled=False):
-        seen = Seen(tmp_path, **row.settings)
-        assert seen.train() == row.train
-        assert len(seen.deployments) == row.calls
-        for call, (_, index, calls, replicas) in enumerate(seen.deployments):
-            assert (index, calls, replicas) == (call, row.calls, row.replicas_of_call)
-        for expected, run in ((row.evaluate, seen.evaluate), (row.predict, seen.predict)):
-            if expected is None:
-                with pytest.raises(InvalidSetting, match="hosts"):
-                    run()
-            else:
-                assert run() == expected
+        _check_row(row, tmp_path)
+
+
+# The five input modes on one host. A PJRT device is a whole replica.
+@pytest.mark.parametrize("row", _TABLE[:5], ids=_name)
+def test_the_batch_size_table_on_pjrt_devices(row: Row, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    with slope.tpu(8, kind="pjrt"):
+        _check_row(row, tmp_path)
+
+
+def _check_row(row: Row, tmp_path: Path) -> None:
+    """Check a row of the table on the TPU that is there."""
+    seen = Seen(tmp_path, **row.settings)
+    assert seen.train() == row.train
+    assert len(seen.deployments) == row.calls
+    for call, (_, index, calls, replicas) in enumerate(seen.deployments):
+        assert (index, calls, replicas) == (call, row.calls, row.replicas_of_call)
+    for expected, run in ((row.evaluate, seen.evaluate), (row.predict, seen.predict)):
+        if expected is None:
+            with pytest.raises(InvalidSetting, match="hosts"):
+                run()
+        else:
+            assert run() == expected
 
 
 def _steps(settings: dict[str, Any], model_dir: Path) -> Seen:

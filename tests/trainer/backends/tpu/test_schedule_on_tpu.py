@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-import tpuserve
 import trainer
 from tests.trainer import programs
+from tests.trainer.backends.tpu import slope
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +38,9 @@ def run(tmp_path: Path, *, max_steps: int = 6, train_hooks: Any = (), **options:
     )
 
 
+@pytest.mark.on_pjrt_too
 def test_training_evaluation_and_export_take_turns_on_a_tpu(tmp_path: Path) -> None:
-    with tpuserve.emulated_tpu(cores=2, compiled=False):
+    with slope.tpu():
         estimator, (metrics, _) = run(tmp_path)
     assert metrics["mean_y"] == 1 - 0.5**6
     assert metrics["global_step"] == 6
@@ -48,10 +49,11 @@ def test_training_evaluation_and_export_take_turns_on_a_tpu(tmp_path: Path) -> N
     assert len(list((tmp_path / "export" / "best_exporter").iterdir())) == 3
 
 
+@pytest.mark.on_pjrt_too
 def test_early_stopping_ends_a_training_on_a_tpu(tmp_path: Path) -> None:
     estimator = programs.estimator(tmp_path, use_tpu=True, train_batch_size=4)
     stop = trainer.stop_if_higher_hook(estimator, "mean_y", threshold=0.9, run_every_secs=None,
                                        run_every_steps=1)  # fmt: skip
-    with tpuserve.emulated_tpu(cores=2, compiled=False):
+    with slope.tpu():
         run(tmp_path, max_steps=100, train_hooks=[stop])
     assert programs.variable(tmp_path, "global_step") < 20

@@ -23,9 +23,9 @@ def started(
     max_steps: int = 10**9,
     *,
     loops: int = 0,
-    off_tpu: bool = False,
+    device: str = "emulated",
 ) -> "subprocess.Popen[str]":
-    arguments = [mode, model_dir, iterations, max_steps, loops, *(["off"] * off_tpu)]
+    arguments = [mode, model_dir, iterations, max_steps, loops, device]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.trainer.backends.tpu.long_run", *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -54,12 +54,18 @@ def ended(process: "subprocess.Popen[str]", secs: int = LIMIT_SECS) -> tuple[str
 
 
 @pytest.mark.parametrize(
-    ("mode", "off_tpu"),
-    [("train", True), ("train", False), ("evaluate", False), ("predict", False)],
+    ("mode", "device"),
+    [
+        ("train", "cpu"),
+        ("train", "emulated"),
+        ("train", "pjrt"),
+        ("evaluate", "emulated"),
+        ("predict", "emulated"),
+    ],
 )
-def test_ctrl_c_ends_a_long_loop_at_once(tmp_path: Path, mode: str, off_tpu: bool) -> None:
+def test_ctrl_c_ends_a_long_loop_at_once(tmp_path: Path, mode: str, device: str) -> None:
     programs.estimator(tmp_path).train(programs.ones(), steps=1)
-    process = started(mode, tmp_path, iterations=10**9, off_tpu=off_tpu)
+    process = started(mode, tmp_path, iterations=10**9, device=device)
     read_until(process, "fed")
     process.send_signal(signal.SIGINT)
     said, complaints = ended(process)
@@ -69,8 +75,9 @@ def test_ctrl_c_ends_a_long_loop_at_once(tmp_path: Path, mode: str, off_tpu: boo
     assert complaints.rstrip().endswith("KeyboardInterrupt")
 
 
-def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path) -> None:
-    process = started("train", tmp_path, iterations=4)
+@pytest.mark.parametrize("device", ["emulated", "pjrt"])
+def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path, device: str) -> None:
+    process = started("train", tmp_path, iterations=4, device=device)
     read_until(process, "loop", times=3)
     process.send_signal(signal.SIGTERM)
     said, _ = ended(process)
