@@ -15,7 +15,7 @@ _HINT = (
 
 
 def check_all_reduce(result: AllReduce, hardware: TpuHardware) -> Iterable[Finding]:
-    """Check the result of an all-reduce.
+    """Check that an all-reduce gave the right sum on each device, and that all chips took part.
 
     Args:
       result: the result on the PJRT devices of this machine.

@@ -1,4 +1,4 @@
-"""Runs all checks of the machine."""
+"""Runs the checks of `tpuserve doctor`: of the TPU, the packages and the environment."""
 
 import os
 import platform

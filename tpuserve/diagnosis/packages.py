@@ -25,7 +25,7 @@ _TESTED_BY = {
     "tpuserve": ("tensorflow", "tf-keras", "keras", "jax"),
     "jax": ("jaxlib", "libtpu"),
 }
-# The lowest Python for which jax of the tested versions exists.
+# The lowest version of Python that the tested versions of jax support.
 _PYTHON_OF_JAX = (3, 11)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _GOOGLE = "0x1ae0"
-# PCI device ID → generation. Other devices of the vendor are network cards and disks.
+# PCI device ID of a TPU chip → its generation. Google's other devices are network cards and disks.
 # Source: jax/_src/hardware_utils.py.
 _GENERATIONS = {
     "0x0027": "v2 or v3",

@@ -23,8 +23,9 @@ from tpuserve.untrusted.tensor_values import (
 # take it minutes.
 MAX_DEPTH = 100
 MAX_NODES = 10_000_000
-# After this many nodes, a function is evaluated only once, with unknown arguments, and no longer
-# for each combination of arguments. Otherwise a model with many calls could take any time.
+# Once this many nodes have been evaluated, a function is evaluated only once, with unknown
+# arguments, and no longer for each combination of arguments. Otherwise a model with many calls
+# could take any time.
 _MAX_EVALUATED = 500_000
 
 # Op → the position of the input that becomes the first argument of the functions that the op calls.

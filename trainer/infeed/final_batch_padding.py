@@ -135,7 +135,7 @@ class SpreadFinalBatch(FinalBatchPadding):
 
         def spread_batch(*tensors: Any) -> Any:
             num_rows = _count_rows(tensors, spec)
-            # Round up. A batch without rows becomes 0 batches, and so disappears.
+            # Round the number of batches up. A batch without rows becomes 0 batches.
             num_partial = (num_rows + spec.shards - 1) // spec.shards
             num_batches = tf.where(tf.equal(num_rows, spec.rows), 1, num_partial)
 

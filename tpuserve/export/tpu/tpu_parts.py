@@ -114,7 +114,7 @@ def _has_strings(operation: Any) -> bool:
 
 
 def _is_result(tensor: Any) -> bool:
-    """Return whether code outside of its TPU computation uses a tensor."""
+    """Return whether a tensor is used outside of the TPU computation that produces it."""
     is_output = any(output is tensor for output in getattr(tensor.graph, "outputs", ()))
     return is_output or any(
         CLUSTER_ATTRIBUTE not in consumer.node_def.attr for consumer in tensor.consumers()
