@@ -100,9 +100,11 @@ class StalledCallReaper:
         # For each connection with waiting calls: the bytes that it had received when it last kept
         # up with `_MIN_BYTES_PER_SECOND`, and the time of this check.
         self._progress: dict[Address, tuple[int, float]] = {}
-        # For each waiting call: the bytes that its connection had received when `cancel_stalled`
-        # first saw the call.
+        # For each waiting call: the bytes that its connection had received before the call began.
         self._first_counts: dict[CancellableCall, int] = {}
+        # The bytes that each connection had received when they were counted last.
+        self._last_counts: dict[Address, int] = {}
+        self._next_count_time = 0.0
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
 
@@ -160,19 +162,46 @@ class StalledCallReaper:
         Call this function every `_CHECK_INTERVAL_SECONDS`.
         """
         with self._lock:
-            limit = self._clock() - _CHECK_INTERVAL_SECONDS
-            waits = {call: wait for call, wait in self._waits.items() if wait.since < limit}
-        if not waits:
-            self._progress, self._first_counts = {}, {}
-            return
-        counts = self._limits.received_bytes()
-        calls = {*self._find_stalled(waits, counts), *self._find_largest(waits, counts)}
+            all_waits = dict(self._waits)
+        limit = self._clock() - _CHECK_INTERVAL_SECONDS
+        waits = {call: wait for call, wait in all_waits.items() if wait.since < limit}
+        last_counts, counts = self._last_counts, self._count_received_bytes(bool(waits))
+        self._note_first_counts(all_waits, last_counts)
+        # A call that has just begun may keep much memory already.
+        calls = {*self._find_stalled(waits, counts), *self._find_largest(all_waits, counts)}
         if calls:
             logger.warning(
                 "%d calls are cancelled: their messages have not arrived in time", len(calls)
             )
         for call in calls:
             call.cancel()
+
+    def _count_received_bytes(self, is_needed: bool) -> dict[Address, int]:
+        """Return the bytes that each connection has received, counted now if this is needed.
+
+        Otherwise the bytes are counted only so often that it takes a hundredth of the time.
+        """
+        now = self._clock()
+        if is_needed or now >= self._next_count_time:
+            started = time.monotonic()
+            self._last_counts = self._limits.received_bytes()
+            self._next_count_time = now + 100 * (time.monotonic() - started)
+        return self._last_counts
+
+    def _note_first_counts(
+        self, waits: dict[CancellableCall, _Wait], last_counts: dict[Address, int]
+    ) -> None:
+        """Note the bytes that the connections of new calls had received before the calls began.
+
+        Args:
+          waits: all waiting calls.
+          last_counts: the bytes that each connection had received at the last check, before the
+            new calls began. A connection that is missing was opened since.
+        """
+        self._first_counts = {
+            call: self._first_counts.get(call, last_counts.get(peers.split_peer(wait.peer), 0))
+            for call, wait in waits.items()
+        }
 
     def _find_stalled(
         self, waits: dict[CancellableCall, _Wait], counts: dict[Address, int]
@@ -203,13 +232,10 @@ class StalledCallReaper:
         calls: dict[Address, list[CancellableCall]] = {}
         for call, wait in waits.items():
             calls.setdefault(peers.split_peer(wait.peer), []).append(call)
-        first_counts, self._first_counts = self._first_counts, {}
-        pending = {}
-        for address, calls_of_address in calls.items():
-            count = counts.get(address, 0)
-            for call in calls_of_address:
-                self._first_counts[call] = first_counts.get(call, count)
-            pending[address] = count - min(map(self._first_counts.__getitem__, calls_of_address))
+        pending = {
+            address: counts.get(address, 0) - min(map(self._first_counts.__getitem__, of_address))
+            for address, of_address in calls.items()
+        }
         largest: list[CancellableCall] = []
         total = sum(pending.values())
         for address in sorted(pending, key=pending.__getitem__, reverse=True):

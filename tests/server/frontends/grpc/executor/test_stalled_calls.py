@@ -102,6 +102,7 @@ def test_connection_with_the_largest_incomplete_messages_loses_its_calls() -> No
     large, small = Call("ipv4:10.0.0.1:7"), Call("ipv4:10.0.0.2:7")
     # What came before the calls does not count.
     machine.received = 10**9
+    reaper.cancel_stalled()
     for call in (large, small):
         reaper.track(call)
     for _ in range(9):
@@ -114,6 +115,24 @@ def test_connection_with_the_largest_incomplete_messages_loses_its_calls() -> No
     machine.seconds += 2
     reaper.cancel_stalled()
     assert (large.is_cancelled, small.is_cancelled) == (True, False)
+
+
+def test_bytes_count_from_the_begin_of_a_call_although_they_come_before_the_first_check() -> None:
+    machine = Machine()
+    reaper = machine.reaper(max_pending_bytes=1_000_000)
+    machine.received = 10**9
+    reaper.cancel_stalled()
+    old, new = Call("ipv4:10.0.0.1:7"), Call("ipv4:10.0.0.2:7")
+    for call, seconds in ((old, 0.5), (new, 3.5)):
+        machine.seconds = seconds
+        reaper.track(call)
+        machine.received += 400_000
+        machine.received_by_other += 400_000
+        for second in range(3):
+            machine.seconds = int(seconds) + 1 + second
+            reaper.cancel_stalled()
+    # 800,000 bytes of the first connection and 400,000 of the second, which the second call found.
+    assert (old.is_cancelled, new.is_cancelled) == (True, False)
 
 
 @pytest.mark.parametrize(
