@@ -39,7 +39,7 @@ def _collect(
     functions: Mapping[str, Any],
     keys: dict[str, str],
 ) -> None:
-    """Add the keys that the nodes of a graph or of a function's body assign.
+    """Add the checkpoint keys of the variables that nodes of a graph or function body assign.
 
     Args:
       nodes: the nodes.

@@ -52,7 +52,15 @@ class PathTracer:
         self._chain_length = 0
 
     def is_own_path(self, run: ModelRun, site: Site, position: int) -> bool:
-        """Return whether an input of a node is the path of a file of the model, in every call."""
+        """Return whether an input of a node is always the path of a file of the model.
+
+        If a function holds the node, this must be true for every call of the function.
+
+        Args:
+          run: the run that executes the node.
+          site: the node, and the function that holds it.
+          position: the position of the input.
+        """
         sources = self._sources(run, site, position)
         return sources is not None and all(self._is_path(run, source) for source in sources)
 

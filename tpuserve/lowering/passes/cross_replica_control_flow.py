@@ -128,7 +128,7 @@ def _copy_definition(node: Node) -> "NodeDef":
 def _flatten_operands(
     operands: Sequence[Sequence[Value]], is_invariant: Sequence[bool]
 ) -> list[Value]:
-    """Return a list with one value of each invariant operand, and all values of each other one.
+    """Return one value of each invariant operand, and the values of all replicas of the others.
 
     Args:
       operands: operands[i][r] is the value that replica r passes to input i.

@@ -157,7 +157,7 @@ class _ReplicaUnroller:
             self._out.values[Value(node.name, index)] = copies
 
     def _emit_per_replica(self, node: Node, controls: list[str]) -> None:
-        """Add a copy of the op for each replica, or only one if all replicas compute the same."""
+        """Add a copy of an op for each replica, or one copy if all replicas get equal outputs."""
         num_outputs = len(op_defs.node_outputs(node.definition, self._library))
         is_single = all(value in self._invariant for value in node.inputs) and (
             not op_traits.is_random(node.definition, self._library)

@@ -31,9 +31,10 @@ class VariableOrdering:
         self._emitted: list[tuple[set[Value], bool, list[str]]] = []
 
     def nodes_before(self, cluster: Cluster, closure: ClusterClosure) -> list[str]:
-        """Return the names of nodes that must run before a cluster, as both use a variable.
+        """Return the names of the nodes that must run before a cluster for its use of variables.
 
-        Only nodes from earlier calls of `record` are returned. Two reads need no order.
+        These are nodes from earlier calls of `record` that use a variable of the cluster. Nodes
+        that only read a variable need not run before a cluster that only reads the variable.
         """
         variables, has_update = self._accesses(cluster, closure)
         return [

@@ -29,7 +29,7 @@ class GraphHandles:
         self._operations: dict[str, Any] = {}
 
     def retain(self, names: Iterable[str], operations: Iterable[Any]) -> None:
-        """Store the TF_Operation handles of nodes, in the order of their names."""
+        """Store the handles of nodes: for each name, the TF_Operation at the same position."""
         self._operations.update(zip(names, operations, strict=True))
 
     def operation(self, name: str) -> Any:

@@ -134,7 +134,7 @@ class RunCanceller:
         return results
 
     def _empty_queue(self, slot: np.int32) -> None:
-        """Remove the items that a cancelled or failed run has left in its queue."""
+        """Remove the items that a cancelled or failed run has left in the queue number `slot`."""
         (size,) = self._size(slot)
         if size:
             self._drain(slot, size)

@@ -1,4 +1,4 @@
-"""A time limit for the initialisation of a session, whose ops are those of an unknown model."""
+"""A time limit for the initialisation of a session, in which ops of the model may never end."""
 
 import threading
 from collections.abc import Iterator

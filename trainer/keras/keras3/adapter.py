@@ -297,7 +297,7 @@ def _multiply_regularizer(regularizer: Any, factor: int) -> Any:
 
 
 def _make_next_seed(generator: Any) -> Any:
-    """Return a replacement for a SeedGenerator's next(): its seeds differ between replicas."""
+    """Return a replacement for a SeedGenerator's next(), whose seeds differ between replicas."""
     original_next = generator.next
 
     def next_seed(*arguments: Any, **named: Any) -> Any:
