@@ -32,40 +32,46 @@ TESTS = {
 """Module → the paths of the fast tests that must notice a change of it, quickest first."""
 
 _EQUIVALENT = (
-    # These change annotations, such as `int | None` to `int + None`, and annotations are not
-    # evaluated.
+    # This operator changes annotations, such as `int | None` to `int + None`, and annotations are
+    # not evaluated.
     "core/ReplaceBinaryOperator_BitOr_.*",
-    # These write `is` for `==`, which is the same for short strings and small integers.
+    # These operators write `is` for `==`, which is the same for short strings and small integers.
     "core/ReplaceComparisonOperator_Eq_Is",
     "core/ReplaceComparisonOperator_NotEq_IsNot",
 )
 """The mutations that cannot change behaviour: regular expressions for cosmic-ray's operators."""
 
 _EQUIVALENT_LINES = {
-    # `check_inputs` has refused requests with more inputs than the signature.
+    # `==` is the same as `>=` here: `check_inputs` has refused requests with more inputs than the
+    # signature.
     "if len(inputs) >= len(self.inputs):",
-    # The condition before `or` covers the case that this change adds.
+    # `<` is the same as `!=` and `is not` here: the condition before `or` covers the case `>`.
     "if len(names) > len(required) or (len(names) != len(required) and not self.defaults):",
     "if len(names) > len(required) or (len(names) is not len(required) and not self.defaults):",
-    # "train" is the last mode in alphabetical order, and "eval" the first.
+    # `==` is the same as `>=` and `<=` here: "train" is the last mode in alphabetical order, and
+    # "eval" the first.
     "if self.mode >= _TRAIN:",
     "if self.hosts == 1 or self.mode >= _TRAIN or self.input_mode in _WHOLE_BATCH:",
     "if has_pipeline_per_host and (self.mode <= _EVAL or self.replicas == 1):",
-    # Training has been accepted before, so that the modes are "eval" and "infer".
+    # `==` is the same as `>=` here: training has been accepted before, so the mode is "eval" or
+    # "infer", the value of _PREDICT.
     '" with one replica of all cores" if self.mode >= _PREDICT else ""',
-    # A replica has a power of two of cores, and logical_core is less.
+    # `+` is the same as `|` and `^` here: a replica has a power of two of cores, and logical_core
+    # is less.
     "core = replica * self.cores_per_replica | logical_core",
     "core = replica * self.cores_per_replica ^ logical_core",
-    # PER_SHARD_V1 is the least of its constants, and SLICED the greatest.
+    # `==` is the same as `>=` and `<=` here: PER_SHARD_V1 is the least constant of
+    # InputPipelineConfig, and SLICED the greatest.
     "if self.tpu_config.eval_training_input_configuration >= InputPipelineConfig.SLICED:",
     "if self.tpu_config.per_host_input_for_training <= InputPipelineConfig.PER_SHARD_V1:",
     "elif self.input_mode <= InputPipelineConfig.PER_SHARD_V1:",
-    # `_check_hosts` has returned for the greater constants.
+    # `==` is the same as `>=` here: `_check_hosts` has returned for the greater constants.
     "has_pipeline_per_host = self.input_mode >= InputPipelineConfig.PER_HOST_V2",
-    # `_check_cores` has refused systems without hosts or cores.
+    # `==` is the same as `<=` for hosts, and `>` the same as `!=` for cores: `_check_cores` has
+    # refused systems without hosts or cores.
     "if self.hosts <= 1 or self.mode == _TRAIN or self.input_mode in _WHOLE_BATCH:",
     "if self.is_one_core and self.system.cores != 1:",
-    # There is at least one replica.
+    # `==` is the same as `<=` here: there is at least one replica.
     "if has_pipeline_per_host and (self.mode == _EVAL or self.replicas <= 1):",
 }
 """Lines as mutations write them that behave as the lines they replace."""

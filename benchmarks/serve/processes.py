@@ -108,7 +108,7 @@ def serving(config: Path, port: int, frontend_processes: int) -> Iterator[Side]:
         for line in process.stderr:
             if line.endswith(" ready\n"):
                 break
-        # Read on, so that the server never waits for a reader of its log.
+        # Go on reading the log in a thread, so that the server never waits for a full pipe.
         threading.Thread(target=process.stderr.read, daemon=True).start()
         yield Side(port, process.pid)
     finally:

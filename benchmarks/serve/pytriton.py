@@ -72,7 +72,7 @@ def serving(python: Path, model: Path, directory: Path) -> Iterator[dict[str, Ta
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        # Without the variables of this project's environment.
+        # Leave out the variables for Python, which belong to this project's environment.
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
     )
     try:

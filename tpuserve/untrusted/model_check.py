@@ -16,7 +16,7 @@ def check_model(
     forbid_unsafe_ops: bool,
     max_constant_bytes: int,
 ) -> None:
-    """Check that a SavedModel opens no other files, and needs little more memory than its own file.
+    """Check what the ops of a SavedModel may do, and how much memory its constants need.
 
     Args:
       meta_graphs: TensorFlow's MetaGraphDef messages.

@@ -58,9 +58,10 @@ def find_model_runs(program: Program, directory: Path) -> list[ModelRun]:
 
 
 def find_import(program: Program) -> ModelRun:
-    """Return the import of the graph as a run, because it computes constants to infer shapes.
+    """Return the import of the graph as a run, because TensorFlow computes constants during it.
 
-    The import covers nodes that no session run executes, but no bodies of functions.
+    TensorFlow infers shapes from these constants. The import covers nodes that no session run
+    executes, but no bodies of functions.
     """
     names = sorted(needed_nodes(program.meta_graph) & program.nodes.keys())
     sites = [Site("", program.nodes[name]) for name in names]
