@@ -12,7 +12,10 @@ LineOf: TypeAlias = Callable[[str], str | None]
 # "Detected unsupported operations when trying to compile graph NAME[] on XLA_CPU_JIT: AsString (No
 # registered 'AsString' OpKernel for XLA_CPU_JIT devices compatible with node {{node spelled}}..."
 UNSUPPORTED = "Detected unsupported operations when trying to compile graph"
-_OP = re.compile(r"(?P<op>\w+) \([^{}]*?\bnode \{\{node (?P<node>[^{}]+)\}\}")
+# A node of a function that the computation calls is preceded by "{{function_node NAME}}".
+_OP = re.compile(
+    r"(?P<op>\w+) \([^{}]*?\bnode (?:\{\{function_node [^{}]+\}\})?\{\{node (?P<node>[^{}]+)\}\}"
+)
 
 # Matches messages such as "Input 1 to node `shaped` with op Reshape must be a compile-time
 # constant."

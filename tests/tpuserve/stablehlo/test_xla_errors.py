@@ -14,6 +14,11 @@ def test_unsupported_op_is_found_with_its_node() -> None:
     assert xla_errors.find_unsupported_ops(_MESSAGE) == (UnsupportedOp("AsString", "a/spelled"),)
 
 
+def test_unsupported_op_of_a_called_function_is_found_with_its_node() -> None:
+    message = _MESSAGE.replace("{{node", "{{function_node __inference_f_2}}{{node")
+    assert xla_errors.find_unsupported_ops(message) == (UnsupportedOp("AsString", "a/spelled"),)
+
+
 def test_op_that_a_message_names_twice_is_found_once() -> None:
     assert xla_errors.find_unsupported_ops(_MESSAGE + _MESSAGE) == (
         UnsupportedOp("AsString", "a/spelled"),
