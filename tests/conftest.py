@@ -68,6 +68,7 @@ _WITH_EXTRAS = (
     "tests/tpuserve/diagnosis",
     "tests/trainer/estimator/test_compile_train_step.py",
     "tests/trainer/backends/tpu/test_signals.py",
+    "tests/tpuserve/pjrt/test_executable_cache.py",
     "tests/trainer/keras/model/test_unsupported_options.py",
 )
 """Directories and files with tests whose processes need jax or matplotlib."""

@@ -243,6 +243,12 @@ class ModelExecutionError(TpuserveError):
     code = Code.INTERNAL
 
 
+class DeviceMemoryExhausted(TpuserveError):
+    """A device has too little memory for the variables or for a run of a model."""
+
+    code = Code.RESOURCE_EXHAUSTED
+
+
 class TpuRunError(TpuserveError):
     """A run on a TPU cannot continue, because its input has ended."""
 

@@ -4,6 +4,7 @@ PJRT is the interface through which jax, and no longer TensorFlow, drives the TP
 """
 
 import importlib
+import importlib.metadata
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -97,18 +98,36 @@ def make_array_spec(shape: Sequence[int], dtype: Any, device: Any = None) -> Any
     return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=sharding)
 
 
-def _import_jax() -> Any:
+def check_installed() -> None:
+    """Check that jax is installed in a version that was tested, without importing jax.
+
+    Raises:
+      ExtraNotInstalled: jax is not installed, or has another version.
+    """
     try:
-        jax: Any = importlib.import_module("jax")
-    except ImportError as error:
-        raise ExtraNotInstalled(
-            "running on PJRT devices needs jax, which is not installed. Install tpuserve[pjrt] "
-            "for the CPU, or tpuserve[tpu] for a TPU."
-        ) from error
-    if not _LOWEST <= jax.__version_info__[:2] < _TOO_NEW:
+        found = importlib.metadata.version("jax")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise _missing_error() from error
+    # The release of a version such as "0.10.2" or "0.11.0.dev2".
+    release = tuple(int(part) for part in found.split(".")[:2])
+    if not _LOWEST <= release < _TOO_NEW:
         low, high = (".".join(map(str, version)) for version in (_LOWEST, _TOO_NEW))
         raise ExtraNotInstalled(
             f"running on PJRT devices was tested with jax from {low} to below {high}; found "
-            f"{jax.__version__}. Install one of these versions."
+            f"{found}. Install one of these versions."
         )
-    return jax
+
+
+def _import_jax() -> Any:
+    check_installed()
+    try:
+        return importlib.import_module("jax")
+    except ImportError as error:
+        raise _missing_error() from error
+
+
+def _missing_error() -> ExtraNotInstalled:
+    return ExtraNotInstalled(
+        "running on PJRT devices needs jax, which is not installed. Install tpuserve[pjrt] for the "
+        "CPU, or tpuserve[tpu] for a TPU."
+    )

@@ -11,6 +11,7 @@ from tpuserve.tags import TagSet
 
 DEFAULT_RUNTIME = "session"
 PJRT_RUNTIME = "pjrt"
+XLA_RUNTIME = "xla"
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ def select_metagraph(
             reason=f"fallback; {hardware}",
             fallback=f"serving {serve} on the CPU instead: {error}",
         )
-    if runtime is None:
+    if runtime is None or (runtime == XLA_RUNTIME and "tpu" in selection.tags):
+        # XLA compiles a TPU metagraph in any case, on its own runtime.
         return selection
     return dataclasses.replace(selection, runtime=runtime, runtime_reason="asked for")
 

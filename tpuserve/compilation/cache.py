@@ -4,13 +4,11 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 import uuid
 from pathlib import Path
 
+from tpuserve.cache_directory import find_cache_directory
 from tpuserve.compilation.stats import CompileResult, CompileStats
-
-ENVIRONMENT_NAME = "TPUSERVE_CACHE_DIR"
 
 
 class CompileCache:
@@ -29,11 +27,7 @@ class CompileCache:
 
         It is in $TPUSERVE_CACHE_DIR if that is set, else in the platform's user cache directory.
         """
-        import platformdirs
-
-        named = os.environ.get(ENVIRONMENT_NAME)
-        base = Path(named) if named else Path(platformdirs.user_cache_dir("tpuserve"))
-        return CompileCache(base / "compile")
+        return CompileCache(find_cache_directory() / "compile")
 
     def find(self, *content: str) -> CompileResult | None:
         """Return the result stored under a key; None if there is no readable result.

@@ -10,6 +10,7 @@ import numpy as np
 from tpuserve import jax_client
 from tpuserve.errors import InvalidTensor, ModelExecutionError, UnsupportedOnTpu
 from tpuserve.pjrt.device_core import Array, DeviceCore, ReadVariable
+from tpuserve.pjrt.executable_cache import ExecutableCache
 from tpuserve.pjrt.exported_module import export_module
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 from tpuserve.stablehlo.translator import StableHloTranslator
@@ -40,6 +41,9 @@ class ClusterProgram:
         clusters: Mapping[str, XlaCluster],
         devices: Sequence[Any],
         read_variable: ReadVariable,
+        *,
+        cache: ExecutableCache,
+        forbids_endless_loops: bool = False,
     ) -> None:
         """Initialise the program; nothing is compiled yet.
 
@@ -48,7 +52,12 @@ class ClusterProgram:
           clusters: function name → the cluster, whose shapes may be unknown.
           devices: jax devices of one platform.
           read_variable: returns the value of a variable by its name.
+          cache: the executables of earlier processes.
+          forbids_endless_loops: whether to refuse a cluster with a loop whose number of turns XLA
+            does not know. No run can be stopped.
         """
+        self._cache = cache
+        self._forbids_endless_loops = forbids_endless_loops
         self._clusters = clusters
         self._translator = StableHloTranslator(graph)
         self._cores = [DeviceCore(device, read_variable) for device in devices]
@@ -80,7 +89,7 @@ class ClusterProgram:
             execute = core.get_executable(key)
             if execute is None:
                 cluster = self._with_shapes(function, [feed.shape for feed in feeds])
-                execute = self._compile(key, cluster, core)
+                execute = self._compile(key, cluster, core, is_kept=False)
             return execute(*feeds)
         except UnsupportedOnTpu as error:
             # The cluster was translated with other shapes when the model was loaded, so these
@@ -100,7 +109,7 @@ class ClusterProgram:
         key = (cluster.function, *shapes)
         for core in self._cores:
             if core.get_executable(key) is None:
-                self._compile(key, cluster, core)
+                self._compile(key, cluster, core, is_kept=True)
 
     def close(self) -> None:
         """Free the memory of the model on all devices. Later runs raise ModelExecutionError."""
@@ -127,31 +136,50 @@ class ClusterProgram:
         )
         return XlaCluster(function, arguments)
 
-    def _compile(self, key: Any, cluster: XlaCluster, core: DeviceCore) -> Any:
+    def _compile(self, key: Any, cluster: XlaCluster, core: DeviceCore, *, is_kept: bool) -> Any:
         with self._compile_lock:
             execute = core.get_executable(key)
             if execute is not None:
                 return execute
-            module = self._modules.get(key)
-            if module is None:
-                if len(self._modules) >= _MAX_CACHED:
-                    self._modules = {}
-                module = self._modules[key] = self._translate(cluster, core)
-            return core.compile(key, module.exported, module.feeds, module.variables)
+            cache_key = self._cache.make_key(
+                core.device,
+                self._translator.fingerprint(cluster),
+                str(self._forbids_endless_loops),
+            )
+            compiled = self._cache.find(cache_key, core.device)
+            if compiled is None:
+                compiled = self._compile_module(key, cluster, core)
+                self._cache.store(cache_key, compiled)
+            return core.install(key, compiled, _variable_names(cluster), is_kept=is_kept)
+
+    def _compile_module(self, key: Any, cluster: XlaCluster, core: DeviceCore) -> Any:
+        module = self._modules.get(key)
+        if module is None:
+            if len(self._modules) >= _MAX_CACHED:
+                self._modules = {}
+            module = self._modules[key] = self._translate(cluster, core)
+        compiled = core.compile(module.exported, module.feeds, module.variables)
+        if self._forbids_endless_loops and _has_endless_loop(compiled.as_text()):
+            raise UnsupportedOnTpu(
+                f"the computation {cluster.function} has a loop whose number of turns depends on "
+                f"the inputs, and XLA cannot stop a run at its deadline"
+            )
+        return compiled
 
     def _translate(self, cluster: XlaCluster, core: DeviceCore) -> _Module:
-        feeds = []
-        # A module has one argument for each variable, in the order of their first use.
-        variables: dict[str, Any] = {}
-        for tensor in cluster.arguments:
-            if tensor.variable is None:
-                shape = [size or 0 for size in tensor.shape or ()]
-                feeds.append(jax_client.make_array_spec(shape, tensor.dtype.as_numpy_dtype))
-            else:
-                name = tensor.variable.name
-                value = core.get_variable(name)
-                variables[name] = jax_client.make_array_spec(value.shape, value.dtype)
-        arguments = [*feeds, *variables.values()]
+        feeds = [
+            jax_client.make_array_spec(
+                [size or 0 for size in tensor.shape or ()], tensor.dtype.as_numpy_dtype
+            )
+            for tensor in cluster.arguments
+            if tensor.variable is None
+        ]
+        names = _variable_names(cluster)
+        variables = [core.get_variable(name) for name in names]
+        arguments = [
+            *feeds,
+            *(jax_client.make_array_spec(value.shape, value.dtype) for value in variables),
+        ]
         exported = export_module(self._translator.translate(cluster), arguments, core.platform)
         num_results = self._translator.num_results(cluster)
         if len(exported.out_avals) != num_results:
@@ -159,4 +187,21 @@ class ClusterProgram:
                 f"the computation {cluster.function} assigns to a variable. Export a model whose "
                 f"signatures only read variables."
             )
-        return _Module(exported, feeds, list(variables))
+        return _Module(exported, feeds, names)
+
+
+def _variable_names(cluster: XlaCluster) -> list[str]:
+    """Return the variables of a cluster in the order of the module's arguments: of first use."""
+    return list(
+        dict.fromkeys(
+            tensor.variable.name for tensor in cluster.arguments if tensor.variable is not None
+        )
+    )
+
+
+def _has_endless_loop(optimised_hlo: str) -> bool:
+    """Return whether a program in XLA's text form has a loop of an unknown number of turns."""
+    return any(
+        " while(" in line and '"known_trip_count"' not in line
+        for line in optimised_hlo.splitlines()
+    )

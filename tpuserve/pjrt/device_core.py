@@ -1,14 +1,19 @@
 """One PJRT device with the variables and the executables that it holds for a model."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from tpuserve import jax_client
-from tpuserve.errors import ModelExecutionError
+from tpuserve.errors import DeviceMemoryExhausted, ModelExecutionError, TpuserveError
 
 Array: TypeAlias = np.ndarray[Any, Any]
+
+# The largest number of executables on a device that requests, and not the load, have compiled.
+# Clients choose the shapes, so the number needs a bound.
+_MAX_EXECUTABLES = 64
 
 ReadVariable: TypeAlias = Callable[[str], Array]
 """Returns the value of a variable by its name."""
@@ -18,6 +23,7 @@ class DeviceCore:
     """A device of jax's PJRT client, and the memory that one model uses on the device.
 
     Attributes:
+      device: the jax device.
       platform: the platform of the device, "tpu" or "cpu".
       num_running: how many runs are on the device now; only the owner of the core changes it.
     """
@@ -29,51 +35,69 @@ class DeviceCore:
           device: the jax device.
           read_variable: returns the value of a variable by its name.
         """
-        self._device = device
+        self.device = device
         self._read_variable = read_variable
         self._variables: dict[str, Any] = {}
         self._executables: dict[Any, Callable[..., Any]] = {}
+        # The keys of executables that are not kept, the oldest first.
+        self._dropped_first: deque[Any] = deque()
         self.platform: str = device.platform
         self.num_running = 0
 
     def get_executable(self, key: Any) -> Callable[..., list[Array]] | None:
-        """Return the executable that `compile` has stored under a key; None if there is none."""
+        """Return the executable that `install` has stored under a key; None if there is none."""
         return self._executables.get(key)
 
-    def compile(
-        self, key: Any, exported: Any, feeds: Sequence[Any], variables: Sequence[str]
-    ) -> Callable[..., list[Array]]:
-        """Compile a module for this device, and store the executable under a key.
+    def compile(self, exported: Any, feeds: Sequence[Any], variables: Sequence[str]) -> Any:
+        """Compile a module for this device; return it as a jax.stages.Compiled.
 
         Args:
-          key: identifies the module and the shapes of its arguments.
           exported: the module as a jax.export.Exported. Its arguments are the feeds, then the
             variables.
           feeds: a jax.ShapeDtypeStruct for each feed.
           variables: the names of the variables.
-
-        Returns:
-          A function that takes the feeds as arrays, runs the module, and returns its results.
         """
         import jax
 
-        specs = [jax_client.make_array_spec(spec.shape, spec.dtype, self._device) for spec in feeds]
+        specs = [jax_client.make_array_spec(spec.shape, spec.dtype, self.device) for spec in feeds]
         resident = [self.get_variable(name) for name in variables]
 
         def call(values: Any, *inputs: Any) -> Any:
             return exported.call(*inputs, *values)
 
-        compiled = jax.jit(call).lower(resident, *specs).compile()
+        return jax.jit(call).lower(resident, *specs).compile()
+
+    def install(
+        self, key: Any, compiled: Any, variables: Sequence[str], *, is_kept: bool
+    ) -> Callable[..., list[Array]]:
+        """Store an executable under a key.
+
+        Args:
+          key: identifies the module and the shapes of its arguments.
+          compiled: the result of `compile`.
+          variables: the names of the variables.
+          is_kept: whether the executable stays until `close`. Of the others, the oldest is dropped
+            for a new one when there are many.
+
+        Returns:
+          A function that takes the feeds as arrays, runs the executable, and returns its results.
+        """
+        import jax
+
+        resident = [self.get_variable(name) for name in variables]
 
         def execute(*inputs: Array) -> list[Array]:
             try:
                 results = compiled(resident, *inputs)
                 return [np.asarray(result) for result in results]
             except jax.errors.JaxRuntimeError as error:
-                text = (str(error).splitlines() or [type(error).__name__])[0]
-                raise ModelExecutionError(f"device {self._device}: {text}") from error
+                raise self._device_error(error) from error
 
         self._executables[key] = execute
+        if not is_kept:
+            self._dropped_first.append(key)
+            if len(self._dropped_first) > _MAX_EXECUTABLES:
+                self._executables.pop(self._dropped_first.popleft(), None)
         return execute
 
     def get_variable(self, name: str) -> Any:
@@ -81,12 +105,26 @@ class DeviceCore:
         import jax
 
         if name not in self._variables:
-            self._variables[name] = jax.device_put(self._read_variable(name), self._device)
+            try:
+                value = jax.device_put(self._read_variable(name), self.device)
+            except jax.errors.JaxRuntimeError as error:
+                raise self._device_error(error) from error
+            self._variables[name] = value
         return self._variables[name]
+
+    def _device_error(self, error: Exception) -> TpuserveError:
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        if "RESOURCE_EXHAUSTED" not in text:
+            return ModelExecutionError(f"device {self.device}: {text}")
+        return DeviceMemoryExhausted(
+            f"device {self.device} has no memory left: {text}. Send fewer rows at a time, or "
+            f"serve fewer models on the device."
+        )
 
     def close(self) -> None:
         """Free the memory of the variables and the executables on the device."""
         self._executables = {}
+        self._dropped_first.clear()
         for value in self._variables.values():
             value.delete()
         self._variables = {}

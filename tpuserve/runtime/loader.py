@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,6 +35,8 @@ def load(
     initialise_tpu: bool = True,
     runtime: str | None = None,
     timeout_seconds: float = 0,
+    batch_sizes: Sequence[int] = (),
+    cache_directory: Path | None = None,
     make_plan: Callable[[LoadRequest], LoadPlan] = make_load_plan,
     executor: Callable[[Callable[[], LoadedModel]], LoadedModel] = run_inline,
 ) -> LoadedModel:
@@ -59,6 +61,9 @@ def load(
       runtime: a name in `tpuserve.runtime.registry`; None for the default runtime.
       timeout_seconds: how long the restore of the variables and the initialisation may take, in
         seconds; 0 for no limit.
+      batch_sizes: the numbers of rows to compile for, in a runtime that compiles at load.
+      cache_directory: where a runtime that compiles keeps executables from one process to the
+        next; None for nowhere.
       make_plan: the function that plans the load, for example in a subprocess.
       executor: a function that takes the long part of the load as a function, and calls it, for
         example in another thread. That part runs mostly outside of Python.
@@ -87,5 +92,7 @@ def load(
     )
     if plan.choice.fallback:
         logger.warning("%s: %s", directory, plan.choice.fallback)
-    options = LoadOptions(session_config, initialise_tpu, executor, timeout_seconds)
+    options = LoadOptions(
+        session_config, initialise_tpu, executor, timeout_seconds, batch_sizes, cache_directory
+    )
     return get_runtime(plan.choice.runtime).load(directory, plan, options)

@@ -5,7 +5,7 @@ To add a runtime, write a module with a class that implements `ModelRuntime`, an
 """
 
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from tpuserve.select import MetaGraphSelection
 RUNTIMES: dict[str, str] = {
     "pjrt": "tpuserve.runtime.pjrt.pjrt_runtime:PjrtRuntime",
     "session": "tpuserve.runtime.session.session_runtime:SessionRuntime",
+    "xla": "tpuserve.runtime.xla.xla_runtime:XlaRuntime",
 }
 
 
@@ -34,12 +35,18 @@ class LoadOptions:
         example in another thread, and returns its result.
       timeout_seconds: how long the restore of the variables and the initialisation may take, in
         seconds; 0 for no limit.
+      batch_sizes: the numbers of rows that requests have after batching; a runtime that compiles
+        compiles for them at load. Empty if any number may come.
+      cache_directory: the directory in which a runtime that compiles keeps executables from one
+        process to the next; None for none.
     """
 
     session_config: bytes
     initialise_tpu: bool
     executor: Callable[[Callable[[], LoadedModel]], LoadedModel]
     timeout_seconds: float = 0
+    batch_sizes: Sequence[int] = ()
+    cache_directory: Path | None = None
 
 
 class ModelRuntime(Protocol):

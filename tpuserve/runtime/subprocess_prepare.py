@@ -14,6 +14,7 @@ from tpuserve.errors import ModelLoadError, TpuserveError
 from tpuserve.runtime import tensorflow_stub
 from tpuserve.runtime.load_plan import LoadPlan, LoadRequest, make_load_plan
 from tpuserve.saved_model import proto_file
+from tpuserve.select import XLA_RUNTIME
 
 # The nice value of the subprocess, with which it gets only the processor time that other processes
 # leave. It lowers its priority before its first import, because imports take most of its time.
@@ -93,9 +94,12 @@ def _is_small(directory: Path) -> bool:
 
 
 def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
-    # For an emulated TPU the subprocess lowers the graph. It needs the definitions of TensorFlow's
-    # ops for that, and cannot get them itself without importing TensorFlow.
-    op_list = tensorflow_stub.serialized_op_list() if request.hardware.is_emulated else b""
+    # Where TensorFlow's own TPU runtime does not run the graph, the subprocess may lower it. It
+    # needs the definitions of TensorFlow's ops for that, and cannot get them itself without
+    # importing TensorFlow.
+    hardware = request.hardware
+    lowers = hardware.is_emulated or hardware.pjrt_platform or request.runtime == XLA_RUNTIME
+    op_list = tensorflow_stub.serialized_op_list() if lowers else b""
     with subprocess.Popen(
         [*_COMMAND, *sys.path],
         stdin=subprocess.PIPE,

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from tpuserve.compilation.cache import ENVIRONMENT_NAME, CompileCache
+from tpuserve.cache_directory import ENVIRONMENT_NAME
+from tpuserve.compilation.cache import CompileCache
 from tpuserve.compilation.stats import CompileResult, CompileStats
 
 FIGURES = CompileStats(1024.0, 640.0, 256, 128, 0, 4096, 1e-6, 0, 0.5)

@@ -2,9 +2,9 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
@@ -13,6 +13,7 @@ from tpuserve import jax_client
 from tpuserve.errors import DamagedSavedModel, InvalidInput, UnsupportedModel
 from tpuserve.pjrt.cluster_program import ClusterProgram
 from tpuserve.pjrt.device_core import Array
+from tpuserve.pjrt.executable_cache import ExecutableCache
 from tpuserve.runtime.load_plan import LoadPlan
 from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.runtime.pjrt.cluster_calls import ClusterCalls, reads_variables
@@ -25,12 +26,20 @@ from tpuserve.runtime.session.session_model import SessionModel
 from tpuserve.runtime.session.session_plan import make_session_plan
 from tpuserve.runtime.session.signature_runner import SignatureRunner
 from tpuserve.saved_model.batch_functions import allowed_batch_sizes
-from tpuserve.saved_model.signature import Signature
+from tpuserve.saved_model.signature import Signature, TensorSpec
 from tpuserve.select import MetaGraphSelection
-from tpuserve.stablehlo.abstract_tensor import AbstractTensor
+from tpuserve.stablehlo.abstract_tensor import AbstractTensor, Shape
 from tpuserve.stablehlo.cluster_finder import ClusterFinder, XlaCluster
 
 _VARIABLES = ("variables", "variables")
+
+TraceSignature: TypeAlias = Callable[[Signature, int | None, int | None], Sequence[XlaCluster]]
+"""(signature, rows, size of other open dimensions) → the clusters that the signature runs."""
+
+CompileClusters: TypeAlias = Callable[
+    [ClusterProgram, TraceSignature, Any, Mapping[str, Signature]], None
+]
+"""Takes the program, its tracer, the lowered GraphDef and the signatures of a model."""
 
 
 class ClusterRunner(SignatureRunner):
@@ -39,15 +48,27 @@ class ClusterRunner(SignatureRunner):
     A run on a device cannot be stopped, so deadlines are checked before the run only.
     """
 
-    def __init__(self, program: ClusterProgram, pure: PureSignature, signature: Signature) -> None:
+    def __init__(
+        self,
+        program: ClusterProgram,
+        pure: PureSignature,
+        signature: Signature,
+        *,
+        enforces_deadlines: bool = False,
+    ) -> None:
         """Initialise the runner.
 
         Args:
           program: runs the clusters of the model.
           pure: the cluster, and how its arguments and results belong to the signature.
           signature: the signature.
+          enforces_deadlines: see `SignatureRunner`; True only for a class that implements this.
         """
-        super().__init__(None, signature, enforces_deadlines=False)
+        # XLA knows the shape of each intermediate value, so the shapes of the inputs determine the
+        # run time.
+        super().__init__(
+            None, signature, has_static_cost=True, enforces_deadlines=enforces_deadlines
+        )
         self._program = program
         self._pure = pure
 
@@ -109,11 +130,24 @@ class PjrtModel(SessionModel):
     def _make_runner(self, signature: Signature, names: Sequence[str]) -> SignatureRunner:
         pure = self._pure_signatures.get(names[0]) if len(names) == 1 else None
         if pure is not None:
-            return ClusterRunner(self._program, pure, signature)
+            return self._make_cluster_runner(pure, signature)
         return super()._make_runner(signature, names)
 
+    def _make_cluster_runner(self, pure: PureSignature, signature: Signature) -> SignatureRunner:
+        return ClusterRunner(self._program, pure, signature)
 
-def load_pjrt_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> LoadedModel:
+
+def load_pjrt_model(
+    directory: Path,
+    plan: LoadPlan,
+    options: LoadOptions,
+    *,
+    max_devices: int | None = None,
+    forbids_endless_loops: bool = False,
+    make_tracer: Callable[[Any], TraceSignature] | None = None,
+    compile_clusters: CompileClusters | None = None,
+    model_class: type[PjrtModel] = PjrtModel,
+) -> LoadedModel:
     """Compile the clusters of a model for the PJRT devices, and load the rest into a session.
 
     The allowed batch sizes of the model are compiled before the function returns; without any, a
@@ -123,6 +157,13 @@ def load_pjrt_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> Lo
       directory: the directory of the SavedModel.
       plan: the load plan; its `runtime_plan` is a `PjrtPlan`.
       options: the options of the load.
+      max_devices: the largest number of devices to use; None for all.
+      forbids_endless_loops: see `ClusterProgram`.
+      make_tracer: takes the lowered GraphDef and returns the function that finds the clusters of a
+        signature; None for one that infers all shapes of the graph.
+      compile_clusters: compiles what is to be compiled before the function returns; None for the
+        batch sizes described above.
+      model_class: the class of the result.
 
     Raises:
       ExtraNotInstalled, TpuNotFound: jax or its devices are missing.
@@ -131,13 +172,21 @@ def load_pjrt_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> Lo
       DamagedSavedModel: the checkpoint lacks a variable.
     """
     pjrt_plan: PjrtPlan = plan.runtime_plan
-    devices = jax_client.list_devices(plan.choice.device.lower())
+    devices = jax_client.list_devices(plan.choice.device.lower())[:max_devices]
     meta_graph = meta_graph_pb2.MetaGraphDef.FromString(pjrt_plan.meta_graph)
     lowered = type(meta_graph.graph_def)()
     lowered.CopyFrom(meta_graph.graph_def)
-    clusters = _find_clusters(lowered, plan.signatures)
+    trace = (make_tracer or _make_tracer)(lowered)
+    clusters = _find_clusters(trace, plan.signatures)
     read_variable = _make_variable_reader(directory, pjrt_plan.checkpoint_keys)
-    program = ClusterProgram(lowered, clusters, devices, read_variable)
+    program = ClusterProgram(
+        lowered,
+        clusters,
+        devices,
+        read_variable,
+        cache=ExecutableCache(options.cache_directory),
+        forbids_endless_loops=forbids_endless_loops,
+    )
     try:
         calls = ClusterCalls(clusters, program.run)
         calls.replace_in(meta_graph.graph_def)
@@ -150,8 +199,8 @@ def load_pjrt_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> Lo
         pure_signatures = _find_pure_signatures(lowered, plan.signatures, clusters)
 
         def make_model(session: Any, host_plan: LoadPlan, handles: GraphHandles) -> LoadedModel:
-            _compile(program, lowered, plan.signatures)
-            return PjrtModel(
+            (compile_clusters or _compile)(program, trace, lowered, plan.signatures)
+            return model_class(
                 session,
                 host_plan,
                 handles,
@@ -172,22 +221,27 @@ def load_pjrt_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> Lo
         raise
 
 
-def _compile(program: ClusterProgram, graph: Any, signatures: Mapping[str, Signature]) -> None:
-    finder = ClusterFinder(graph)
+def _compile(
+    program: ClusterProgram,
+    trace: TraceSignature,
+    graph: Any,
+    signatures: Mapping[str, Signature],
+) -> None:
     for rows in allowed_batch_sizes(graph) or (1,):
         for signature in signatures.values():
-            for cluster in _trace(finder, signature, rows):
+            for cluster in trace(signature, rows, None):
                 shapes = [tensor.shape for tensor in cluster.arguments if tensor.variable is None]
                 if all(shape is not None and None not in shape for shape in shapes):
                     program.compile(cluster)
 
 
-def _find_clusters(graph: Any, signatures: Mapping[str, Signature]) -> dict[str, XlaCluster]:
+def _find_clusters(
+    trace: TraceSignature, signatures: Mapping[str, Signature]
+) -> dict[str, XlaCluster]:
     """Return the clusters that the signatures run, by function name, with unknown batch sizes."""
-    finder = ClusterFinder(graph)
     clusters: dict[str, XlaCluster] = {}
     for signature in signatures.values():
-        for cluster in _trace(finder, signature, None):
+        for cluster in trace(signature, None, None):
             other = clusters.setdefault(cluster.function, cluster)
             if _variables(other) != _variables(cluster):
                 raise UnsupportedModel(
@@ -198,21 +252,42 @@ def _find_clusters(graph: Any, signatures: Mapping[str, Signature]) -> dict[str,
     return clusters
 
 
-def _trace(finder: ClusterFinder, signature: Signature, rows: int | None) -> Iterable[XlaCluster]:
-    """Return the clusters that a signature runs on inputs with a number of rows."""
-    count = len(finder.clusters)
-    feeds = {}
-    for spec in signature.inputs.values():
-        shape = spec.shape
-        if shape and shape[0] is None:
-            shape = (rows, *shape[1:])
-        feeds[spec.name] = AbstractTensor(tf.as_dtype(spec.dtype), shape)
-    try:
-        finder.trace(feeds, [spec.name for spec in signature.outputs.values()])
-    except InvalidInput:
-        # The signature does not accept this number of rows.
-        return []
-    return finder.clusters[count:]
+def open_shape(spec: TensorSpec, rows: int | None, other_size: int | None) -> Shape:
+    """Return the shape of an input with sizes for the dimensions that the signature leaves open.
+
+    Args:
+      spec: the input.
+      rows: the size of the first dimension, if it is open; None for any.
+      other_size: the size of the other open dimensions; None for any.
+    """
+    if not spec.shape:
+        return spec.shape
+    sizes = (rows, *(other_size for _ in spec.shape[1:]))
+    return tuple(
+        open_size if size is None else size
+        for size, open_size in zip(spec.shape, sizes, strict=True)
+    )
+
+
+def _make_tracer(graph: Any) -> TraceSignature:
+    finder = ClusterFinder(graph)
+
+    def trace(
+        signature: Signature, rows: int | None, other_size: int | None
+    ) -> Sequence[XlaCluster]:
+        count = len(finder.clusters)
+        feeds = {
+            spec.name: AbstractTensor(tf.as_dtype(spec.dtype), open_shape(spec, rows, other_size))
+            for spec in signature.inputs.values()
+        }
+        try:
+            finder.trace(feeds, [spec.name for spec in signature.outputs.values()])
+        except InvalidInput:
+            # The signature does not accept this number of rows.
+            return []
+        return finder.clusters[count:]
+
+    return trace
 
 
 def _variables(cluster: XlaCluster) -> list[Any]:

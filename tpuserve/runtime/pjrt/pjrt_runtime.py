@@ -51,10 +51,7 @@ class PjrtRuntime:
                 f"the pjrt runtime runs TPU metagraphs only, and {choice} of {directory} is none. "
                 f"Request the tags serve,tpu."
             )
-        keys = find_checkpoint_keys(meta_graph.graph_def)
-        meta_graph.graph_def.CopyFrom(lower(meta_graph.graph_def))
-        prune_metagraph(meta_graph)
-        return PjrtPlan(meta_graph.SerializeToString(), keys)
+        return make_pjrt_plan(meta_graph)
 
     def load(self, directory: Path, plan: LoadPlan, options: LoadOptions) -> LoadedModel:
         """Compile the computations for the devices, and load the rest; see `ModelRuntime.load`."""
@@ -62,3 +59,15 @@ class PjrtRuntime:
         from tpuserve.runtime.pjrt.pjrt_model import load_pjrt_model
 
         return load_pjrt_model(directory, plan, options)
+
+
+def make_pjrt_plan(meta_graph: Any) -> PjrtPlan:
+    """Lower and prune a metagraph, in place, and return its plan.
+
+    Raises:
+      LoweringError: the metagraph has an op that cannot be lowered.
+    """
+    keys = find_checkpoint_keys(meta_graph.graph_def)
+    meta_graph.graph_def.CopyFrom(lower(meta_graph.graph_def))
+    prune_metagraph(meta_graph)
+    return PjrtPlan(meta_graph.SerializeToString(), keys)

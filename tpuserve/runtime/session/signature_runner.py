@@ -33,7 +33,7 @@ _HEADINGS = (
     "Restoring from checkpoint failed",
 )
 # TensorFlow's message for an exceeded deadline.
-_TIMED_OUT = "Timed out waiting for notification"
+TIMED_OUT = "Timed out waiting for notification"
 # A run with a deadline may stay in the calling thread, where it cannot be stopped, if its time
 # limit is more than this many times as long as the last run on inputs of the same shapes.
 _SAFETY_FACTOR = 20
@@ -183,7 +183,7 @@ class SignatureRunner:
         cancellation: CancellationToken | None = None,
     ) -> Any:
         if timeout_ms is not None and timeout_ms <= 0:
-            raise DeadlineExceeded(_TIMED_OUT)
+            raise DeadlineExceeded(TIMED_OUT)
         options = deadline_pool.run_options(self._session, timeout_ms)
         buffer = c_api.TF_NewBufferFromString(options)
         signature = self._signature

@@ -1,0 +1,166 @@
+"""Outlining of signatures: what computes a signature becomes one function that XLA compiles."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tpuserve.errors import UnsupportedModel
+from tpuserve.graph.graph_walk import called_functions
+from tpuserve.lowering.ir import default_attrs, graph_ir, op_defs, outlining
+from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
+from tpuserve.saved_model import dtypes
+from tpuserve.saved_model.signature import Signature
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
+    from tpuserve.lowering.ir.op_defs import Library
+
+_VARIABLE = "VarHandleOp"
+# Ops that XLA compiles to nothing although they check or print a value, and the variables of
+# TensorFlow 1, whose values are not in a resource.
+_REFUSED_OPS = {
+    **dict.fromkeys(
+        ("Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"), "which XLA leaves out"
+    ),
+    **dict.fromkeys(("Variable", "VariableV2"), "a variable of TensorFlow 1, not a resource"),
+}
+_DTYPE_NUMBERS = {name: number for number, name in dtypes.DTYPE_NAMES.items()}
+
+
+def outline_signatures(
+    graph: "GraphDef", signatures: Mapping[str, Signature]
+) -> dict[str, Signature]:
+    """Add a function for each signature to a graph, and a call that XLA must compile, in place.
+
+    A function has the inputs of its signature and the handles of variables as arguments. The
+    original nodes stay in the graph.
+
+    Args:
+      graph: a GraphDef without TPU ops.
+      signatures: signature name → signature.
+
+    Returns:
+      Signature name → the signature, whose outputs are those of the call.
+
+    Raises:
+      UnsupportedModel: a signature has strings, or an op whose results would differ under XLA.
+    """
+    default_attrs.restore_default_attrs(graph)
+    main = graph_ir.from_node_defs(graph.node)
+    library = {function.signature.name: function for function in graph.library.function}
+    return {
+        name: _outline(graph, main, library, name, signature)
+        for name, signature in sorted(signatures.items())
+    }
+
+
+def _outline(
+    graph: "GraphDef", main: GraphIR, library: "Library", name: str, signature: Signature
+) -> Signature:
+    for kind, specs in (("input", signature.inputs), ("output", signature.outputs)):
+        for alias, spec in specs.items():
+            if spec.dtype in ("string", "resource", "variant") or not spec.name:
+                raise UnsupportedModel(
+                    f"{kind} {alias!r} of signature {name!r} has the type {spec.dtype}"
+                )
+    fed = {_value(spec.name): spec for _, spec in sorted(signature.inputs.items())}
+    results = {alias: _value(spec.name) for alias, spec in sorted(signature.outputs.items())}
+    body = _find_body(main, {value.producer for value in fed}, results.values())
+    _check_ops(body, library, name)
+    handles = [Value(node.name) for node in body.values() if node.op == _VARIABLE]
+    arguments = {
+        value: Value(graph_ir.unused_name(f"argument_{number}", body))
+        for number, value in enumerate([*fed, *handles])
+    }
+    function = graph_ir.to_function_def(
+        GraphIR(
+            {
+                node.name: _copy_node(node, arguments, body)
+                for node in body.values()
+                if node.op != _VARIABLE
+            },
+            {
+                argument.producer: _DTYPE_NUMBERS[fed[value].dtype]
+                if value in fed
+                else dtypes.RESOURCE
+                for value, argument in arguments.items()
+            },
+            results=[arguments.get(value, value) for value in results.values()],
+        ),
+        graph_ir.unused_name(f"xla_{len(graph.library.function)}", library),
+        library,
+    )
+    function.attr[outlining.MUST_COMPILE].b = True
+    call = Node(
+        graph_ir.unused_name(function.signature.name, main.nodes),
+        outlining.make_call(function.signature.name, function, must_compile=True),
+        list(arguments),
+    )
+    graph.library.function.append(function)
+    graph_ir.append_node_defs([call], graph.node)
+    outputs = {
+        alias: dataclasses.replace(signature.outputs[alias], name=f"{call.name}:{index}")
+        for index, alias in enumerate(results)
+    }
+    return dataclasses.replace(signature, outputs=outputs)
+
+
+def _find_body(main: GraphIR, fed: set[str], results: Any) -> dict[str, Node]:
+    """Return the nodes that compute the results from the fed nodes, in topological order."""
+    needed: set[str] = set()
+    pending = [value.producer for value in results]
+    while pending:
+        name = pending.pop()
+        if name in needed or name in fed:
+            continue
+        if name not in main.nodes:
+            raise UnsupportedModel(f"node {name!r} is not in the graph")
+        needed.add(name)
+        pending.extend(graph_ir.predecessors(main.nodes[name]))
+    return {name: node for name, node in main.nodes.items() if name in needed}
+
+
+def _check_ops(body: Mapping[str, Node], library: "Library", signature: str) -> None:
+    for node in _walk(body, library):
+        definition = op_defs.op_definition(node, library)
+        reason = _REFUSED_OPS.get(node.op)
+        if definition is None:
+            reason = "which TensorFlow does not know"
+        elif {"seed", "seed2"} <= {attribute.name for attribute in definition.attr}:
+            reason = "which draws other random numbers in XLA"
+        if reason is not None:
+            raise UnsupportedModel(
+                f"signature {signature!r} needs op {node.op} ({node.name!r}), {reason}"
+            )
+
+
+def _walk(body: Mapping[str, Node], library: "Library") -> Iterator[Any]:
+    """Yield the NodeDefs of a graph and of the functions that it calls, each once."""
+    entered: set[str] = set()
+    pending = [node.definition for node in body.values()]
+    while pending:
+        node = pending.pop()
+        yield node
+        for name in {*called_functions(node), node.op} & library.keys() - entered:
+            entered.add(name)
+            pending.extend(library[name].node_def)
+
+
+def _copy_node(node: Node, arguments: Mapping[Value, Value], body: Mapping[str, Node]) -> Node:
+    """Return a copy of a node for the function, which has no other device or colocated node."""
+    definition = type(node.definition)()
+    definition.CopyFrom(node.definition)
+    definition.device = ""
+    definition.attr.pop("_class", None)
+    return Node(
+        node.name,
+        definition,
+        [arguments.get(value, value) for value in node.inputs],
+        [name for name in node.controls if name in body and body[name].op != _VARIABLE],
+    )
+
+
+def _value(tensor: str) -> Value:
+    name, _, index = tensor.partition(":")
+    return Value(name, int(index or 0))

@@ -1,0 +1,175 @@
+"""On-disk cache of compiled executables, so that a restarted process need not compile again."""
+
+import functools
+import hashlib
+import logging
+import os
+import pickle
+import stat
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+# Part of each key. Increase it when the content of the files changes.
+_FORMAT = "1"
+_SUFFIX = ".executable"
+_DIGEST_BYTES = 32
+# The largest size of all files of a directory in bytes. Clients choose the shapes that are
+# compiled, so the directory needs a bound.
+_MAX_BYTES = 1 << 30
+
+logger = logging.getLogger(__name__)
+
+
+class ExecutableCache:
+    """A directory with a file for each executable; several processes may use it at once.
+
+    Whoever writes such a file can run code in the process that loads it. A directory that another
+    user may write is therefore not used.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        """Open a cache, and create its directory if necessary.
+
+        A directory that cannot be used is reported in the log, and nothing is cached.
+
+        Args:
+          directory: the directory; None for a cache that stores nothing.
+        """
+        self._directory = directory
+        self._can_write = False
+        self._lock = threading.Lock()
+        if directory is None:
+            return
+        problem = _prepare_directory(directory)
+        if problem:
+            logger.warning("executables are not read from %s: %s", directory, problem)
+            self._directory = None
+            return
+        self._can_write = os.access(directory, os.W_OK)
+        if not self._can_write:
+            logger.warning("executables are not saved: %s cannot be written", directory)
+
+    def make_key(self, device: Any, *content: str) -> str:
+        """Return the key of an executable: a hash of the program, the versions and the machine.
+
+        Args:
+          device: the jax device that the executable is for.
+          *content: what identifies the program.
+        """
+        parts = [_FORMAT, _describe_machine(device), *content]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def find(self, key: str, device: Any) -> Any:
+        """Return the executable of a key for a device as a jax.stages.Compiled; None without one.
+
+        A file that is damaged, or that the device refuses, counts as none.
+        """
+        if self._directory is None:
+            return None
+        path = self._directory / f"{key}{_SUFFIX}"
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+        if hashlib.sha256(content).digest() != digest:
+            return None
+        from jax.experimental import serialize_executable
+
+        try:
+            serialized, in_tree, out_tree = pickle.loads(content)
+            compiled = serialize_executable.deserialize_and_load(
+                serialized,
+                in_tree,
+                out_tree,
+                backend=device.client,
+                execution_devices=[device],
+            )
+        except Exception as error:  # jax and its runtime define no error for a refused file.
+            logger.warning("%s is compiled again: %s", path, error)
+            return None
+        if self._can_write:
+            # The file that was used last is deleted last.
+            os.utime(path)
+        return compiled
+
+    def store(self, key: str, compiled: Any) -> None:
+        """Store an executable, a jax.stages.Compiled, under a key.
+
+        A disk that refuses the file is reported in the log, and nothing more is stored.
+        """
+        if self._directory is None or not self._can_write:
+            return
+        from jax.experimental import serialize_executable
+
+        try:
+            content = pickle.dumps(serialize_executable.serialize(compiled))
+        except (ValueError, NotImplementedError) as error:
+            logger.info("an executable is not saved: %s", error)
+            return
+        temporary = self._directory / f"{key}.{uuid.uuid4().hex}"
+        try:
+            with self._lock:
+                temporary.write_bytes(hashlib.sha256(content).digest() + content)
+                temporary.replace(self._directory / f"{key}{_SUFFIX}")
+                self._delete_oldest()
+        except OSError as error:
+            self._can_write = False
+            temporary.unlink(missing_ok=True)
+            logger.warning("executables are no longer saved in %s: %s", self._directory, error)
+
+    def _delete_oldest(self) -> None:
+        assert self._directory is not None
+        found = [(path, path.stat()) for path in self._directory.glob(f"*{_SUFFIX}")]
+        size = sum(status.st_size for _, status in found)
+        for path, status in sorted(found, key=lambda pair: pair[1].st_mtime):
+            if size <= _MAX_BYTES:
+                return
+            path.unlink(missing_ok=True)
+            size -= status.st_size
+
+
+def _prepare_directory(directory: Path) -> str:
+    """Create a directory if it is missing; return why it cannot be used, or an empty string."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = directory.stat()
+    except OSError as error:
+        return error.strerror or str(error)
+    if status.st_uid not in (os.geteuid(), 0):
+        return "another user owns it"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "other users can write to it"
+    return ""
+
+
+@functools.cache
+def _describe_machine(device: Any) -> str:
+    """Describe all that an executable depends on besides its program."""
+    import jax
+    import jaxlib
+
+    client = device.client
+    return repr(
+        (
+            jax.__version__,
+            jaxlib.__version__,
+            client.platform,
+            client.platform_version,
+            device.device_kind,
+            device.id,
+            os.environ.get("XLA_FLAGS", ""),
+            _read_processor_features() if client.platform == "cpu" else "",
+        )
+    )
+
+
+def _read_processor_features() -> str:
+    """Return the lines of /proc/cpuinfo that list the instruction sets of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features"))}))

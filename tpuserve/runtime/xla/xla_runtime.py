@@ -1,0 +1,101 @@
+"""The "xla" runtime, which runs a CPU metagraph through XLA, or in a session where XLA cannot."""
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tpuserve.errors import LoweringError, UnsupportedModel, UnsupportedOnTpu
+from tpuserve.graph.loops import has_loop
+from tpuserve.lowering.signature_outlining import outline_signatures
+from tpuserve.runtime.load_plan import LoadPlan
+from tpuserve.runtime.loaded_model import LoadedModel
+from tpuserve.runtime.pjrt.pjrt_runtime import PjrtPlan, make_pjrt_plan
+from tpuserve.runtime.registry import LoadOptions
+from tpuserve.runtime.session.session_plan import SessionPlan, make_session_plan
+from tpuserve.runtime.session.session_runtime import SessionRuntime
+from tpuserve.saved_model.signature import Signature
+from tpuserve.select import DEFAULT_RUNTIME, MetaGraphSelection
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class XlaPlan:
+    """A CPU metagraph that is prepared for XLA and, as the fallback, for a session.
+
+    Attributes:
+      session_plan: how a session loads the metagraph.
+      pjrt_plan: the metagraph, in which one function computes each signature; None if XLA cannot
+        run it.
+      signatures: signature name → signature, with the outputs of the call of its function.
+      has_loop: whether a function has a loop, so that XLA may never end a run.
+      reason: why XLA cannot run the metagraph; empty if it may.
+    """
+
+    session_plan: SessionPlan = field(repr=False)
+    pjrt_plan: PjrtPlan | None = field(repr=False)
+    signatures: Mapping[str, Signature]
+    has_loop: bool
+    reason: str
+
+
+class XlaRuntime:
+    """Runs each signature of a CPU metagraph as one XLA program, without a session.
+
+    A model that XLA cannot run as a whole is loaded into a session instead, so that no variable is
+    in memory twice.
+    """
+
+    def make_plan(
+        self,
+        meta_graph: Any,
+        directory: Path,
+        choice: MetaGraphSelection,
+        signatures: Mapping[str, Signature],
+    ) -> XlaPlan:
+        """Outline the signatures, and plan the session as well; see `ModelRuntime.make_plan`."""
+        outlined = type(meta_graph)()
+        outlined.CopyFrom(meta_graph)
+        session_plan = make_session_plan(meta_graph, directory, choice, signatures)
+        try:
+            renamed = outline_signatures(outlined.graph_def, signatures)
+        except UnsupportedModel as error:
+            return XlaPlan(session_plan, None, signatures, has_loop=False, reason=str(error))
+        # The names of the outputs decide which nodes the pruning keeps.
+        for name, signature in renamed.items():
+            for alias, spec in signature.outputs.items():
+                outlined.signature_def[name].outputs[alias].name = spec.name
+        return XlaPlan(
+            session_plan,
+            make_pjrt_plan(outlined),
+            renamed,
+            has_loop=has_loop(outlined.graph_def),
+            reason="",
+        )
+
+    def load(self, directory: Path, plan: LoadPlan, options: LoadOptions) -> LoadedModel:
+        """Load a model for XLA, or into a session if XLA cannot run it; see `ModelRuntime.load`.
+
+        Raises:
+          ExtraNotInstalled: jax is missing, or has a version that was not tested.
+        """
+        xla_plan: XlaPlan = plan.runtime_plan
+        reason = xla_plan.reason
+        if not reason:
+            # Import only here: this import loads TensorFlow, which `make_plan` does not need.
+            from tpuserve.runtime.xla.xla_model import load_xla_model
+
+            try:
+                return load_xla_model(directory, plan, options)
+            except (UnsupportedModel, UnsupportedOnTpu, LoweringError) as error:
+                reason = str(error)
+        fallback = f"TensorFlow runs the model, because XLA cannot: {reason}"
+        logger.warning("%s: %s", directory, fallback)
+        choice = dataclasses.replace(
+            plan.choice, runtime=DEFAULT_RUNTIME, runtime_reason="by default", fallback=fallback
+        )
+        session = dataclasses.replace(plan, choice=choice, runtime_plan=xla_plan.session_plan)
+        return SessionRuntime().load(directory, session, options)
