@@ -3,13 +3,13 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from server import runner_factory
 from server.config import model_file, session_options, textproto
-from server.config.model_config import ModelConfig, ModelServerConfig, QueueLimits
+from server.config.model_config import XLA_ENGINE, ModelConfig, ModelServerConfig, QueueLimits
 from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.metrics import Metrics
@@ -24,6 +24,7 @@ from server.request_log.settings import check_logging_config
 from server.scheduling.run_limits import LimitTable
 from server.servables.saved_model_loader import SavedModelLoader
 from server.servables.servable import InferenceRunner, Load, Model, VersionStatus
+from tpuserve import jax_client
 from tpuserve.errors import TpuserveError
 
 if TYPE_CHECKING:
@@ -69,7 +70,13 @@ class Engine:
         make_runner, self._close_batching = runner_factory.make_runner_factory(
             settings, platform, metrics
         )
-        self._loader = SavedModelLoader(settings, platform.session_config if platform else b"")
+        self._loader = SavedModelLoader(
+            settings,
+            platform.session_config if platform else b"",
+            runner_factory.make_batch_size_finder(settings, platform),
+        )
+        # Model name → the engine that the model config file gives the model.
+        self._engines: Mapping[str, str] = {}
         self._check_version = self._loader.check_version if load is None else _check_nothing
 
         def make_runner_and_set_limits(model: Model, directory: Path, name: str) -> InferenceRunner:
@@ -80,7 +87,11 @@ class Engine:
 
         warm_up = runner_factory.make_warm_up(settings, platform, metrics, self._loader.executor)
         self._manager = _create_manager(
-            settings, load or self._loader, make_runner_and_set_limits, warm_up
+            settings,
+            load or self._loader,
+            make_runner_and_set_limits,
+            warm_up,
+            self._find_load if load is None else None,
         )
         self._source = FileSystemSource(self._manager)
         self._config_manager = ModelConfigManager(
@@ -118,12 +129,15 @@ class Engine:
 
         Raises:
           InvalidConfig: the model config file or the session config file is invalid.
+          ExtraNotInstalled: a model needs jax, which is missing or was not tested.
           LabelNotAvailable, VersionNotFound: see `ModelConfigManager.check`.
           TpuserveError: no version can be loaded, for example because none has the requested tags.
         """
         if self._settings.tensorflow_session_config_file:
             session_options.read_session_config(Path(self._settings.tensorflow_session_config_file))
         config = self._first_config
+        if any((model.engine or self._settings.engine) == XLA_ENGINE for model in config.models):
+            jax_client.check_installed()
         for model in config.models:
             if model.logging is not None:
                 check_logging_config(model.name, model.logging)
@@ -245,7 +259,11 @@ class Engine:
         self._config_text = textproto.read_text(Path(settings.model_config_file))
         return model_file.parse_model_config(self._config_text, Path(settings.model_config_file))
 
+    def _find_load(self, name: str) -> Load:
+        return partial(self._loader, engine=self._engines.get(name, ""))
+
     def _configure(self, config: ModelServerConfig) -> None:
+        self._engines = {model.name: model.engine for model in config.models}
         self._request_log.configure(
             {model.name: model.logging for model in config.models if model.logging is not None}
         )
@@ -264,12 +282,17 @@ def _create_limit_table(settings: Settings) -> LimitTable:
 
 
 def _create_manager(
-    settings: Settings, load: Load, make_runner: MakeRunner, warm_up: WarmUp | None
+    settings: Settings,
+    load: Load,
+    make_runner: MakeRunner,
+    warm_up: WarmUp | None,
+    find_load: Callable[[str], Load] | None,
 ) -> Manager:
     return Manager(
         load,
         make_runner=make_runner,
         warm_up=warm_up,
+        find_load=find_load,
         retries=Retries(settings.max_num_load_retries, settings.load_retry_interval_micros / 1e6),
         load_threads=settings.num_load_threads,
         unload_threads=settings.num_unload_threads,

@@ -1,6 +1,6 @@
 """Creates the batching runners and the warm-up of versions, as the settings say."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from server.models.servable_loader import MakeRunner, WarmUp
 from server.servables.servable import Array, Model
 
 if TYPE_CHECKING:
+    from server.config.batching_parameters import BatchingParameters
     from server.config.platform_config import PlatformConfig
 
 
@@ -29,25 +30,46 @@ def make_runner_factory(
         return (lambda model, directory, name: model), _close_nothing
     from server.batching.factory import BatchingRunnerFactory
     from server.batching.row_check import RowCheck
-    from server.config import batching_parameters
 
-    file = settings.batching_parameters_file
-    parameters = platform.batching if platform is not None else None
-    if parameters is None:
-        parameters = (
-            batching_parameters.read_batching_parameters(Path(file))
-            if file
-            else batching_parameters.BatchingParameters(
-                batching_policy=batching_parameters.CONTINUOUS
-            )
-        )
     factory = BatchingRunnerFactory(
-        parameters,
+        _read_parameters(settings, platform),
         metrics=metrics,
         per_model=settings.enable_per_model_batching_parameters,
         find_unbatched=RowCheck(_sample_rows),
     )
     return factory.wrap, factory.close
+
+
+def make_batch_size_finder(
+    settings: Settings, platform: "PlatformConfig | None"
+) -> Callable[[Path], Sequence[int]]:
+    """Return a function that takes a version's directory, and returns the sizes of its batches."""
+    if not settings.enable_batching:
+        return lambda directory: ()
+    from server.config import batching_parameters
+
+    parameters = _read_parameters(settings, platform)
+
+    def find(directory: Path) -> Sequence[int]:
+        if not settings.enable_per_model_batching_parameters:
+            return parameters.compiled_sizes
+        path = directory / batching_parameters.PER_MODEL_FILE
+        if not path.exists():
+            return ()
+        return batching_parameters.read_batching_parameters(path).compiled_sizes
+
+    return find
+
+
+def _read_parameters(settings: Settings, platform: "PlatformConfig | None") -> "BatchingParameters":
+    from server.config import batching_parameters
+
+    if platform is not None and platform.batching is not None:
+        return platform.batching
+    file = settings.batching_parameters_file
+    if file:
+        return batching_parameters.read_batching_parameters(Path(file))
+    return batching_parameters.BatchingParameters(batching_policy=batching_parameters.CONTINUOUS)
 
 
 def _sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[str, Array]:

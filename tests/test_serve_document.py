@@ -14,7 +14,7 @@ TEXT = DOCUMENT.read_text()
 
 # The introduction creates the model of all sections. The sections of a lane run in order.
 LANES = [
-    ["Several models", "Which metagraph runs"],
+    ["Several models", "Which metagraph runs", "XLA on the CPU"],
     ["Start, query, stop", "Batching", "Access and limits"],
 ]
 

@@ -17,6 +17,7 @@ from server.batching.statistics import BatchingStatistics
 from server.batching.timeout_policy import TimeoutPolicy
 from server.config import batching_parameters
 from server.config.batching_parameters import CONTINUOUS, PER_MODEL_FILE, BatchingParameters
+from server.config.model_config import XLA_ENGINE
 from server.metrics import Metrics
 from server.servables.servable import InferenceRunner, Model
 
@@ -82,6 +83,8 @@ class BatchingRunnerFactory:
             if not path.exists():
                 return model
             parameters = batching_parameters.read_batching_parameters(path)
+        if getattr(model.choice, "runtime", "") == XLA_ENGINE:
+            parameters = parameters.padded_to_powers()
         is_continuous = parameters.batching_policy == CONTINUOUS
         statistics = BatchingStatistics(name, parameters.batching_policy, self._metrics)
         returning = ReturningClients() if is_continuous else None

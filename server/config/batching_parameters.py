@@ -4,6 +4,7 @@ Source of names, defaults and checks: tensorflow_serving/servables/tensorflow,
 session_bundle_config.proto and bundle_factory_util.cc.
 """
 
+import dataclasses
 import os
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -22,6 +23,9 @@ _POOL_NAME_IN_FILES = "batch_threads"
 TIMEOUT, CONTINUOUS = "timeout", "continuous"
 POLICIES = (TIMEOUT, CONTINUOUS)
 """The values of `batching_policy`."""
+
+# The largest power of two for which a runtime that compiles each batch size compiles at load.
+_MAX_COMPILED_POWER = 32
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,26 @@ class BatchingParameters:
         if self.enable_large_batch_splitting and self.max_execution_batch_size is not None:
             return self.max_execution_batch_size
         return self.max_batch_size
+
+    @property
+    def compiled_sizes(self) -> tuple[int, ...]:
+        """The batch sizes that a runtime which compiles each size compiles at load."""
+        sizes = self.padded_to_powers().allowed_batch_sizes
+        if sizes == self.allowed_batch_sizes:
+            return sizes
+        return tuple(size for size in sizes if size <= _MAX_COMPILED_POWER)
+
+    def padded_to_powers(self) -> "BatchingParameters":
+        """Return parameters for a runtime that compiles each batch size.
+
+        With the policy "continuous", whose batches have any size, batches are padded to the next
+        power of two. Rows do not depend on each other there.
+        """
+        if self.allowed_batch_sizes or self.batching_policy != CONTINUOUS:
+            return self
+        largest = self.largest_batch
+        powers = (1 << exponent for exponent in range((largest - 1).bit_length()))
+        return dataclasses.replace(self, allowed_batch_sizes=(*powers, largest))
 
     def padded_size(self, size: int) -> int:
         """Return the number of rows that a batch of `size` rows runs with."""

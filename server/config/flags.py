@@ -233,6 +233,18 @@ SECTIONS = (
                 "File with tag set, batching, warm-up and session options (PlatformConfigMap, text "
                 "format); replaces the flags for these.",
             ),
+            _own_flag(
+                "engine",
+                "What runs {serve} metagraphs: tensorflow, or xla, which compiles each model as a "
+                "whole where it can and needs tpuserve[pjrt]. A model's engine in the model config "
+                "file replaces it.",
+            ),
+            _own_flag(
+                "xla_cache_dir",
+                "Directory of the programs that --engine=xla and PJRT devices have compiled, for "
+                "the next start; off for none. Default: $TPUSERVE_CACHE_DIR, or the user's cache "
+                "directory.",
+            ),
             _flag("xla_cpu_compilation_enabled", "Let XLA compile models for the CPU."),
             _flag(
                 "mixed_precision",

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from tpuserve.errors import BasePathNotFound, InvalidConfig
 
 PLATFORM = "tensorflow"
+TENSORFLOW_ENGINE, XLA_ENGINE = ENGINES = ("tensorflow", "xla")
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _FILE_SCHEME = "file://"
@@ -82,6 +83,8 @@ class ModelConfig:
       limits: the limits of the model's queue.
       versions_required: whether a configuration is refused while the base path of this model has no
         version; None for the value of --fail_if_no_model_versions_found.
+      engine: what runs the model's {serve} metagraph, one of `ENGINES`; empty for the value of
+        --engine.
     """
 
     name: str
@@ -92,6 +95,7 @@ class ModelConfig:
     platform: str = PLATFORM
     limits: QueueLimits = QueueLimits()
     versions_required: bool | None = None
+    engine: str = ""
 
     @property
     def path(self) -> Path:

@@ -6,6 +6,7 @@ from typing import Any
 
 from server.config import messages, textproto
 from server.config.model_config import (
+    ENGINES,
     PLATFORM,
     AllPolicy,
     LatestPolicy,
@@ -105,7 +106,17 @@ def _model_config(message: Any) -> ModelConfig:
             if message.HasField("fail_if_no_model_versions_found")
             else None
         ),
+        engine=_engine(message),
     )
+
+
+def _engine(message: Any) -> str:
+    if message.engine not in ("", *ENGINES):
+        raise InvalidConfig(
+            f"engine of model {message.name} is {message.engine!r}. Give {' or '.join(ENGINES)}, "
+            f"or leave it out for the value of --engine."
+        )
+    return str(message.engine)
 
 
 def _queue_limits(message: Any) -> QueueLimits:

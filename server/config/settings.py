@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from server.config.model_config import ENGINES, TENSORFLOW_ENGINE
 from tpuserve.errors import InvalidSetting
 from tpuserve.tags import TagSet
 
@@ -11,6 +12,7 @@ DEFAULT_PORT = 8500
 DEFAULT_REST_API_PORT = 8501
 DEFAULT_HOST = "0.0.0.0"
 DEFAULT_MODEL_NAME = "default"
+CACHE_OFF = "off"
 
 # The default number of threads that load models. With two threads, a slow load does not delay the
 # next model, and enough processor time remains for requests.
@@ -39,6 +41,9 @@ class Settings:
         32-bit number.
       max_constant_bytes: how many bytes of memory the constants of a model, and the tensors that
         are computed from them, may take beyond their size in the file; 0 for no limit.
+      engine: what runs {serve} metagraphs: "tensorflow", or "xla" where XLA can.
+      xla_cache_dir: the directory of executables that XLA has compiled; empty for the user's cache
+        directory, "off" for none.
       max_request_bytes: the largest request body after decompression, in bytes.
       max_request_memory_bytes: the memory that all requests may use together, in bytes; 0 for half
         of the machine's memory.
@@ -91,6 +96,8 @@ class Settings:
     tensorflow_intra_op_parallelism: int = 0
     tensorflow_inter_op_parallelism: int = 0
     tensorflow_session_config_file: str = ""
+    engine: str = TENSORFLOW_ENGINE
+    xla_cache_dir: str = ""
     xla_cpu_compilation_enabled: bool = False
     mixed_precision: str = ""
     platform_config_file: str = ""
@@ -131,6 +138,8 @@ class Settings:
             raise InvalidSetting("--host is empty. Give the address to listen on, as 0.0.0.0.")
         if not self.model_name:
             raise InvalidSetting("--model_name is empty. Give the name that clients will use.")
+        if self.engine not in ENGINES:
+            raise InvalidSetting(f"--engine is {self.engine!r}. Give {' or '.join(ENGINES)}.")
         self._check_models()
         self._check_batching()
         self._check_parallelism()

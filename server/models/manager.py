@@ -68,6 +68,7 @@ class Manager:
         *,
         make_runner: MakeRunner = lambda model, directory, name: model,
         warm_up: WarmUp | None = None,
+        find_load: Callable[[str], Load] | None = None,
         retries: Retries = _NO_RETRIES,
         load_threads: int = 0,
         unload_threads: int = 0,
@@ -81,6 +82,7 @@ class Manager:
           load: loads the model in a version's directory.
           make_runner: see `ServableLoader`.
           warm_up: see `ServableLoader`.
+          find_load: see `ServableLoader`.
           retries: how failed loads are retried.
           load_threads: how many versions load at the same time; 0 for the default.
           unload_threads: how many versions unload at the same time; 0 for the default.
@@ -88,7 +90,7 @@ class Manager:
           during_move: a context manager that is entered around each load and each unload.
           after_unload: called when the memory of a version can be released.
         """
-        self._loader = ServableLoader(load, make_runner, warm_up)
+        self._loader = ServableLoader(load, make_runner, warm_up, find_load)
         self._retries = retries
         self._on_change = on_change
         self._during_move = during_move

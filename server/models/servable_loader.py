@@ -51,11 +51,13 @@ class ServableLoader:
       load: loads the model in a version's directory.
       make_runner: (model, its directory, its name) → the runner of the model's requests.
       warm_up: runs warm-up requests on the model; None for no warm-up.
+      find_load: model name → what loads the model's versions; None for `load`.
     """
 
     load: Load
     make_runner: MakeRunner = lambda model, directory, name: model
     warm_up: WarmUp | None = None
+    find_load: Callable[[str], Load] | None = None
 
     def load_servable(self, servable: Servable, directory: Path) -> tuple[Model, InferenceRunner]:
         """Load and warm up a version.
@@ -67,7 +69,8 @@ class ServableLoader:
           TpuserveError: the version cannot be loaded or warmed up; no part stays in memory.
         """
         try:
-            model = self.load(directory)
+            load = self.load if self.find_load is None else self.find_load(servable.name)
+            model = load(directory)
             try:
                 return model, self._warm_up_and_make_runner(servable, model, directory)
             except BaseException:

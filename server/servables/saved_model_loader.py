@@ -3,10 +3,11 @@
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from server.config.settings import LOAD_THREADS, Settings
+from server.config.model_config import XLA_ENGINE
+from server.config.settings import CACHE_OFF, LOAD_THREADS, Settings
 from server.process.throttled_executor import Result, ThrottledExecutor
 from server.servables import symlinks
 from server.servables.servable import Model
@@ -27,13 +28,21 @@ class SavedModelLoader:
       executor: runs the parts of loads and warm-ups that may be slowed down to favour requests.
     """
 
-    def __init__(self, settings: Settings, session_config: bytes = b"") -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        session_config: bytes = b"",
+        find_batch_sizes: Callable[[Path], Sequence[int]] = lambda directory: (),
+    ) -> None:
         """Create a loader.
 
         Args:
           settings: the settings of the server.
           session_config: a serialised ConfigProto that the settings' session options override.
+          find_batch_sizes: takes a version's directory, and returns the numbers of rows of its
+            batches; empty if any number may come.
         """
+        self._find_batch_sizes = find_batch_sizes
         self._settings = settings
         self.executor = ThrottledExecutor(settings.num_load_threads or LOAD_THREADS)
         self._session_config = session_config
@@ -47,8 +56,12 @@ class SavedModelLoader:
         self._is_serving = True
         self.executor.enable()
 
-    def __call__(self, directory: Path) -> Model:
+    def __call__(self, directory: Path, engine: str = "") -> Model:
         """Load the model in a version's directory.
+
+        Args:
+          directory: the version's directory.
+          engine: what runs a {serve} metagraph, one of `ENGINES`; empty for the server's setting.
 
         Raises:
           TpuserveError: the model cannot be loaded, or the settings forbid the model.
@@ -88,6 +101,9 @@ class SavedModelLoader:
             forbid_unsafe_ops=settings.forbid_unsafe_ops,
             max_constant_bytes=settings.max_constant_bytes,
             initialise_tpu=not settings.skip_initialize_tpu,
+            runtime=XLA_ENGINE if (engine or settings.engine) == XLA_ENGINE else None,
+            batch_sizes=self._find_batch_sizes(directory),
+            cache_directory=_find_executables(settings),
             make_plan=subprocess_prepare.make_load_plan_in_subprocess
             if self._is_serving
             else load_plan.make_load_plan,
@@ -150,6 +166,17 @@ class SavedModelLoader:
 def _num_interpreters(settings: Settings) -> int:
     pools = settings.num_tflite_pools or os.cpu_count() or 1
     return pools * max(1, settings.num_tflite_interpreters_per_pool)
+
+
+def _find_executables(settings: Settings) -> Path | None:
+    """Return the directory in which executables are kept; None for none."""
+    if settings.xla_cache_dir == CACHE_OFF:
+        return None
+    if settings.xla_cache_dir:
+        return Path(settings.xla_cache_dir)
+    from tpuserve.cache_directory import find_cache_directory
+
+    return find_cache_directory() / "executables"
 
 
 def _run_inline(work: Callable[[], Result]) -> Result:

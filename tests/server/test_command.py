@@ -105,7 +105,9 @@ def test_truth_is_spelled_in_every_way(runs: Runs, arguments: list[str], is_on: 
 def test_every_flag_is_taken_in_both_spellings(runs: Runs) -> None:
     values = {"int": "1", "float": "1", "bool": "false", "text": "/x"}
     given = {name: values[flag.value_type] for name, flag in flags.FLAGS.items()}
-    given.update(port="8500", rest_api_port="8501", enable_batching="true", mixed_precision="")
+    given.update(
+        port="8500", rest_api_port="8501", enable_batching="true", mixed_precision="", engine="xla"
+    )
     given.update(tensorflow_session_parallelism="0")
     pairs = [item for name, value in given.items() for item in (f"--{name}", value)]
     assert stand_in(*[f"--{name}={value}" for name, value in given.items()]) == 0

@@ -170,6 +170,18 @@ def test_need_of_a_version_is_read_and_may_be_left_out() -> None:
     assert [model.versions_required for model in models] == [True, False, None]
 
 
+def test_engine_of_a_model_is_read_and_may_be_left_out() -> None:
+    xla, default = parse(
+        f"name: 'a' base_path: '/a' {TF} engine: 'xla'", f"name: 'b' base_path: '/b' {TF}"
+    )
+    assert (xla.engine, default.engine) == ("xla", "")
+
+
+def test_unknown_engine_of_a_model_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="^engine of model a is 'gpu'. Give tensorflow or xla"):
+        parse(f"name: 'a' base_path: '/a' {TF} engine: 'gpu'")
+
+
 @pytest.mark.slow
 def test_messages_agree_with_tensorflow_servings_own() -> None:
     from tensorflow_serving.config import model_server_config_pb2 as pb
@@ -181,6 +193,7 @@ def test_messages_agree_with_tensorflow_servings_own() -> None:
         ("max_queue", 20002, FieldDescriptor.TYPE_INT32),
         ("max_queue_ms", 20003, FieldDescriptor.TYPE_INT32),
         ("fail_if_no_model_versions_found", 20004, FieldDescriptor.TYPE_BOOL),
+        ("engine", 20005, FieldDescriptor.TYPE_STRING),
     }
     assert fields(ours) - fields(theirs) == {
         (f"tensorflow.serving.ModelConfig.{name}", *rest) for name, *rest in own
