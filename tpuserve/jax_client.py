@@ -108,7 +108,7 @@ def check_installed() -> None:
         found = importlib.metadata.version("jax")
     except importlib.metadata.PackageNotFoundError as error:
         raise _missing_error() from error
-    # The release of a version such as "0.10.2" or "0.11.0.dev2".
+    # Compare the first two numbers only, such as (0, 11) of "0.11.0.dev2".
     release = tuple(int(part) for part in found.split(".")[:2])
     if not _LOWEST <= release < _TOO_NEW:
         low, high = (".".join(map(str, version)) for version in (_LOWEST, _TOO_NEW))

@@ -1,4 +1,4 @@
-"""Outlining of signatures: what computes a signature becomes one function that XLA compiles."""
+"""Outlining of signatures: the nodes that compute a signature become a function for XLA."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_defs import Library
 
 _VARIABLE = "VarHandleOp"
-# Ops that XLA compiles to nothing although they check or print a value, and the variables of
-# TensorFlow 1, whose values are not in a resource.
+# Op → why a signature that needs the op is refused. XLA compiles ops that check or print a value to
+# nothing. Variables of TensorFlow 1 are no resources, so a function cannot take their handles.
 _REFUSED_OPS = {
     **dict.fromkeys(
         ("Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"), "which XLA leaves out"
@@ -148,7 +148,7 @@ def _walk(body: Mapping[str, Node], library: "Library") -> Iterator[Any]:
 
 
 def _copy_node(node: Node, arguments: Mapping[Value, Value], body: Mapping[str, Node]) -> Node:
-    """Return a copy of a node for the function, which has no other device or colocated node."""
+    """Return a copy of a node for the function, without its device and colocation constraints."""
     definition = type(node.definition)()
     definition.CopyFrom(node.definition)
     definition.device = ""

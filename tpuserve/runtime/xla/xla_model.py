@@ -34,7 +34,7 @@ from tpuserve.stablehlo.cluster_finder import XlaCluster
 # Sizes that are tried for the dimensions that a signature leaves open besides the first, such as
 # the length of a sequence, until XLA compiles the signature.
 _OTHER_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-# The number of runs of one model whose callers have a deadline, at the same time.
+# The number of runs with a deadline that one model makes at the same time; further runs wait.
 _DEADLINE_THREADS = 2 * (os.cpu_count() or 1)
 
 
@@ -133,7 +133,11 @@ def load_xla_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> Loa
 
 
 def _make_tracer(graph: Any) -> TraceSignature:
-    """Return the tracer of a graph in which each signature is one call of a function."""
+    """Return a function that finds the XLA cluster of a signature.
+
+    Args:
+      graph: a GraphDef in which one call of a function computes each signature.
+    """
     nodes = {node.name: node for node in graph.node}
 
     def trace(

@@ -32,7 +32,7 @@ class XlaPlan:
         run it.
       signatures: signature name → signature, with the outputs of the call of its function.
       has_loop: whether a function has a loop, so that XLA may never end a run.
-      reason: why XLA cannot run the metagraph; empty if it may.
+      reason: why XLA cannot run the metagraph; empty if no reason is known before compilation.
     """
 
     session_plan: SessionPlan = field(repr=False)
@@ -64,7 +64,8 @@ class XlaRuntime:
             renamed = outline_signatures(outlined.graph_def, signatures)
         except UnsupportedModel as error:
             return XlaPlan(session_plan, None, signatures, has_loop=False, reason=str(error))
-        # The names of the outputs decide which nodes the pruning keeps.
+        # Set the names of the new outputs in the SignatureDefs, because these names decide which
+        # nodes `make_pjrt_plan` keeps.
         for name, signature in renamed.items():
             for alias, spec in signature.outputs.items():
                 outlined.signature_def[name].outputs[alias].name = spec.name
