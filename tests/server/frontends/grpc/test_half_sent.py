@@ -29,7 +29,8 @@ class HalfSender:
     """A client of its own that begins a message of 100 MB and sends only the beginning."""
 
     def __init__(self, address: str) -> None:
-        self._socket = socket.create_connection(address.split(":"))
+        host, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)))
         self._lock = threading.Condition()
         self._connection_window = self._stream_window = WINDOW_BYTES
         self._initial_window = WINDOW_BYTES
