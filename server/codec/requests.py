@@ -73,7 +73,7 @@ def decode_inputs(document: Json, signature: Signature) -> Arrays:
     raise InvalidJson("Missing 'inputs' or 'instances' key")
 
 
-def count_bytes(arrays: Arrays) -> int:
+def count_bytes(arrays: Mapping[str, Array]) -> int:
     """Return the memory of arrays in bytes, including the memory of the strings in them."""
     total = sum(array.nbytes for array in arrays.values())
     for array in arrays.values():

@@ -48,7 +48,7 @@ def build_rest_app(
     """
     config = RestConfig.from_settings(settings)
     parser = RequestParser()
-    routers = (V1Router(dataplane, parser), *extra_routers)
+    routers = (V1Router(dataplane, parser, memory_budget), *extra_routers)
     root = RootApp(
         Dispatcher(
             routers,

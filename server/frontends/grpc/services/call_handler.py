@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 
 from server.admission import cancellation as cancellations
-from server.admission.memory_budget import MemoryBudget
+from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.frontends.grpc import compression, errors
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.executor.call_admission import AdmittedCall, CallAdmission
@@ -75,6 +75,7 @@ class _UnaryCall:
       started_ns: when the call began, in nanoseconds of `time.perf_counter_ns`.
       num_bytes: the size of the request message.
       admitted: the admitted call; None if there is no message or no admission.
+      memory: the memory of a call that is not admitted; None for other calls.
       pending: the serialised response; None for a call that does not wait.
     """
 
@@ -82,6 +83,7 @@ class _UnaryCall:
     started_ns: int = field(default_factory=time.perf_counter_ns)
     num_bytes: int = 0
     admitted: AdmittedCall | None = None
+    memory: MemoryReservation | None = None
     pending: Pending[bytes] | None = None
 
 
@@ -148,11 +150,10 @@ def build_unary_handler(
             running.num_bytes = len(message)
             if not context.add_callback(call.cancellation.cancel):
                 raise Cancelled(cancellations.MESSAGE)
-            call.memory = (
-                environment.memory_budget.reserve()
-                if running.admitted is None
-                else running.admitted.memory
-            )
+            if running.admitted is None:
+                call.memory = running.memory = environment.memory_budget.reserve()
+            else:
+                call.memory = running.admitted.memory
             content = compression.decompress(
                 message, max_message_bytes, call.memory, call.cancellation
             )
@@ -188,6 +189,8 @@ def build_unary_handler(
             if is_over:
                 if running.admitted is not None:
                     running.admitted.release()
+                if running.memory is not None:
+                    running.memory.release()
                 observer.record(
                     *(name, call, status, running.started_ns, context),
                     *(running.num_bytes, len(reply)),

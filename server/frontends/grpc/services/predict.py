@@ -6,6 +6,7 @@ Source: tensorflow_serving/apis/predict.proto.
 from tensorflow_serving.apis import predict_pb2
 
 from server.dataplane import DataPlaneInterface, Prediction
+from server.frontends import output_memory
 from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.services.model_spec import (
     decode_request_model_spec,
@@ -81,6 +82,7 @@ class Predict:
 
     def _serialize_response(self, prediction: Prediction, call: CallContext) -> bytes:
         call.version = prediction.version
+        output_memory.reserve_for_message(prediction.outputs, call.memory.grow)
         chunks: list[serializer.Chunk] = []
         for alias, array in prediction.outputs.items():
             chunks += serializer.serialize_map_entry(_OUTPUTS_TAG, alias, array, self._as_content)

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from typing import Protocol, TypeAlias
 
 from server.admission.cancellation import Cancellation
+from server.admission.memory_budget import MemoryBudget
 from server.codec import responses
 from server.codec.array_to_json import JsonText
 from server.dataplane import DataPlaneInterface, ModelSpec, Prediction
+from server.frontends import output_memory
 from server.parsing.parsed_request import ParsedRequest
 from server.servables.pending import Pending
 from tpuserve.errors import InvalidInput, SignatureNotFound
@@ -28,6 +30,7 @@ class Operation(Protocol):
         request: ParsedRequest,
         timeout_ms: float | None,
         cancellation: Cancellation | None,
+        budget: MemoryBudget,
     ) -> EncodedResult | Pending[EncodedResult]:
         """Run a model on a request, and return the encoded response body and the model's version.
 
@@ -39,6 +42,7 @@ class Operation(Protocol):
           request: The parsed request body.
           timeout_ms: The milliseconds in which the model must answer. None means no limit.
           cancellation: Tells whether the client still waits for the answer. None if unknown.
+          budget: Bounds the memory of the outputs and of their text while they are encoded.
 
         Raises:
           TpuserveError: The request is invalid, or the model failed.
@@ -51,6 +55,7 @@ def _predict(
     request: ParsedRequest,
     timeout_ms: float | None,
     cancellation: Cancellation | None,
+    budget: MemoryBudget,
 ) -> EncodedResult | Pending[EncodedResult]:
     try:
         prediction = dataplane.start_predict(
@@ -68,14 +73,19 @@ def _predict(
         ) from error
     if isinstance(prediction, Pending):
         finish = prediction.finish
-        return prediction.then(lambda: _encode_prediction(finish(), request))
-    return _encode_prediction(prediction, request)
+        return prediction.then(lambda: _encode_prediction(finish(), request, budget))
+    return _encode_prediction(prediction, request, budget)
 
 
-def _encode_prediction(prediction: Prediction, request: ParsedRequest) -> EncodedResult:
-    if request.is_row_format:
-        return responses.encode_row_format(prediction.outputs), prediction.version
-    return responses.encode_columnar_format(prediction.outputs), prediction.version
+def _encode_prediction(
+    prediction: Prediction, request: ParsedRequest, budget: MemoryBudget
+) -> EncodedResult:
+    outputs = prediction.outputs
+    with budget.reserve() as memory:
+        output_memory.reserve_for_json(outputs, memory.grow)
+        if request.is_row_format:
+            return responses.encode_row_format(outputs), prediction.version
+        return responses.encode_columnar_format(outputs), prediction.version
 
 
 def _classify(
@@ -84,6 +94,7 @@ def _classify(
     request: ParsedRequest,
     timeout_ms: float | None,
     cancellation: Cancellation | None,
+    budget: MemoryBudget,
 ) -> EncodedResult:
     result = dataplane.classify(
         model_spec, request.decode_examples(), timeout_ms=timeout_ms, cancellation=cancellation
@@ -97,6 +108,7 @@ def _regress(
     request: ParsedRequest,
     timeout_ms: float | None,
     cancellation: Cancellation | None,
+    budget: MemoryBudget,
 ) -> EncodedResult:
     result = dataplane.regress(
         model_spec, request.decode_examples(), timeout_ms=timeout_ms, cancellation=cancellation

@@ -1,12 +1,13 @@
 """TensorFlow Serving's routes below /v1/."""
 
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 
 from server.admission.cancellation import Cancellation
-from server.admission.memory_budget import MemoryReservation
+from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.admission.nonblocking import WouldBlock
 from server.dataplane import DataPlaneInterface, ModelSpec
 from server.frontends.rest import errors
@@ -26,13 +27,21 @@ class V1Router:
 
     prefix = "/v1/"
 
-    def __init__(self, dataplane: DataPlaneInterface, parser: RequestParser) -> None:
+    def __init__(
+        self,
+        dataplane: DataPlaneInterface,
+        parser: RequestParser,
+        memory_budget: MemoryBudget | None = None,
+    ) -> None:
         """Create a router.
 
         Args:
           dataplane: Finds and runs the models.
           parser: Parses the bodies of requests.
+          memory_budget: Bounds the memory of the outputs that are encoded at the same time. None
+            means no bound.
         """
+        self._memory_budget = MemoryBudget(sys.maxsize) if memory_budget is None else memory_budget
         self._dataplane = dataplane
         self._parser = parser
 
@@ -65,7 +74,14 @@ class V1Router:
                 if timeout_ms is not None:
                     timeout_ms = max(1, timeout_ms - (time.monotonic() - started) * 1000)
                 infer = inference.OPERATIONS[route.operation]
-                result = infer(self._dataplane, model_spec, request, timeout_ms, cancellation)
+                result = infer(
+                    self._dataplane,
+                    model_spec,
+                    request,
+                    timeout_ms,
+                    cancellation,
+                    self._memory_budget,
+                )
         except WouldBlock:
             raise
         except Exception as error:

@@ -116,8 +116,48 @@ def test_values_are_repeated_up_to_a_limit(dataplane: DataPlane, dtype: int) -> 
         assert clients.status_and_text(caught) == ("INVALID_ARGUMENT", "tensor parsing error: x")
 
 
-def test_calls_in_flight_share_the_budget(dataplane: DataPlane, loader: FakeLoader) -> None:
+def test_compressed_call_that_needs_no_admission_gives_its_memory_back(
+    dataplane: DataPlane,
+) -> None:
+    budget = MemoryBudget(8 * MB)
+    # A field that no message has, of 1 MB.
+    message = b"\x7a\x80\x80\x40" + bytes(MB)
+    with (
+        clients.serving(
+            dataplane, memory_budget=budget, enable_grpc_healthcheck_service=True
+        ) as server,
+        clients.connect(server.address) as client,
+    ):
+        check = client.channel.unary_unary("/grpc.health.v1.Health/Check")
+        for _ in range(10):
+            assert check(message, timeout=10, compression=grpc.Compression.Gzip) == b"\x08\x01"
+    assert budget.reserved_bytes == 0
+
+
+@pytest.mark.parametrize("allow_direct_polling", [True, False])
+def test_outputs_count_in_the_budget(dataplane: DataPlane, allow_direct_polling: bool) -> None:
+    budget = MemoryBudget(16 * MB)
+    with (
+        clients.serving(
+            dataplane, memory_budget=budget, allow_direct_polling=allow_direct_polling
+        ) as server,
+        clients.connect(server.address) as client,
+    ):
+        # A request takes five times its tensor: the message, the input, the output, the parts of
+        # the response, and the response.
+        for size, is_answered in ((3 * MB, True), (4 * MB, False), (3 * MB, True)):
+            call = client.prediction.Predict.future(content_request(size), 30)
+            code = grpc.StatusCode.OK if is_answered else grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert call.code() == code
+    assert budget.reserved_bytes == 0
+
+
+def test_calls_in_flight_share_the_budget(
+    dataplane: DataPlane, loader: FakeLoader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, request = loader.models[3], predict_request(x=np.ones(MB // 4, np.float32))
+    # An output that takes next to no memory.
+    monkeypatch.setattr(model, "_run", lambda name, inputs: {"y": inputs["x"][:1]})
     model.gate.clear()
     with (
         clients.serving(dataplane, memory_budget=MemoryBudget(3 * MB)) as server,

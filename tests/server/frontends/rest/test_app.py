@@ -1,15 +1,19 @@
 """The REST API answers as TensorFlow Serving's does."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 from starlette.types import ASGIApp
 
+from server.admission.memory_budget import MemoryBudget
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
+from server.servables.servable import Array
 from tests.server.aspiring import aspire
 from tests.server.fakes import FakeLoader, spec
 from tpuserve.errors import LoweringError
@@ -196,3 +200,22 @@ def test_status_of_an_unknown_model_or_version_is_an_error(
 ) -> None:
     response = client.get(path)
     assert (response.status_code, response.json()) == (status, {"error": message})
+
+
+def _return(outputs: dict[str, Array], name: str, inputs: object) -> dict[str, Array]:
+    return outputs
+
+
+def test_outputs_and_their_text_count_in_the_memory_budget(
+    dataplane: DataPlane, loader: FakeLoader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = MemoryBudget(16 << 20)
+    client = Client(build_rest_app(dataplane, memory_budget=budget))
+    model = loader.models[3]
+    # A number takes four bytes, and up to 24 as text.
+    for count, status in ((1 << 19, 200), (1 << 20, 413), (1 << 19, 200)):
+        outputs = {"y": np.zeros(count, np.float32)}
+        monkeypatch.setattr(model, "_run", partial(_return, outputs))
+        reply = client.post(PREDICT, '{"inputs": 2}')
+        assert reply.status_code == status
+    assert budget.reserved_bytes == 0
