@@ -9,7 +9,9 @@ from tests.document_terminal import ROOT, Shown, Step, read_sections, run_sectio
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="jax is not installed"),
+    pytest.mark.skipif(
+        not importlib.util.find_spec("libtpu"), reason="tpuserve[compile] is not installed"
+    ),
 ]
 
 TEXT = (ROOT / "docs/tpu.md").read_text()

@@ -17,7 +17,8 @@ USE_CHECK = "in use"
 _WITH_HUGE_PAGES = ("v5e", "v6e", "tpu7x")
 _WITHOUT_TPU = (
     f"{devices.EMULATION_VARIABLE}=8 trains on an emulated TPU",
-    "tpuserve verify and tpuserve compile check an export",
+    "tpuserve verify and tpuserve compile check an export; tpuserve compile --train checks a "
+    "program",
     f"{devices.RUNTIME_VARIABLE}=pjrt {jax_client.PLATFORM_VARIABLE}=cpu runs TPU graphs on the "
     f"CPU, through PJRT",
 )

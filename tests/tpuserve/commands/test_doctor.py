@@ -21,7 +21,7 @@ def test_a_machine_without_a_tpu_says_so_with_status_0(capsys: pytest.CaptureFix
     assert run() == 0
     text = capsys.readouterr().out
     assert "no TPU: no TPU chip on the PCI bus" in text
-    assert "tpuserve verify and tpuserve compile check an export." in text
+    assert "tpuserve verify and tpuserve compile check an export; " in text
     assert text.endswith("no problem found\n")
 
 
