@@ -1,7 +1,9 @@
 """Row format and columnar format mean what they mean to TensorFlow Serving."""
 
+import sys
 from typing import Any
 
+import numpy as np
 import pytest
 
 from server.codec import requests
@@ -12,6 +14,8 @@ from tpuserve.saved_model.signature import Signature
 HALF = FakeModel.signatures["serving_default"]
 TWO = FakeModel.signatures["two"]
 ECHO = FakeModel.signatures["echo"]
+# Its input has the name of the key that marks base64 text.
+B64 = Signature({"b64": spec("float32")}, {})
 
 
 def decode(document: Any, signature: Signature) -> dict[str, Any]:
@@ -34,6 +38,7 @@ def decode(document: Any, signature: Signature) -> dict[str, Any]:
         (ECHO, {"instances": [{"b64": "aGk="}, "ho"]}, {"text": [b"hi", b"ho"]}),
         (ECHO, {"instances": [{"text": {"b64": "aGk="}}]}, {"text": [b"hi"]}),
         (ECHO, {"inputs": {"b64": "aGk="}}, {"text": b"hi"}),
+        (B64, {"instances": [{"b64": 1}, {"b64": 2}]}, {"b64": [1, 2]}),
         (FakeModel.signatures["nothing"], {"inputs": {}}, {}),
     ],
 )
@@ -65,6 +70,7 @@ ROW = "Failed to process element: 1 of 'instances' list. Error: INVALID_ARGUMENT
         (HALF, {"instances": [1, [1]]}, ROW + "Expecting shape [] but got: [1]"),
         (HALF, {"instances": [1, "a"]}, ROW + 'JSON Value: "a" Type: String is not of expected'),
         (HALF, {"instances": [{"x": 1}, {"x": "a"}]}, "element: 1 key: x of 'instances' list."),
+        (B64, {"instances": [{"b64": 1}, {"b64": "aGk="}]}, ROW + "Expecting object but got value"),
     ],
 )
 def test_invalid_documents_are_refused_with_their_text(
@@ -73,6 +79,34 @@ def test_invalid_documents_are_refused_with_their_text(
     with pytest.raises(InvalidInput) as caught:
         requests.decode_inputs(document, signature)
     assert text in str(caught.value)
+
+
+def test_the_invalid_row_of_ten_thousand_is_found_in_less_than_forty_decodings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # 10,000 rows, halved until 16 or fewer are left: ten times. Then row 0 and ten rows alone.
+    decoded = []
+
+    def decode_value(value: Any, *args: Any, **kwargs: Any) -> Any:
+        decoded.append(value)
+        return array_decoder(value, *args, **kwargs)
+
+    array_decoder = requests.decode_value
+    monkeypatch.setattr(requests, "decode_value", decode_value)
+    for position in (1, 4711, 9999):
+        decoded.clear()
+        rows: list[Any] = [1] * 10_000
+        rows[position] = "a"
+        with pytest.raises(InvalidInput, match=f"element: {position} of"):
+            requests.decode_inputs({"instances": rows}, HALF)
+        assert len(decoded) < 40
+
+
+def test_bytes_of_arrays_include_their_strings() -> None:
+    floats, strings = np.zeros([2, 3], np.float32), np.array([[b"ab"], [b"c"]], object)
+    # 6 floats of 4 bytes, 2 pointers of 8 bytes, and the strings with Python's overhead.
+    expected = 24 + 16 + sys.getsizeof(b"ab") + sys.getsizeof(b"c")
+    assert requests.count_bytes({"x": floats, "text": strings}) == expected
 
 
 def test_unsupported_type_is_so_in_columns_and_invalid_in_rows() -> None:
