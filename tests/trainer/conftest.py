@@ -6,12 +6,8 @@ _MARKER = "on_pjrt_too"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a marked test on PJRT devices too: with another `device` if it has one."""
-    if metafunc.definition.get_closest_marker(_MARKER) is None:
-        return
-    if "device" in metafunc.fixturenames:
-        metafunc.parametrize("device", ["cpu", "emulated", "pjrt"], indirect=True)
-    else:
+    """Run a marked test on PJRT devices too."""
+    if metafunc.definition.get_closest_marker(_MARKER) is not None:
         metafunc.parametrize("tpu_kind", ["emulated", "pjrt"], indirect=True)
 
 

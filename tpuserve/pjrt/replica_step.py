@@ -313,6 +313,7 @@ class _Arguments:
         from tpuserve.tensorflow_internals import tensor_util
 
         nodes = {node.name: node for node in graph.node}
+        used = {_full_name(given) for node in body.nodes for given in data_inputs(node)}
         arguments = cls({}, [], {}, "")
         iterations = ""
         for name, output, given in zip(body.inputs, body.outputs, loop.input, strict=False):
@@ -330,7 +331,7 @@ class _Arguments:
                 arguments.constants[name] = value
             elif producer.op == "TPUReplicatedInput":
                 iterations = _full_name(producer.input[0])
-            else:
+            elif name in used:
                 raise UnsupportedOnTpu(
                     f"the step of a replica reads {producer.op} {producer.name!r}, which is "
                     f"outside of the step. Compute the tensor in model_fn, or feed it with the "

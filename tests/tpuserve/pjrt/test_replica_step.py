@@ -169,3 +169,13 @@ def test_op_without_a_way_is_named_with_function_and_line(op: str, step: Any) ->
 def test_graph_without_a_loop_on_replicas_is_refused() -> None:
     with pytest.raises(UnsupportedOnTpu, match="the graph has 0 loops on the replicas"):
         ReplicaStep(tf.Graph().as_graph_def())
+
+
+def test_tensor_from_outside_of_the_step_is_refused_by_name() -> None:
+    def step(batch: Any, done: Any) -> Any:
+        with tf.init_scope():
+            outside = v1.placeholder(tf.float32, [3], name="outside")
+        return send(batch + outside)
+
+    with pytest.raises(UnsupportedOnTpu, match="reads Placeholder 'outside', which is outside"):
+        make_step(step)

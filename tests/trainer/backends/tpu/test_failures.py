@@ -36,6 +36,9 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
+ON_PJRT_TOO = pytest.mark.parametrize("device", ["cpu", "emulated", "pjrt"], indirect=True)
+
+
 def estimator(model_dir: Path, device: str, **options: Any) -> trainer.TPUEstimator:
     sizes = dict.fromkeys(("train_batch_size", "eval_batch_size", "predict_batch_size"), 2)
     return programs.estimator(model_dir, use_tpu=device != "cpu", **{**sizes, **options})
@@ -108,7 +111,6 @@ def assert_says(outcome: Outcome, text: str = "out of paper") -> None:
     assert outcome.threads_left == []
 
 
-@pytest.mark.on_pjrt_too
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("at_call", [1, 6, 12])
 def test_a_failing_input_pipeline_raises_its_own_error(
@@ -123,6 +125,14 @@ def test_a_failing_input_pipeline_raises_its_own_error(
     assert_says(outcome)
     assert "in __call__" in str(outcome.error), "its own traceback"
     run(model, mode, programs.ones(4), 2)
+
+
+@pytest.mark.parametrize("device", ["pjrt"], indirect=True)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_failing_input_pipeline_raises_its_own_error_on_pjrt_devices(
+    tmp_path: Path, device: str, mode: str
+) -> None:
+    test_a_failing_input_pipeline_raises_its_own_error(tmp_path, device, mode, at_call=6)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -190,7 +200,7 @@ def test_a_nan_loss_stops_training(tmp_path: Path, device: str) -> None:
     assert_says(outcome, "NaN")
 
 
-@pytest.mark.on_pjrt_too
+@ON_PJRT_TOO
 @pytest.mark.parametrize("at_call", [1, 6])
 def test_a_failing_host_call_raises_its_own_error(
     tmp_path: Path, device: str, at_call: int
@@ -274,7 +284,7 @@ class LosingOnce(tf.compat.v1.train.SessionRunHook):
             raise tf.errors.AbortedError(None, None, "a worker was started anew")
 
 
-@pytest.mark.on_pjrt_too
+@ON_PJRT_TOO
 def test_training_continues_from_the_last_checkpoint_after_a_lost_session(
     tmp_path: Path, device: str
 ) -> None:

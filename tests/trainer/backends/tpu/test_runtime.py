@@ -8,9 +8,11 @@ import tensorflow as tf
 
 import tpuserve
 import trainer
+from tests.pjrt_devices import pjrt_devices
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting, TpuNotFound
 from trainer.backends.tpu.runtime.emulated import EmulatedRuntime
+from trainer.backends.tpu.runtime.pjrt import PjrtRuntime
 from trainer.backends.tpu.runtime.resolution import resolve_runtime
 from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime, run_on_master
 from trainer.distribution.topology import BatchTopology, EmulatedTpuSlice, TpuSlice
@@ -64,6 +66,14 @@ def test_an_emulated_system_is_preferred_to_a_master() -> None:
         runtime = resolve_runtime(config("grpc://somewhere:1"), "train")
     system = EmulatedTpuSlice(2, 8)
     assert runtime == EmulatedRuntime(system, is_compiled=True, requested_by="emulated_tpu()")
+
+
+def test_pjrt_devices_are_the_system_if_they_are_selected() -> None:
+    pytest.importorskip("jax")
+    with pjrt_devices(4):
+        runtime = resolve_runtime(config(), "train")
+    assert isinstance(runtime, PjrtRuntime)
+    assert str(runtime.system) == "4 PJRT devices on 1 host (cpu)"
 
 
 @pytest.mark.parametrize(("compiled", "configured"), [(True, False), (False, True)])

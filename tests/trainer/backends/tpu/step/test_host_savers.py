@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 v1 = tf.compat.v1
 
 
+@pytest.mark.on_pjrt_too
 def test_a_saver_of_model_fn_saves_on_the_host(tmp_path: Path) -> None:
     def with_saver(mode: str, **of_step: Any) -> dict[str, Any]:
         saver = v1.train.Saver(max_to_keep=1)

@@ -1,0 +1,61 @@
+"""What a session.run uses of the variables that are on the devices."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import tensorflow as tf
+
+from trainer.backends.tpu.pjrt.variable_uses import RunUses, VariableUses
+
+pytestmark = pytest.mark.slow
+
+v1 = tf.compat.v1
+
+
+class Program(NamedTuple):
+    """A graph with the variables "a" (0) and "b" (1), and a third one that the step lacks."""
+
+    uses: VariableUses
+    done: Any
+    a: Any
+    b: Any
+    other: Any
+
+
+@pytest.fixture
+def program() -> Iterator[Program]:
+    with tf.Graph().as_default() as graph:
+        done = v1.placeholder_with_default(0, [], name="done")
+        a, b, other = (v1.get_variable(name, [], use_resource=True) for name in ("a", "b", "other"))
+        yield Program(VariableUses(graph, done, {"a": 0, "b": 1}), done, a, b, other)
+
+
+def uses(runs_loop: bool = False, reads: Any = (), writes: Any = ()) -> RunUses:
+    return RunUses(runs_loop, frozenset(reads), frozenset(writes))
+
+
+def test_fetch_that_waits_for_the_loop_reads_its_variable(program: Program) -> None:
+    with tf.control_dependencies([program.done]):
+        loss = tf.identity(program.a.read_value())
+    assert program.uses.of_run({object(): [loss]}, {}) == uses(True, reads=[0])
+    assert program.uses.of_run([program.done.op], {}) == uses(True)
+
+
+def test_assignment_writes_and_an_update_also_reads(program: Program) -> None:
+    assign = program.a.assign(program.b + 1.0, read_value=False)
+    update = program.b.assign_add(1.0, read_value=False)
+    assert program.uses.of_run(assign, {}) == uses(reads=[1], writes=[0])
+    assert program.uses.of_run(update.name, {}) == uses(reads=[1], writes=[1])
+
+
+def test_saver_reads_all_variables(program: Program) -> None:
+    saver = v1.train.Saver()
+    assert program.uses.of_run(saver.saver_def.save_tensor_name, {}) == uses(reads=[0, 1])
+
+
+def test_other_variables_and_fed_tensors_use_nothing(program: Program) -> None:
+    double = program.a.read_value() * 2.0
+    assert program.uses.of_run(program.other.read_value(), {}) == uses()
+    assert program.uses.of_run(double, {double.op.inputs[0]: 1.0}) == uses()
+    assert program.uses.of_run(double, {}) == uses(reads=[0])
