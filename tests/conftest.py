@@ -42,6 +42,7 @@ _LONGEST = (
     "tests/trainer/train_eval/test_api.py",
     "tests/test_serve_document.py",
     "tests/test_train_document.py",
+    "tests/test_tpu_document.py",
     "tests/trainer/keras/test_fit.py",
     "tests/conformance/test_exact_training.py",
     "tests/test_export_document.py",

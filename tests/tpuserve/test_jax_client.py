@@ -1,3 +1,5 @@
+import importlib.metadata
+
 import pytest
 
 from tpuserve import jax_client
@@ -39,7 +41,6 @@ def test_missing_devices_are_one_line_that_names_the_doctor(
 def test_an_untested_version_of_jax_is_an_error_that_names_the_tested_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(jax, "__version__", "0.11.0")
-    monkeypatch.setattr(jax, "__version_info__", (0, 11, 0))
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.11.0")
     with pytest.raises(ExtraNotInstalled, match=r"from 0.8 to below 0.11; found 0.11.0. Install"):
         jax_client.list_devices("cpu")
