@@ -33,7 +33,7 @@ from server.metrics import Metrics
 from server.models.manager import Manager, statuses
 from server.scheduling.run_limits import RunLimits
 from server.servables.pending import Pending
-from server.servables.servable import Servable, VersionStatus
+from server.servables.servable import Array, Servable, VersionStatus
 from tpuserve.errors import InvalidInput, ModelExecutionError, UnsupportedModel
 from tpuserve.saved_model import signature as signatures
 
@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 Outputs = TypeVar("Outputs")
 Reload: TypeAlias = Callable[[Any], None]
+StartedRun: TypeAlias = Mapping[str, Array] | Pending[Mapping[str, Array]]
 
 SIGNATURE_DEF = "signature_def"
 
@@ -147,28 +148,14 @@ class DataPlane:
             if output_names:
                 signature.check_outputs(output_names)
             started_ns = time.perf_counter_ns()
-            start = getattr(servable.runner, "start", None)
-            if start is None:
-                nonblocking.check_running_allowed()
-                start = servable.runner.run
-            outputs = _log_model_error(
-                lambda: start(
-                    name, inputs, output_names, timeout_ms=timeout_ms, cancellation=cancellation
-                ),
-                servable,
-                name,
-            )
+            outputs = _start_run(servable, name, inputs, output_names, timeout_ms, cancellation)
         except BaseException:
             servable.release()
             raise
 
         def finish() -> Prediction:
             try:
-                results = (
-                    _log_model_error(outputs.finish, servable, name)
-                    if isinstance(outputs, Pending)
-                    else outputs
-                )
+                results = _finish_run(outputs, servable, name)
                 self._record_runtime(servable.name, "Predict", started_ns)
                 answer = Prediction(spec.model, servable.version, name, results)
             finally:
@@ -200,10 +187,32 @@ class DataPlane:
             examples, or an output has an unexpected type or shape.
           ModelExecutionError: the model failed.
         """
-        answer = self._run_on_examples(classify.METHOD, spec, serialized, timeout_ms, cancellation)
-        if self._request_log is not None and self._request_log.should_log(spec.model):
-            self._request_log.classify(answer, serialized)
-        return answer
+        answer = self.start_classify(
+            spec, serialized, timeout_ms=timeout_ms, cancellation=cancellation
+        )
+        return answer.finish() if isinstance(answer, Pending) else answer
+
+    def start_classify(
+        self,
+        spec: ModelSpec,
+        serialized: Sequence[bytes],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Classification | Pending[Classification]:
+        """Begin to classify examples; arguments and errors are those of `classify`.
+
+        Returns:
+          The answer; its Pending if the request waits for a batch, as in `start_predict`.
+        """
+
+        def log(answer: Classification) -> None:
+            if self._request_log is not None and self._request_log.should_log(spec.model):
+                self._request_log.classify(answer, serialized)
+
+        return self._start_on_examples(
+            classify.METHOD, spec, serialized, timeout_ms, cancellation, log
+        )
 
     def regress(
         self,
@@ -214,10 +223,44 @@ class DataPlane:
         cancellation: Cancellation | None = None,
     ) -> Regression:
         """Regress examples; arguments and errors are those of `classify`."""
-        answer = self._run_on_examples(regress.METHOD, spec, serialized, timeout_ms, cancellation)
-        if self._request_log is not None and self._request_log.should_log(spec.model):
-            self._request_log.regress(answer, serialized)
-        return answer
+        answer = self.start_regress(
+            spec, serialized, timeout_ms=timeout_ms, cancellation=cancellation
+        )
+        return answer.finish() if isinstance(answer, Pending) else answer
+
+    def start_regress(
+        self,
+        spec: ModelSpec,
+        serialized: Sequence[bytes],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Regression | Pending[Regression]:
+        """Begin to regress examples; see `start_classify`."""
+
+        def log(answer: Regression) -> None:
+            if self._request_log is not None and self._request_log.should_log(spec.model):
+                self._request_log.regress(answer, serialized)
+
+        return self._start_on_examples(
+            regress.METHOD, spec, serialized, timeout_ms, cancellation, log
+        )
+
+    def start_multi_inference(
+        self,
+        tasks: Sequence[multi_inference.Task],
+        serialized: Sequence[bytes],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> list[Classification | Regression]:
+        """Answer as `multi_inference`, in the calling thread, which also waits for a batch.
+
+        Only the data plane of a frontend process returns a Pending.
+        """
+        return self.multi_inference(
+            tasks, serialized, timeout_ms=timeout_ms, cancellation=cancellation
+        )
 
     def multi_inference(
         self,
@@ -334,34 +377,77 @@ class DataPlane:
             )
         self._reload(config)
 
-    def _run_on_examples(
+    def _start_on_examples(
         self,
         method: ExampleMethod[Result],
         spec: ModelSpec,
         serialized: Sequence[bytes],
         timeout_ms: float | None,
         cancellation: Cancellation | None,
-    ) -> Result:
-        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
+        log: Callable[[Result], None],
+    ) -> Result | Pending[Result]:
+        """Begin to run a signature on examples; `log` gets the answer, for the request log."""
+        servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
+        try:
             name = spec.effective_signature_name
             output_names = method.find_outputs(
                 servable.model.signatures, name, self._check_method_names
             )
             inputs = {examples.ALIAS: examples.encode(serialized)}
-            nonblocking.check_running_allowed()
             started_ns = time.perf_counter_ns()
-            outputs = _log_model_error(
-                lambda: servable.runner.run(
-                    name, inputs, output_names, timeout_ms=timeout_ms, cancellation=cancellation
-                ),
-                servable,
-                name,
-            )
-            self._record_runtime(servable.name, method.api, started_ns)
-            return method.read_answer(spec.model, servable.version, name, outputs, len(serialized))
+            outputs = _start_run(servable, name, inputs, output_names, timeout_ms, cancellation)
+        except BaseException:
+            servable.release()
+            raise
+
+        def finish() -> Result:
+            try:
+                results = _finish_run(outputs, servable, name)
+                self._record_runtime(servable.name, method.api, started_ns)
+                answer = method.read_answer(
+                    spec.model, servable.version, name, results, len(serialized)
+                )
+            finally:
+                servable.release()
+            log(answer)
+            return answer
+
+        return outputs.then(finish) if isinstance(outputs, Pending) else finish()
 
     def _record_runtime(self, model: str, api: str, started: int) -> None:
         self._metrics.runtime(model, api, (time.perf_counter_ns() - started) // 1000)
+
+
+def _start_run(
+    servable: Servable,
+    name: str,
+    inputs: Mapping[str, Array],
+    output_names: Sequence[str] | None,
+    timeout_ms: float | None,
+    cancellation: Cancellation | None,
+) -> StartedRun:
+    """Begin to run a signature; arguments and errors are those of `InferenceRunner.run`.
+
+    Returns:
+      The outputs; their Pending if the request waits for a batch.
+    """
+    start = getattr(servable.runner, "start", None)
+    if start is None:
+        nonblocking.check_running_allowed()
+        start = servable.runner.run
+    started: StartedRun = _log_model_error(
+        lambda: start(name, inputs, output_names, timeout_ms=timeout_ms, cancellation=cancellation),
+        servable,
+        name,
+    )
+    return started
+
+
+def _finish_run(started: StartedRun, servable: Servable, name: str) -> Mapping[str, Array]:
+    """Return the outputs of a run that `_start_run` has begun, without waiting if it has ended."""
+    if isinstance(started, Pending):
+        return _log_model_error(started.finish, servable, name)
+    return started
 
 
 def _log_model_error(compute: Callable[[], Outputs], servable: Servable, name: str) -> Outputs:

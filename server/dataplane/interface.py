@@ -74,6 +74,26 @@ class DataPlaneInterface(Protocol):
     ) -> Regression:
         """Regress examples."""
 
+    def start_classify(
+        self,
+        spec: ModelSpec,
+        serialized: Sequence[bytes],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Classification | Pending[Classification]:
+        """Begin to classify examples."""
+
+    def start_regress(
+        self,
+        spec: ModelSpec,
+        serialized: Sequence[bytes],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Regression | Pending[Regression]:
+        """Begin to regress examples."""
+
     def multi_inference(
         self,
         tasks: Sequence[Task],
@@ -83,6 +103,16 @@ class DataPlaneInterface(Protocol):
         cancellation: Cancellation | None = None,
     ) -> list[Classification | Regression]:
         """Classify and regress examples with several signatures of one model."""
+
+    def start_multi_inference(
+        self,
+        tasks: Sequence[Task],
+        serialized: Sequence[bytes],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> list[Classification | Regression] | Pending[list[Classification | Regression]]:
+        """Begin to classify and regress examples with several signatures of one model."""
 
     @property
     def run_limits(self) -> Callable[[str], RunLimits | None]:

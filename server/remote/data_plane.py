@@ -119,11 +119,7 @@ class RemoteDataPlane:
         if cancellation is not None:
             # Before the arrays are packed, because only an answer gives their memory back.
             cancellation.raise_if_cancelled()
-        client = self._client
-        loop = asyncio._get_running_loop()
-        if loop is not None and self._loop_client is not None:
-            client = self._loop_client
-            self._loop_client.attach(loop)
+        client = self._choose_client()
         channel = client.channel
         values = (number, *request.options, channel.pack(request.inputs))
         retry = partial(self._send_again, request)
@@ -149,9 +145,20 @@ class RemoteDataPlane:
         cancellation: Cancellation | None = None,
     ) -> Classification:
         """Classify examples; see `DataPlane.classify`."""
-        return cast(
-            Classification, self._infer("classify", spec, serialized, timeout_ms, cancellation)
-        )
+        return self.start_classify(
+            spec, serialized, timeout_ms=timeout_ms, cancellation=cancellation
+        ).finish()
+
+    def start_classify(
+        self,
+        spec: ModelSpec,
+        serialized: Sequence[bytes],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Pending[Classification]:
+        """Send a request to the engine process; see `DataPlane.start_classify`."""
+        return self._infer("classify", spec, serialized, timeout_ms, cancellation)
 
     def regress(
         self,
@@ -162,7 +169,20 @@ class RemoteDataPlane:
         cancellation: Cancellation | None = None,
     ) -> Regression:
         """Regress examples; see `DataPlane.regress`."""
-        return cast(Regression, self._infer("regress", spec, serialized, timeout_ms, cancellation))
+        return self.start_regress(
+            spec, serialized, timeout_ms=timeout_ms, cancellation=cancellation
+        ).finish()
+
+    def start_regress(
+        self,
+        spec: ModelSpec,
+        serialized: Sequence[bytes],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Pending[Regression]:
+        """Send a request to the engine process; see `DataPlane.start_regress`."""
+        return self._infer("regress", spec, serialized, timeout_ms, cancellation)
 
     def multi_inference(
         self,
@@ -173,10 +193,20 @@ class RemoteDataPlane:
         cancellation: Cancellation | None = None,
     ) -> list[Classification | Regression]:
         """Run several signatures on examples; see `DataPlane.multi_inference`."""
-        return cast(
-            list[Classification | Regression],
-            self._infer("multi_inference", tasks, serialized, timeout_ms, cancellation),
-        )
+        return self.start_multi_inference(
+            tasks, serialized, timeout_ms=timeout_ms, cancellation=cancellation
+        ).finish()
+
+    def start_multi_inference(
+        self,
+        tasks: Sequence[Task],
+        serialized: Sequence[bytes],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Pending[list[Classification | Regression]]:
+        """Send a request to the engine process; see `DataPlane.start_multi_inference`."""
+        return self._infer("multi_inference", tasks, serialized, timeout_ms, cancellation)
 
     def metadata(self, spec: ModelSpec, fields: Sequence[str]) -> Metadata:
         """Return the signatures of a version; see `DataPlane.metadata`."""
@@ -217,23 +247,34 @@ class RemoteDataPlane:
         serialized: Sequence[bytes],
         timeout_ms: float | None,
         cancellation: Cancellation | None,
-    ) -> Any:
-        arguments = protocol.pack(((target, serialized), {"timeout_ms": timeout_ms}))
-        result = self._call_packed(protocol.INFER, method, arguments, cancellation)
-        self._models.add((target if isinstance(target, ModelSpec) else target[0][0]).model)
-        return result
-
-    def _call(self, method: str, *arguments: Any) -> Any:
-        return self._call_packed(protocol.METHOD, method, protocol.pack((arguments, {})), None)
-
-    def _call_packed(
-        self, kind: int, method: str, arguments: bytes, cancellation: Cancellation | None
-    ) -> Any:
-        channel = self._client.channel
-        _check_may_wait()
+    ) -> Pending[Any]:
+        """Send a request for a method of the data plane that runs a model."""
         if cancellation is not None:
             cancellation.raise_if_cancelled()
-        answer = self._client.start(channel, kind, (method, arguments), cancellation).finish()
+        arguments = protocol.pack(((target, serialized), {"timeout_ms": timeout_ms}))
+        client = self._choose_client()
+        call = client.start(client.channel, protocol.INFER, (method, arguments), cancellation)
+
+        def finish() -> Any:
+            result = protocol.unpack(call.finish()[3])
+            self._models.add((target if isinstance(target, ModelSpec) else target[0][0]).model)
+            return result
+
+        return Pending(call, finish)
+
+    def _choose_client(self) -> EngineClient:
+        """Return the client of the calling thread: in the event loop, that of the event loop."""
+        loop = asyncio._get_running_loop()
+        if loop is None or self._loop_client is None:
+            return self._client
+        self._loop_client.attach(loop)
+        return self._loop_client
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        channel = self._client.channel
+        _check_may_wait()
+        packed = protocol.pack((arguments, {}))
+        answer = self._client.start(channel, protocol.METHOD, (method, packed)).finish()
         return protocol.unpack(answer[3])
 
     def _read_inputs(

@@ -3,7 +3,7 @@
 Source: tensorflow_serving/apis/classification.proto, regression.proto, inference.proto.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from tensorflow_serving.apis import classification_pb2, inference_pb2, regression_pb2
@@ -19,6 +19,7 @@ from server.frontends.grpc.services.model_spec import (
 from server.frontends.grpc.services.parsing import parse_within_limits
 from server.frontends.grpc.services.serialized_input import read_examples
 from server.proto.serialized_input_pb2 import ExamplesRequest, MultiInferenceRequest
+from server.servables.pending import Pending
 from server.tensors.parsing_cost import EXAMPLES_REQUEST
 
 _Result = TypeVar("_Result", Classification, Regression)
@@ -28,29 +29,35 @@ _WriteResult: TypeAlias = Callable[[Any, _Result], None]
 def classify_function(dataplane: DataPlaneInterface) -> UnaryFunction:
     """Return the implementation of Classify; raises what `DataPlane.classify` raises."""
     return _examples_function(
-        dataplane.classify, classification_pb2.ClassificationResponse, _write_classification
+        dataplane.start_classify, classification_pb2.ClassificationResponse, _write_classification
     )
 
 
 def regress_function(dataplane: DataPlaneInterface) -> UnaryFunction:
     """Return the implementation of Regress; raises what `DataPlane.regress` raises."""
     return _examples_function(
-        dataplane.regress, regression_pb2.RegressionResponse, _write_regression
+        dataplane.start_regress, regression_pb2.RegressionResponse, _write_regression
     )
 
 
 def multi_inference_function(dataplane: DataPlaneInterface) -> UnaryFunction:
     """Return the implementation of MultiInference; it raises what the DataPlane method raises."""
 
-    def multi_inference(raw: bytes, call: CallContext) -> bytes:
+    def multi_inference(raw: bytes, call: CallContext) -> bytes | Pending[bytes]:
         message = parse_within_limits(MultiInferenceRequest, raw, EXAMPLES_REQUEST, call)
         tasks = [(decode_model_spec(task.model_spec), task.method_name) for task in message.tasks]
         if tasks:
             call.model_spec = tasks[0][0]
         examples = read_examples(message.input)
-        results = dataplane.multi_inference(
+        results = dataplane.start_multi_inference(
             tasks, examples, timeout_ms=call.timeout_ms, cancellation=call.cancellation
         )
+        if isinstance(results, Pending):
+            finish = results.finish
+            return results.then(lambda: serialize(finish(), call))
+        return serialize(results, call)
+
+    def serialize(results: Sequence[Classification | Regression], call: CallContext) -> bytes:
         response = inference_pb2.MultiInferenceResponse()
         for result in results:
             call.version = result.version
@@ -66,25 +73,32 @@ def multi_inference_function(dataplane: DataPlaneInterface) -> UnaryFunction:
 
 
 def _examples_function(
-    run: Callable[..., _Result],
+    start: Callable[..., _Result | Pending[_Result]],
     response_type: Callable[[], Any],
     write_result: _WriteResult[_Result],
 ) -> UnaryFunction:
     """Return the implementation of a method that runs one signature on examples.
 
     Args:
-      run: the method of the data plane that runs the signature, such as `DataPlane.classify`.
+      start: the method of the data plane that begins to run the signature, such as
+        `DataPlane.start_classify`.
       response_type: the class of the response message.
-      write_result: writes a result of `run` to the response's field `result`.
+      write_result: writes a result to the response's field `result`.
     """
 
-    def run_on_examples(raw: bytes, call: CallContext) -> bytes:
+    def run_on_examples(raw: bytes, call: CallContext) -> bytes | Pending[bytes]:
         message = parse_within_limits(ExamplesRequest, raw, EXAMPLES_REQUEST, call)
         call.model_spec = decode_request_model_spec(message)
         examples = read_examples(message.input)
-        result = run(
+        result = start(
             call.model_spec, examples, timeout_ms=call.timeout_ms, cancellation=call.cancellation
         )
+        if isinstance(result, Pending):
+            finish = result.finish
+            return result.then(lambda: serialize(finish(), call))
+        return serialize(result, call)
+
+    def serialize(result: _Result, call: CallContext) -> bytes:
         call.version = result.version
         response = response_type()
         _write_model_spec(response.model_spec, result)

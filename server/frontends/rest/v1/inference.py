@@ -7,7 +7,13 @@ from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryBudget
 from server.codec import responses
 from server.codec.array_to_json import JsonText
-from server.dataplane import DataPlaneInterface, ModelSpec, Prediction
+from server.dataplane import (
+    Classification,
+    DataPlaneInterface,
+    ModelSpec,
+    Prediction,
+    Regression,
+)
 from server.frontends import output_memory
 from server.parsing.parsed_request import ParsedRequest
 from server.servables.pending import Pending
@@ -95,10 +101,17 @@ def _classify(
     timeout_ms: float | None,
     cancellation: Cancellation | None,
     budget: MemoryBudget,
-) -> EncodedResult:
-    result = dataplane.classify(
+) -> EncodedResult | Pending[EncodedResult]:
+    result = dataplane.start_classify(
         model_spec, request.decode_examples(), timeout_ms=timeout_ms, cancellation=cancellation
     )
+    if isinstance(result, Pending):
+        finish = result.finish
+        return result.then(lambda: _encode_classification(finish()))
+    return _encode_classification(result)
+
+
+def _encode_classification(result: Classification) -> EncodedResult:
     return responses.encode_classifications(result.classes, result.scores), result.version
 
 
@@ -109,10 +122,17 @@ def _regress(
     timeout_ms: float | None,
     cancellation: Cancellation | None,
     budget: MemoryBudget,
-) -> EncodedResult:
-    result = dataplane.regress(
+) -> EncodedResult | Pending[EncodedResult]:
+    result = dataplane.start_regress(
         model_spec, request.decode_examples(), timeout_ms=timeout_ms, cancellation=cancellation
     )
+    if isinstance(result, Pending):
+        finish = result.finish
+        return result.then(lambda: _encode_regression(finish()))
+    return _encode_regression(result)
+
+
+def _encode_regression(result: Regression) -> EncodedResult:
     return responses.encode_regressions(result.values), result.version
 
 
