@@ -1,0 +1,1 @@
+"""Benchmarks of the runtimes that use jax's PJRT client."""

@@ -1,0 +1,161 @@
+"""Compares serving through XLA with TensorFlow's kernels and with the emulated TPU.
+
+    python -m benchmarks.pjrt.serving [--rounds 5] [--calls 20]
+
+All runtimes are in one process, and take turns in each round. The benchmark prints the medians of
+the times of calls at batch sizes 1, 8 and 32 for three models, and of a call with next to no work; the
+times to load each model at these batch sizes without and with the executables of an earlier load;
+and the resident memory of a model with large variables. A ratio is the median of the ratios of all
+rounds.
+"""
+
+import argparse
+import gc
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.pjrt import models
+from tpuserve import loader, tags
+from tpuserve.devices import TpuSystem
+from tpuserve.loader import LoadedModel
+from tpuserve.runtime.loader import load
+
+BATCH_SIZES = (1, 8, 32)
+_EMULATED = TpuSystem(tpu_cores=1, hosts=1, is_emulated=True)
+_PJRT = TpuSystem(tpu_cores=1, hosts=1, pjrt_platform="cpu")
+# Runtime → how a model is loaded for it.
+_RUNTIMES: Mapping[str, Mapping[str, Any]] = {
+    "CPU": {"wanted_tags": tags.SERVE, "hardware": TpuSystem()},
+    "XLA": {"wanted_tags": tags.SERVE, "hardware": TpuSystem(), "runtime": "xla"},
+    "emulated": {"wanted_tags": tags.SERVE_TPU, "hardware": _EMULATED},
+    "PJRT": {"wanted_tags": tags.SERVE_TPU, "hardware": _PJRT},
+}
+_MEGABYTES = 200
+
+
+def main() -> None:
+    """Measure, and print the medians and the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--calls", type=int, default=20)
+    arguments = parser.parse_args()
+    print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors")
+    with tempfile.TemporaryDirectory() as base:
+        directory = Path(base)
+        small = models.save(directory / "add_one", [1], models.add_one)
+        print_call_times(
+            "next to no work", small, [1], (1,), arguments.rounds, 10 * arguments.calls
+        )
+        for name, (shape, apply) in models.MODELS.items():
+            saved = models.save(directory / name, shape, apply)
+            print_call_times(name, saved, shape, BATCH_SIZES, arguments.rounds, arguments.calls)
+            print_load_times(name, saved, directory / "cache" / name, arguments.rounds)
+        print_memory(models.save(directory / "large", [1], _large))
+    print(f"load average {os.getloadavg()[0]:.1f}")
+
+
+def print_call_times(
+    name: str,
+    directory: Path,
+    shape: Sequence[int],
+    batch_sizes: Sequence[int],
+    rounds: int,
+    calls: int,
+) -> None:
+    """Print the median time of a call for each runtime and batch size, in microseconds."""
+    loaded = {
+        runtime: load(directory, batch_sizes=batch_sizes, **arguments)
+        for runtime, arguments in _RUNTIMES.items()
+    }
+    for rows in batch_sizes:
+        x = np.random.default_rng(1).random((rows, *shape), np.float32)
+        times: dict[str, list[float]] = {runtime: [] for runtime in loaded}
+        for index in range(rounds + 1):
+            order = list(loaded) if index % 2 else list(reversed(loaded))
+            for runtime in order:
+                times[runtime].append(_time_calls(loaded[runtime], x, calls))
+        for samples in times.values():
+            del samples[0]  # The first round warms up.
+        shown = ", ".join(f"{each} {statistics.median(times[each]):.0f} us" for each in loaded)
+        ratios = ", ".join(
+            f"{each}/CPU {_median_ratio(times[each], times['CPU']):.2f}"
+            for each in loaded
+            if each != "CPU"
+        )
+        print(f"{name}, batch {rows}: {shown}; {ratios}")
+    for model in loaded.values():
+        model.close()
+
+
+def print_load_times(name: str, directory: Path, cache: Path, rounds: int) -> None:
+    """Print the median time to load a model for XLA with a new cache, and with a filled one."""
+    cold, warm = [], []
+    for index in range(rounds):
+        for times in (cold, warm):
+            begin = time.perf_counter()
+            model = load(
+                directory,
+                batch_sizes=BATCH_SIZES,
+                cache_directory=cache / str(index),
+                **_RUNTIMES["XLA"],
+            )
+            times.append(time.perf_counter() - begin)
+            model.close()
+    print(
+        f"{name}, load at {len(BATCH_SIZES)} batch sizes: cold {statistics.median(cold):.2f} s, "
+        f"warm {statistics.median(warm):.2f} s; warm/cold {_median_ratio(warm, cold):.2f}"
+    )
+
+
+def print_memory(directory: Path) -> None:
+    """Print how much a loaded model adds to the resident memory, and what an unload leaves."""
+    for runtime in ("CPU", "XLA"):
+        loader.load(directory, **_RUNTIMES[runtime]).close()  # Fills the allocators' pools.
+        gc.collect()
+        before = _resident_megabytes()
+        model = loader.load(directory, **_RUNTIMES[runtime])
+        model.run("serving_default", {"x": np.ones((1, 1), np.float32)})
+        gc.collect()
+        loaded = _resident_megabytes() - before
+        model.close()
+        del model
+        gc.collect()
+        left = _resident_megabytes() - before
+        print(
+            f"{_MEGABYTES} MB of variables, {runtime}: {loaded:.0f} MB loaded, {left:.0f} MB left "
+            f"after the unload"
+        )
+
+
+def _large(weight: Any, x: Any) -> Any:
+    return x @ weight(1, _MEGABYTES << 18)[:, :1]
+
+
+def _time_calls(model: LoadedModel, x: Any, calls: int) -> float:
+    """Return the median time of a call in microseconds."""
+    times = []
+    for _ in range(calls):
+        begin = time.perf_counter()
+        model.run("serving_default", {"x": x})
+        times.append(time.perf_counter() - begin)
+    return 1e6 * statistics.median(times)
+
+
+def _median_ratio(times: Sequence[float], base: Sequence[float]) -> float:
+    return statistics.median(one / other for one, other in zip(times, base, strict=True))
+
+
+def _resident_megabytes() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+if __name__ == "__main__":
+    main()
