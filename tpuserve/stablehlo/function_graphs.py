@@ -99,6 +99,10 @@ class FunctionLibrary:
         graph = GraphDef()
         graph.library.function.extend(self._by_name[function_name] for function_name in new_names)
         rename_functions(graph, new_names)
+        for function in graph.library.function:
+            # TensorFlow adds empty attributes of arguments to a function that it imports.
+            for index in [index for index, each in function.arg_attr.items() if not each.attr]:
+                del function.arg_attr[index]
         serialized: bytes = graph.SerializeToString(deterministic=True)
         return serialized
 

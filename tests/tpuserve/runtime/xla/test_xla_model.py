@@ -127,6 +127,21 @@ def test_batch_sizes_are_compiled_before_the_model_is_loaded(
     model.close()
 
 
+def test_second_load_with_a_cache_translates_nothing(
+    linear: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    load(linear, batch_sizes=(1, 2, 4), cache_directory=tmp_path).close()
+
+    def refuse(self: StableHloTranslator, cluster: Any) -> bytes:
+        raise AssertionError("translated again")
+
+    monkeypatch.setattr(StableHloTranslator, "translate", refuse)
+    model = load(linear, batch_sizes=(1, 2, 4), cache_directory=tmp_path)
+    assert model.run("serving_default", {"x": ROWS})["y"].tolist() == [[22], [44]]
+    model.close()
+
+
 def test_oldest_executable_of_a_request_is_dropped_for_a_new_one(
     linear: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
