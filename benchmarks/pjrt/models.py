@@ -10,7 +10,7 @@ import tensorflow as tf
 from tpuserve.export import export
 
 
-class Network(tf.Module):
+class Network(tf.Module):  # type: ignore[misc]
     """A network with random weights: takes x, returns y."""
 
     def __init__(self, shape: Sequence[int], apply: Callable[..., Any]) -> None:

@@ -102,7 +102,8 @@ def print_call_times(
 
 def print_load_times(name: str, directory: Path, cache: Path, rounds: int) -> None:
     """Print the median time to load a model for XLA with a new cache, and with a filled one."""
-    cold, warm = [], []
+    cold: list[float] = []
+    warm: list[float] = []
     for index in range(rounds):
         for times in (cold, warm):
             # A restart is a new process, in which jax has compiled nothing yet.

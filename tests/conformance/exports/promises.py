@@ -128,6 +128,18 @@ def answers_alike_on_pjrt(exported: Exported, bench: Bench) -> None:
         model.close()
 
 
+def answers_alike_through_xla(exported: Exported) -> None:
+    """The CPU metagraph, compiled by XLA as a whole, answers as it does in TensorFlow."""
+    model = loader.load(exported.directory, tags.SERVE, TpuSystem(), runtime="xla")
+    try:
+        assert model.choice.runtime == "xla"
+        with _loaded(exported.directory, tags.SERVE) as cpu:
+            for name, inputs in exported.requests.items():
+                asking.largest_difference(cpu.run(name, inputs), model.run(name, inputs))
+    finally:
+        model.close()
+
+
 def compiles(exported: Exported, bench: Bench) -> None:
     """libtpu compiles every signature, at every batch size, for every generation."""
     report = aot.compile(

@@ -106,6 +106,24 @@ def test_a_promise_is_kept(
     found.kept.add(cell)
 
 
+@pytest.mark.parametrize(
+    ("kind_name", "name"),
+    [
+        # The models whose signatures have no strings, each in one kind of export.
+        ("V1", models.MNIST.name),
+        ("V1", models.RESIDUAL.name),
+        ("Keras", models.LSTM.name),
+        ("plain function", models.TRANSFORMER.name),
+    ],
+)
+def test_xla_engine_answers_as_tensorflow(
+    kind_name: str, name: str, export: Callable[[Kind, str], Exported]
+) -> None:
+    pytest.importorskip("jax")
+    (kind,) = (each for each in kinds.ALL if each.name == kind_name)
+    promises.answers_alike_through_xla(export(kind, name))
+
+
 def test_each_model_is_exported_in_some_way() -> None:
     assert {each.name for each in models.ALL} == {name for _, name, _ in table.ALL}
 
