@@ -15,11 +15,12 @@ _MAX_RETURN_SECONDS = 0.001
 
 
 class ReturningClients:
-    """Predicts that the clients of a batch send their next requests soon after their answers.
+    """Predicts that the clients of a batch send their next requests soon after their responses.
 
-    Without this prediction, the first of these requests would run alone, and all others would wait
-    for that run. After a request that ran alone, no request is expected. All queues of a version
-    share the object, because a queue exists only while tasks wait in it.
+    `ContinuousPolicy` delays the next batch until requests with `rows` rows wait, or until the time
+    `until`. Without this delay, the first of the expected requests would run alone, and all others
+    would wait for that run. After a request that ran alone, no request is expected. All queues of a
+    version share the object, because a queue exists only while tasks wait in it.
 
     Attributes:
       rows: the number of rows that the expected requests have together.

@@ -56,8 +56,8 @@ def parse_json(body: bytes) -> Json:
     """Parse the first JSON value of a request body.
 
     As in RapidJSON, NaN, Infinity and Inf are numbers, text after the value is ignored, the
-    first of several equal keys counts, and integers beyond 64 bits become floats. Bytes that
-    are not UTF-8 become lone surrogates (PEP 383).
+    first of duplicate keys counts, and integers beyond 64 bits become floats. Bytes that are not
+    UTF-8 become lone surrogates (PEP 383).
 
     Returns:
       None, bool, int, float, str, list or dict. A large array of numbers is a `RawNumericArray`.
@@ -122,8 +122,8 @@ def _parse(body: bytes, max_nesting: int) -> Json:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
         return _parse_tolerantly(body, max_nesting)
-    # Parse a document with equal keys again, because orjson keeps the last of several equal keys,
-    # and RapidJSON finds the first.
+    # Parse a document with duplicate keys again, because orjson keeps the last of the members that
+    # have the same key, and RapidJSON, which TensorFlow Serving uses, finds the first.
     if _check_structure(body, value, max_nesting):
         return value
     del value
@@ -157,7 +157,7 @@ def _parse_tolerantly(
     except RecursionError:
         raise _too_deep(max_nesting) from None
     document = text[:end].encode("utf-8", "surrogateescape")
-    # Do not check the structure of a document with equal keys, because `_parse` has checked it.
+    # Do not check the structure of a document with duplicate keys: `_parse` has checked it.
     is_done = keep_first_of_equal_keys or _check_structure(document, value, max_nesting)
     has_surrogates = b"\\ud" in body or b"\\uD" in body
     if has_surrogates and _LONE_SURROGATE.search(text.replace("\\\\", "  "), 0, end):
@@ -301,7 +301,7 @@ def _create_decoder(checks_numbers: bool, keeps_first_of_equal_keys: bool) -> js
     Args:
       checks_numbers: Whether the parser treats numbers as RapidJSON does, if they are beyond 64
         bits or beyond the largest double.
-      keeps_first_of_equal_keys: Whether the first of equal keys counts, and not the last.
+      keeps_first_of_equal_keys: Whether the first of duplicate keys counts, and not the last.
     """
     hook = _keep_first_of_equal_keys if keeps_first_of_equal_keys else None
     if not checks_numbers:

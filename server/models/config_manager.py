@@ -273,7 +273,7 @@ def models_not_available(
     Args:
       count: the number of the models.
       kind: the word for a model in the text, "model" or "servable".
-      causes: pairs of a version, such as "name: half version: 1", and its error.
+      causes: pairs of a version, such as "name: resnet version: 1", and its error.
 
     Returns:
       The error. A single cause becomes its `__cause__`.

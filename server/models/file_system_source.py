@@ -37,7 +37,7 @@ class FileSystemSource:
             self.poll_once()
 
     def poll_once(self) -> None:
-        """Read every base path once."""
+        """Read every base path once, and tell the manager which versions to serve."""
         with self._lock:
             for model in self._models:
                 self._poll_model(model)

@@ -14,7 +14,9 @@ from server.multiprocess.supervised import SupervisedProcess
 # How long the supervisor waits for the metrics of other processes. The metrics of a process that
 # does not answer in time, because it loads a model for example, are those that it sent before.
 _COLLECT_SECONDS = 2.0
-# How long a frontend process waits for the supervisor, which is never busy.
+# How long a frontend process waits for the supervisor's answer, in seconds. The supervisor only
+# manages processes, so it answers soon after _COLLECT_SECONDS at the latest. Without an answer, the
+# frontend process serves its own metrics alone.
 _SUPERVISOR_SECONDS = 10.0
 
 

@@ -10,7 +10,7 @@ class Completion(Protocol):
     """Work that ends later, such as the run of a batch."""
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
-        """Call a function once, in any thread, at the end; at once if the end has passed.
+        """Call a function exactly once, in any thread, when the work ends; at once if it has ended.
 
         The function must not block and must not raise: it delays all other requests of the batch.
         """
@@ -37,7 +37,7 @@ class Pending(Generic[Result]):
         self.finish = finish
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
-        """Call a function once `finish` need not wait; see `Completion.add_done_callback`."""
+        """Call a function as soon as `finish` need not wait; see `Completion.add_done_callback`."""
         self._completion.add_done_callback(callback)
 
     def then(self, finish: Callable[[], "NewResult"]) -> "Pending[NewResult]":

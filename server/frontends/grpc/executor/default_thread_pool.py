@@ -139,7 +139,11 @@ class DefaultThreadPool(CallExecutor):
 
     @property
     def size(self) -> int:
-        """The number of threads, including those added while others wait for a first message."""
+        """The number of threads, which may be larger than `max_concurrent_calls`.
+
+        For each thread that waits for the first message or the turn of its call, the pool may add a
+        thread that runs other calls meanwhile.
+        """
         return self._size
 
     def _add_replacements(self) -> None:

@@ -72,6 +72,9 @@ class SinglePollerMode:
     def end_event(self, began: float) -> None:
         """Report that the current thread has handled an event.
 
+        The time since `began` tells whether the event was quick. Depending on the last events,
+        single-poller mode begins, continues or ends.
+
         Args:
           began: the time that `begin_event` returned.
         """

@@ -20,12 +20,17 @@ class CallSuspended(BaseException):
     this one, grpcio leaves the call open.
 
     Attributes:
-      pending: what the call waits for.
-      model: the name of the model that the call waits for.
+      pending: the result that the call waits for.
+      model: the name of the model that computes the result.
     """
 
     def __init__(self, pending: Pending[Any], model: str) -> None:
-        """Create the exception that ends the run."""
+        """Create the exception that ends the first run of a call's handler.
+
+        Args:
+          pending: the result that the call waits for.
+          model: the name of the model that computes the result.
+        """
         super().__init__()
         self.pending = pending
         self.model = model

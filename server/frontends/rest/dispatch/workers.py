@@ -83,15 +83,17 @@ class Workers:
           model: The name of the model in whose queue the request waits. "" means no model.
           work: The function. May block.
           size: The size of the request in bytes. Only small requests run in the event loop.
-          tracker: The latencies of the request's route.
+          tracker: Predicts whether the request is quick, from the latencies of earlier requests of
+            its route. The latency of a small request is added to these.
           on_dropped: Called if `work` never runs.
           cancellation: Takes the request out of its queue. None means that the request cannot be
             cancelled.
           on_submitted: Called once the request runs in a thread or waits for one.
 
         Raises:
-          DeadlineExceeded: The work takes too long. Work that has begun continues, and its result
-            is discarded.
+          DeadlineExceeded: A request that is not run in the event loop has no result within the
+            `timeout_ms` that was passed to the constructor. Work that has begun continues, and its
+            result is discarded.
           QueueFull: The queue of the model refuses the request.
           WaitedTooLong: The queue of the model refuses the request, after it has waited.
           Cancelled: The request was cancelled while it waited.
