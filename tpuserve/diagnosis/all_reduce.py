@@ -44,7 +44,7 @@ class AllReduce:
 
     @property
     def is_correct(self) -> bool:
-        """Whether each device has the sum n (n + 1) / 2 of the values 1 to n."""
+        """Whether each of the n devices has the sum n (n + 1) / 2; False without devices."""
         size = len(self.devices)
         return bool(size) and self.sums == (size * (size + 1) / 2,) * size
 

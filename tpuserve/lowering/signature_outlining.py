@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_defs import Library
 
 _VARIABLE = "VarHandleOp"
-# Op → why a signature that needs the op is refused. XLA compiles ops that check or print a value to
-# nothing. Variables of TensorFlow 1 are no resources, so a function cannot take their handles.
+# Op → why a signature that needs the op is refused. XLA silently drops ops that check or print a
+# value. Variables of TensorFlow 1 are no resources, so a function cannot take their handles.
 _REFUSED_OPS = {
     **dict.fromkeys(
         ("Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"), "which XLA leaves out"

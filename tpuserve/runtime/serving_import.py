@@ -1,4 +1,8 @@
-"""Imports TensorFlow for a server: without Keras, and without stopping the other threads.
+"""Imports TensorFlow for a server: without Keras, and without blocking the server's other threads.
+
+The import would hold Python's global interpreter lock (GIL) while it loads TensorFlow's C++
+library, which takes seconds on a slow disk. So this module loads the library before the import,
+without the GIL.
 
 With Keras and JAX, which TensorFlow imports where they are installed, the import takes twice the
 time and 240 MB more memory. A session that runs a SavedModel needs neither.

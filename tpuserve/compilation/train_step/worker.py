@@ -35,7 +35,8 @@ def compile_step(step: SerializedStep, topology: str) -> StepResult:
     except Exception as error:
         # Report any error of the compiler as this step's result, so that others still compile.
         return StepResult(error=worker.error_text(error))
-    # The analysis counts the body of the loop, which is one step, once.
+    # XLA's cost analysis counts the body of a loop once, whatever the number of iterations. The
+    # body is one step here, so the figures are those of one step.
     seconds, untimed = worker.split_estimate(cost.get("optimal_seconds", 0.0))
     stats = CompileStats(
         flops=max(cost.get("flops", 0.0), 0.0),

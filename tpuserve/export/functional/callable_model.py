@@ -57,11 +57,11 @@ class CallableModel(ABC):
 
     @abstractmethod
     def check_aliases(self, signature_name: str, aliases: Sequence[str]) -> None:
-        """Check that the model can be called with these inputs.
+        """Check that the model can be called with the inputs of a signature.
 
         Args:
           signature_name: Name of the signature, for the message.
-          aliases: Aliases of the inputs.
+          aliases: Keys of the inputs in the signature.
 
         Raises:
           InvalidSetting: The model takes other inputs.

@@ -42,11 +42,11 @@ class FunctionModel(CallableModel):
         return dict(zip(self._parameters, signature, strict=False))
 
     def check_aliases(self, signature_name: str, aliases: Sequence[str]) -> None:
-        """Check that the inputs are the function's parameters.
+        """Check that the inputs of a signature have the names of the function's parameters.
 
         Args:
           signature_name: Name of the signature, for the message.
-          aliases: Aliases of the inputs.
+          aliases: Keys of the inputs in the signature.
 
         Raises:
           InvalidSetting: The function has other parameters.

@@ -50,14 +50,17 @@ class KerasModel(CallableModel):
         return dict(zip(self._input_aliases(), map(_to_spec, tensors), strict=True))
 
     def check_aliases(self, signature_name: str, aliases: Sequence[str]) -> None:
-        """Check that the inputs are the model's inputs; a single input may have any name.
+        """Check that the inputs of a signature have the names of the model's inputs.
+
+        If the signature and the model have one input each, the names may differ. A model that
+        declares no inputs accepts any names.
 
         Args:
           signature_name: Name of the signature, for the message.
-          aliases: Aliases of the inputs.
+          aliases: Keys of the inputs in the signature.
 
         Raises:
-          InvalidSetting: The model has other inputs.
+          InvalidSetting: The names differ.
         """
         if self._inputs is None or (len(aliases) == 1 and len(self._input_aliases()) == 1):
             return

@@ -79,6 +79,8 @@ def partition_into_clusters(
 ) -> list[Cluster]:
     """Partition a graph into clusters; a cluster comes after the clusters whose values it takes.
 
+    The clusters run level by level, and those of a level in the order of `ClusterKind`. A node that
+    takes a value from a kind later in that order is therefore on a higher level than that value.
     Constants belong to no cluster: each cluster that uses a constant has its own copy.
 
     Args:
@@ -87,6 +89,9 @@ def partition_into_clusters(
       library: function name → function.
       split_nodes: names of loops and branches that are clusters of one op; see
         `replica_invariance.must_split`.
+
+    Returns:
+      The clusters in the order in which they run: by level, then by kind.
     """
     clusters: dict[tuple[int, ClusterKind], Cluster] = {}
     single_ops: list[Cluster] = []

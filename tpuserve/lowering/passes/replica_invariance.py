@@ -86,11 +86,15 @@ def has_invariant_predicate(
 def must_split(
     node: Node, graph: GraphIR, invariant: set[Value], num_replicas: int, library: "Library"
 ) -> bool:
-    """Return whether a loop or branch updates a variable, and its results differ by replica.
+    """Return whether a loop or branch updates a variable and has results that differ by replica.
 
-    Such a node cannot be part of a cluster (see `passes.clustering`), because its updates must run
-    once and the nodes that compute its results on each replica. If replicas communicate in the loop
-    or branch, or may disagree on its condition, the result is False.
+    A cluster (see `passes.clustering`) runs either once or on each replica. In such a node, the
+    updates must run once, and the ops that compute the results must run on each replica. So the
+    lowering replaces the node by one loop or branch that does both.
+
+    The result is False for a node that contains an op for all replicas together, such as a
+    collective: the lowering replaces such a node anyway. The result is also False if replicas may
+    disagree on the condition, because one loop or branch then cannot do the work of all of them.
 
     Args:
       node: any node of the graph.

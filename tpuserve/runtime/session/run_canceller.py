@@ -143,6 +143,10 @@ class RunCanceller:
 def _build_graph_def(done_ops: Iterable[str]) -> Any:
     """Return the GraphDef of the ops for cancellable runs.
 
+    Each run has a queue. When a requested output has been computed, an op enqueues True. The watch
+    op dequeues an item for each output, and fails, which ends the run, if an item is False. To
+    cancel the run, `RunCanceller` runs an op that enqueues False for each output.
+
     Args:
       done_ops: names of the ops that enqueue an item. Each still needs a control input from the
         node that must have run before; the caller adds it.
