@@ -26,8 +26,8 @@ def _importer_globals() -> dict[str, Any]:
     return frame.f_globals if frame else {}
 
 
-# Install nothing if `_program` is None: the importing module then does not belong to a user's
-# program, but to a tpuserve command, a library or a test.
+# The user's program that imports this package; None if a tpuserve command, a library or a test
+# imports it. Only in a user's program does the import supply the removed symbols of TensorFlow.
 _program = programs.find_running_program(_importer_globals())
 if _program is not None:
     from trainer.compat import install

@@ -31,7 +31,7 @@ class InputPartition:
         parts_by_core: list[list[Any]] = [[] for _ in range(self.cores)]
         for tensor, dims in zip(tensors, self._all_dims(tensors), strict=True):
             tensor_parts = tpu_feed.partition_or_replicate_on_host(tensor, dims)
-            # Stop at the end of the shorter list: `tensor_parts` is infinite for a tensor that
+            # Stop when the cores or the parts end: `tensor_parts` is infinite for a tensor that
             # every core receives, and has one part for a tensor that only the first core receives.
             for core_parts, tensor_part in zip(parts_by_core, tensor_parts, strict=False):
                 core_parts.append(tensor_part)

@@ -63,8 +63,9 @@ def model_to_tpu_estimator(
     model_dir has no checkpoint, this function writes one with the model's own values; otherwise
     the estimator continues from the newest checkpoint.
 
-    Batches may be as for model.fit: the estimator cuts them to the batch size. Types that the
-    infeed does not support, such as int64 labels, are transferred in 32 bits and converted back.
+    An input_fn may return a dataset that was made for model.fit, with batches of any size: the
+    estimator rebatches it to the batch size. Types that the infeed does not support, such as int64
+    labels, are transferred in 32 bits and converted back.
 
     Args:
       keras_model: a compiled model of Keras 3 or of tf_keras. A model built without eager

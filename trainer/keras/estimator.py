@@ -52,8 +52,9 @@ class KerasTPUEstimator(TPUEstimator):
             **options,
         )
         if options.get("batch_axis") is None:
-            # Encode the input for the infeed, because datasets may be as for model.fit: with
-            # int64 labels and batches of any size, which the infeed does not support.
+            # Encode the input for the infeed: an input_fn may return a dataset that was made for
+            # model.fit, with int64 labels and batches of any size, which the infeed does not
+            # support.
             assert isinstance(self._program, TPUModelProgram)
             self._program = dataclasses.replace(self._program, encode_input=codec.encode)
         self._converted = converted

@@ -131,9 +131,11 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
     def forward(state: Any, elements: Any) -> Any:
         """Advance the Viterbi algorithm by one step.
 
-        The state is a pair, [b, t] each: for each tag, the highest score of the sequences of tags
-        that end in this tag, and the last but one tag of the sequence with that score. elements
-        has the scores of the next step, and whether the step is inside each sequence.
+        Args:
+          state: two tensors [b, t] for b sequences and t tags: the highest score of the sequences
+            of tags that end in the tag, and the last but one tag of the sequence with that score.
+          elements: the scores of the next step, [b, t], and whether the step is inside each
+            sequence, bool [b, 1].
         """
         scores, is_inside = elements
         candidates = state[0][:, :, None] + transition_params

@@ -333,13 +333,14 @@ def _get_input_name(tensor: Any) -> str:
 
 
 def _restore_slot_path(path: str, variable_paths: Sequence[str]) -> str:
-    """Restore the slashes of a variable's path inside the path of an optimizer's slot.
+    """Restore the slashes of a trainable variable's path inside the path of its optimizer slot.
 
-    Keras replaces the slashes by underscores. This function converts
-    "adam/dense_kernel_momentum" back to "adam/dense/kernel/momentum".
+    A slot is a variable of the optimizer that belongs to one trainable variable. In its path, Keras
+    replaces the slashes by underscores: the momentum of "dense/kernel" in the optimizer "adam" has
+    the path "adam/dense_kernel_momentum". The result is "adam/dense/kernel/momentum".
 
     Args:
-      path: the path of a slot.
+      path: the path of a variable of the optimizer; returned unchanged if it is no slot.
       variable_paths: the paths of the trainable variables.
     """
     optimizer, _, name = path.partition("/")

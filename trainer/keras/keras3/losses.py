@@ -8,7 +8,7 @@ from trainer.keras_internals import CompileLoss, get_private_attribute
 
 
 class _CompileLossWithoutMetrics(CompileLoss):
-    """A CompileLoss that has no metrics for the losses of the single outputs."""
+    """A CompileLoss that has no metrics for the losses of the individual outputs."""
 
     @property
     def metrics(self) -> list[Any]:

@@ -111,7 +111,7 @@ class KerasAdapter(Protocol):
         """Return metric name → value, with the names of model.evaluate, without the total loss."""
 
     def loss_names(self, model: Any) -> set[str]:
-        """Return the names of those metrics of a model that are the losses of single outputs."""
+        """Return the names of a model's metrics that are the losses of individual outputs."""
 
     def reset_metrics(self, model: Any) -> None:
         """Reset the state of all metrics of a model."""

@@ -57,7 +57,7 @@ class NameMaps:
 
         Args:
           results: Keras metric name → result.
-          losses: the names that belong to losses of single outputs; they stay unchanged.
+          losses: the names that belong to losses of individual outputs; they stay unchanged.
 
         Returns:
           Name → result, with the user's names for all metrics except the losses.

@@ -198,7 +198,15 @@ class ModelSteps:
         return f"{self._adapter.name} model {self._model.name}"
 
     def _handle_replacer(self, func_graph: Any) -> Callable[[Any], Any]:
-        """Return a function: handle of a Keras variable → handle of its graph variable."""
+        """Return a function that replaces the handles of Keras variables in a traced step.
+
+        The function maps a handle to the handle of the variable of the default graph that replaces
+        the Keras variable. It raises InvalidSetting for the handle of a lookup table, and of a
+        variable that no variable of the default graph replaces.
+
+        Args:
+          func_graph: the traced step, from which the error takes the variable's name.
+        """
 
         def replace_handle(handle: Any) -> Any:
             if id(handle) in self._graph_variables:

@@ -16,7 +16,7 @@ class _UnusedMetric:
 
 
 class _LossesContainerWithoutMetrics(LossesContainer):
-    """A LossesContainer that has no metrics for the losses of the single outputs."""
+    """A LossesContainer that has no metrics for the losses of the individual outputs."""
 
     def _create_metrics(self) -> None:
         """Create no metric for any output."""

@@ -33,7 +33,8 @@ def unknown_arguments(
     for use in find_name_references(tree):
         status = tensorflow_names.classify(use, tf1=tf1)
         if status.kind is NameStatus.SUPPLIED and status.says:
-            # Calls use only the last part of a name that `from package import name` imports.
+            # Find the calls of an imported name by its last part: after `from package import name`,
+            # the program calls `name`, not `package.name`.
             homes[use.name.rpartition(".")[2] if use.is_import else use.written_name] = status.says
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):

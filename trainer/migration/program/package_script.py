@@ -25,8 +25,9 @@ class PackageScript:
 def find_package(script: SourceFile) -> PackageScript | None:
     """Find the package that a script is a module of; None if the script can be run by its path.
 
-    A script cannot be run by its path if it uses relative imports. Nor can it if it imports from
-    its own package, and the package has the name of one of tpuserve's packages, such as "trainer".
+    A script cannot be run by its path if it uses relative imports, because Python then knows no
+    package of the script. Nor can it if it imports from its own package, and the package has the
+    name of one of tpuserve's packages, such as "trainer": the import would find tpuserve's.
     """
     path = script.path.resolve()
     root = path.parent

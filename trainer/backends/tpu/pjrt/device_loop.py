@@ -92,7 +92,8 @@ class DeviceLoop:
         count = int(feeds.get(self._iterations, 1))
         with self.lock:
             copied = self.variables.copy_to_devices(session)
-        # Number the steps by the global step, so that a continued training draws other numbers.
+        # Count the steps from the global step, because the random ops of a step are seeded with its
+        # number: a training resumed from a checkpoint must not repeat the random numbers.
         self._num_steps = int(copied.get(_GLOBAL_STEP, self._num_steps))
         done, previous = 0, None
         end: Exception | None = None

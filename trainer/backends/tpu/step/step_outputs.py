@@ -10,7 +10,11 @@ import tensorflow as tf
 
 
 class StepOutputVariables:
-    """Local variables with values of the last step.
+    """Variables that keep tensors of a loop's last step, for hooks and summaries on the host.
+
+    The host cannot fetch a tensor of a step that runs inside the loop. So each step assigns the
+    tensors to variables, which the host reads after the loop. The variables are in the collection
+    LOCAL_VARIABLES, and so not in checkpoints.
 
     Attributes:
       writes: the ops with which each step writes its values into the variables.

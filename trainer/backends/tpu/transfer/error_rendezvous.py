@@ -41,7 +41,7 @@ class ErrorRendezvous:
     """
 
     def __init__(self) -> None:
-        """Create a rendezvous without errors."""
+        """Create a rendezvous that holds no errors yet."""
         self._lock = threading.Lock()
         self._errors: list[tuple[str, BaseException]] = []
         self._exit_callbacks: list[Callable[[], None]] = []
