@@ -36,6 +36,9 @@ MASKS = (
     (r"-\d{8}-\d{6}-\d+-", "-TIME-"),
     (r"\b\d{10}\b", "VERSION"),
 )
+# The beginnings of the names of variables that commands must not inherit: a developer's emulated
+# TPU, and what jax sets when a test imports it.
+TPU_VARIABLES = ("TPUSERVE_", "TPU_", "JAX_", "PJRT_", "LIBTPU_")
 # Seconds. No command takes nearly as long, even on a busy machine.
 TIME_LIMIT = 300
 # Seconds until a poll of the server must have taken effect.
@@ -175,7 +178,7 @@ class Terminal:
 def environment(directory: Path) -> dict[str, str]:
     """Return an environment with the commands on the path and a curl without progress output."""
     inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith("TPUSERVE_")
+        name: value for name, value in os.environ.items() if not name.startswith(TPU_VARIABLES)
     }
     directories = (str(directory / "bin"), str(Path(sys.executable).parent), inherited["PATH"])
     return {
