@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("server", "tpuserve/runtime")
+ROOMS = ("server", "tpuserve/pjrt", "tpuserve/runtime")
 # The levels by the methods of a logger.
 LEVELS = {"info": "info", "warning": "warning", "error": "error", "exception": "error"}
 

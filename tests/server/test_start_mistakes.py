@@ -109,6 +109,26 @@ def test_malformed_file_is_told_with_line_column_and_field(
     assert errors.count("\n") == 1
 
 
+def test_unknown_engine_is_refused(tmp_path: Path, base_path: Path) -> None:
+    status, _, errors = start(tmp_path, "--engine=gpu", f"--model_base_path={base_path}")
+    assert (status, errors) == (1, "Error: --engine is 'gpu'. Give tensorflow or xla.\n")
+
+
+def test_version_of_jax_that_was_not_tested_is_refused_for_the_engine_xla(
+    tmp_path: Path, base_path: Path
+) -> None:
+    # The first directory of the path decides which version is installed.
+    information = tmp_path / "jax-0.11.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: jax\nVersion: 0.11.0\n")
+    status, _, errors = start(tmp_path, "--engine=xla", f"--model_base_path={base_path}")
+    assert status == 1
+    assert errors == (
+        "Error: running on PJRT devices was tested with jax from 0.8 to below 0.11; found 0.11.0. "
+        "Install one of these versions.\n"
+    )
+
+
 def test_malformed_file_is_told_as_scripts_of_the_original_know_it(tmp_path: Path) -> None:
     file = tmp_path / "models.config"
     file.write_text("nonsense {")

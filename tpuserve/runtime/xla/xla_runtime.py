@@ -93,8 +93,8 @@ class XlaRuntime:
                 return load_xla_model(directory, plan, options)
             except (UnsupportedModel, UnsupportedOnTpu, LoweringError) as error:
                 reason = str(error)
+        logger.warning("%s: TensorFlow runs the model, because XLA cannot: %s", directory, reason)
         fallback = f"TensorFlow runs the model, because XLA cannot: {reason}"
-        logger.warning("%s: %s", directory, fallback)
         choice = dataclasses.replace(
             plan.choice, runtime=DEFAULT_RUNTIME, runtime_reason="by default", fallback=fallback
         )
