@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.codec import requests
+from server.codec import json_to_array, requests
 from tests.server.fakes import FakeModel, spec
 from tpuserve.errors import InvalidInput, UnsupportedType
 from tpuserve.saved_model.signature import Signature
@@ -91,7 +91,7 @@ def test_the_invalid_row_of_ten_thousand_is_found_in_less_than_forty_decodings(
         decoded.append(value)
         return array_decoder(value, *args, **kwargs)
 
-    array_decoder = requests.decode_value
+    array_decoder = json_to_array.decode_value
     monkeypatch.setattr(requests, "decode_value", decode_value)
     for position in (1, 4711, 9999):
         decoded.clear()
