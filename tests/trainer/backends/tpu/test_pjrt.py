@@ -142,6 +142,28 @@ def test_variable_that_a_hook_assigns_reaches_the_devices(tmp_path: Path) -> Non
     assert programs.variable(tmp_path, "w") == 1.0
 
 
+def test_host_call_may_read_a_variable_of_the_step(tmp_path: Path) -> None:
+    read: list[int] = []
+
+    def record(step: Any) -> Any:
+        read.append(int(step))
+        return step
+
+    def host_call(row: Any) -> Any:
+        step = v1.train.get_global_step().read_value()
+        with tf.control_dependencies([row]):
+            return tf.py_function(record, [step], tf.int64)
+
+    def more(features: Any, **of_step: Any) -> dict[str, Any]:
+        return {"host_call": (host_call, [features["x"]])}
+
+    with slope.tpu(2, kind="pjrt"):
+        slope.estimator(tmp_path, more).train(slope.ones(), max_steps=8)
+    # The value is that of some dispatch: the two loops have four steps each.
+    assert len(read) == 8
+    assert set(read) <= {0, 4, 8}
+
+
 def test_model_parallelism_is_refused(tmp_path: Path) -> None:
     estimator = slope.estimator(tmp_path, tpu_config={"num_cores_per_replica": 2})
     with (

@@ -47,9 +47,11 @@ class PjrtSession(session_interface.SessionInterface):
             return self._session.run(fetches, feed_dict, options, run_metadata)
         with loop.lock:
             loop.variables.copy_to_session(self._session, uses.reads | uses.writes)
-            try:
-                return self._session.run(fetches, feed_dict, options, run_metadata)
-            finally:
+        try:
+            # Do not hold the lock: the run may wait for results of steps that wait for the lock.
+            return self._session.run(fetches, feed_dict, options, run_metadata)
+        finally:
+            with loop.lock:
                 loop.variables.mark_changed_in_session(uses.writes)
 
     def __getattr__(self, name: str) -> Any:
