@@ -111,3 +111,17 @@ def test_batch_is_padded_to_the_least_allowed_size(size: int, padded: int) -> No
 
 def test_any_size_is_allowed_where_none_is_named() -> None:
     assert BatchingParameters().padded_size(7) == 7
+
+
+def test_runtime_that_compiles_gets_powers_of_two_where_batches_have_any_size() -> None:
+    parameters = BatchingParameters(batching_policy="continuous", max_batch_size=100)
+    sizes = parameters.padded_to_powers().allowed_batch_sizes
+    assert sizes == (1, 2, 4, 8, 16, 32, 64, 100)
+    assert parameters.compiled_sizes == (1, 2, 4, 8, 16, 32)
+
+
+def test_runtime_that_compiles_keeps_the_allowed_batch_sizes() -> None:
+    parameters = BatchingParameters(max_batch_size=48, allowed_batch_sizes=(1, 48))
+    assert parameters.padded_to_powers() is parameters
+    assert parameters.compiled_sizes == (1, 48)
+    assert BatchingParameters().compiled_sizes == ()
