@@ -258,6 +258,8 @@ class Scheduler:
         for key, queue in self._queues.items():
             batch = queue.policy.take(now)
             if batch is not None:
+                if not self._running and self._unanswered == 1:
+                    batch.alone_reason = AloneReason.IDLE
                 if queue.policy.waiting:
                     self._queues.move_to_end(key)
                 else:

@@ -7,7 +7,7 @@ import pytest
 
 from server.admission.nonblocking import WouldBlock
 from server.batching.scheduler import BatchingQueue, RunBatch, Scheduler
-from server.batching.tasks import Batch, BatchTask
+from server.batching.tasks import AloneReason, Batch, BatchTask
 from server.batching.timeout_policy import TimeoutPolicy
 from server.config.batching_parameters import BatchingParameters
 from tests.server.batching.waiting import Waiting
@@ -234,6 +234,22 @@ def test_no_task_runs_inline_until_the_outputs_of_waiting_tasks_are_fetched() ->
     scheduler.task_answered()
     assert scheduler.try_run_inline("a", lambda: queue, task()) is not None
     scheduler.close()
+
+
+def test_the_only_task_of_a_server_runs_alone_because_the_server_is_idle() -> None:
+    scheduler, reasons = Scheduler(1, "batch-test"), list[AloneReason]()
+    done = threading.Semaphore(0)
+
+    def run(batch: Batch) -> None:
+        reasons.append(batch.alone_reason)
+        done.release()
+
+    for _ in range(2):
+        scheduler.submit("a", lambda: timed(0, run), task())
+        assert done.acquire(timeout=10)
+    scheduler.close()
+    # Nobody has fetched the outputs of the first task when the second task arrives.
+    assert reasons == [AloneReason.IDLE, AloneReason.ONLY_ONE]
 
 
 def test_a_task_that_is_not_due_or_too_large_for_a_batch_runs_in_the_threads() -> None:
