@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tpuserve.errors import LoweringError, UnsupportedModel, UnsupportedOnTpu
+from tpuserve.errors import (
+    DamagedSavedModel,
+    LoweringError,
+    UnsupportedModel,
+    UnsupportedOnTpu,
+)
 from tpuserve.graph.loops import has_loop
 from tpuserve.lowering.signature_outlining import outline_signatures
 from tpuserve.runtime.load_plan import LoadPlan
@@ -91,7 +96,9 @@ class XlaRuntime:
 
             try:
                 return load_xla_model(directory, plan, options)
-            except (UnsupportedModel, UnsupportedOnTpu, LoweringError) as error:
+            except (UnsupportedModel, UnsupportedOnTpu, LoweringError, DamagedSavedModel) as error:
+                # A session can restore a variable that the checkpoint holds in slices. Of files
+                # that are damaged, it raises the error itself.
                 reason = str(error)
         logger.warning("%s: TensorFlow runs the model, because XLA cannot: %s", directory, reason)
         fallback = f"TensorFlow runs the model, because XLA cannot: {reason}"

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import shutil
 import sys
 import threading
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import tensorflow as tf
 from tpuserve import tags
 from tpuserve.devices import TpuSystem
 from tpuserve.errors import (
+    DamagedSavedModel,
     DeadlineExceeded,
     DeviceMemoryExhausted,
     ExtraNotInstalled,
@@ -212,6 +214,14 @@ def test_tensorflow_serves_what_xla_cannot_and_one_line_says_why(
     assert re.search(reason, record.message)
     assert str(model.choice) == "{serve} on CPU (asked for; no TPU found)"
     model.close()
+
+
+def test_damaged_checkpoint_is_the_error_of_the_session(linear: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(linear, damaged)
+    (damaged / "variables" / "variables.index").write_bytes(b"")
+    with pytest.raises(DamagedSavedModel, match="Export the model again"):
+        load(damaged)
 
 
 def test_loop_with_a_known_number_of_turns_runs_through_xla(tmp_path: Path) -> None:
