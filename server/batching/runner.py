@@ -179,6 +179,35 @@ class BatchingRunner:
         Returns:
           Signature name → alias → [rows, ...].
         """
+        outputs = self._start_multi(
+            output_names, inputs, timeout_ms, cancellation, nonblocking.blocking_allowed()
+        )
+        return outputs.finish() if isinstance(outputs, Pending) else outputs
+
+    def start_multi(
+        self,
+        output_names: Mapping[str, Sequence[str]],
+        inputs: Mapping[str, Array],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> dict[str, dict[str, Array]] | Pending[dict[str, dict[str, Array]]]:
+        """Begin to compute the outputs of several signatures; arguments are those of `run_multi`.
+
+        Returns:
+          The outputs, if they were computed in the calling thread; otherwise their Pending. Only
+          signatures that share a batch are pending.
+        """
+        return self._start_multi(output_names, inputs, timeout_ms, cancellation)
+
+    def _start_multi(
+        self,
+        output_names: Mapping[str, Sequence[str]],
+        inputs: Mapping[str, Array],
+        timeout_ms: float | None,
+        cancellation: Cancellation | None,
+        blocking_allowed: bool = True,
+    ) -> dict[str, dict[str, Array]] | Pending[dict[str, dict[str, Array]]]:
         model = self._model
         if not isinstance(model, SupportsMultiRun) or not self._unbatched.keys().isdisjoint(
             output_names
@@ -208,13 +237,17 @@ class BatchingRunner:
             inputs,
             timeout_ms,
             cancellation,
-            nonblocking.blocking_allowed(),
+            blocking_allowed,
         )
-        flat_outputs = started.finish() if isinstance(started, Pending) else started
-        outputs_by_signature: dict[str, dict[str, Array]] = {name: {} for name in output_names}
-        for i, (name, alias) in enumerate(flat_names):
-            outputs_by_signature[name][alias] = flat_outputs[str(i)]
-        return outputs_by_signature
+
+        def finish() -> dict[str, dict[str, Array]]:
+            flat_outputs = started.finish() if isinstance(started, Pending) else started
+            outputs: dict[str, dict[str, Array]] = {name: {} for name in output_names}
+            for i, (name, alias) in enumerate(flat_names):
+                outputs[name][alias] = flat_outputs[str(i)]
+            return outputs
+
+        return started.then(finish) if isinstance(started, Pending) else finish()
 
     def _start_in_batch(
         self,

@@ -253,14 +253,42 @@ class DataPlane:
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
-    ) -> list[Classification | Regression]:
-        """Answer as `multi_inference`, in the calling thread, which also waits for a batch.
+    ) -> list[Classification | Regression] | Pending[list[Classification | Regression]]:
+        """Begin to answer; arguments and errors are those of `multi_inference`.
 
-        Only the data plane of a frontend process returns a Pending.
+        Returns:
+          The answers; their Pending if the request waits for a batch.
         """
-        return self.multi_inference(
-            tasks, serialized, timeout_ms=timeout_ms, cancellation=cancellation
-        )
+        spec = multi_inference.model_spec_of_request(tasks)
+        servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
+        try:
+            plan = multi_inference.make_plan(
+                tasks, servable.model.signatures, self._check_method_names
+            )
+            packed = examples.encode(serialized)
+            self._metrics.examples(spec.model, len(serialized))
+            started_ns = time.perf_counter_ns()
+            outputs = multi_inference.start_plan(
+                servable.runner, plan, packed, timeout_ms, cancellation
+            )
+        except BaseException:
+            servable.release()
+            raise
+
+        def finish() -> list[Classification | Regression]:
+            try:
+                results = outputs.finish() if isinstance(outputs, Pending) else outputs
+                self._record_runtime(spec.model, "MultiInference", started_ns)
+                answers = multi_inference.read_answers(
+                    spec.model, servable.version, plan, results, len(serialized)
+                )
+            finally:
+                servable.release()
+            if self._request_log is not None and self._request_log.should_log(spec.model):
+                self._request_log.multi_inference(tasks, answers, serialized)
+            return answers
+
+        return outputs.then(finish) if isinstance(outputs, Pending) else finish()
 
     def multi_inference(
         self,
@@ -287,24 +315,10 @@ class DataPlane:
           UnsupportedModel: a task's method is neither Classify nor Regress.
           ModelExecutionError: the model failed.
         """
-        spec = multi_inference.model_spec_of_request(tasks)
-        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
-            signatures_by_name = servable.model.signatures
-            plan = multi_inference.make_plan(tasks, signatures_by_name, self._check_method_names)
-            packed = examples.encode(serialized)
-            self._metrics.examples(spec.model, len(serialized))
-            started = time.perf_counter_ns()
-            outputs = multi_inference.run_plan(
-                servable.runner, plan, packed, timeout_ms, cancellation
-            )
-            self._record_runtime(spec.model, "MultiInference", started)
-            version = servable.version
-            answers = multi_inference.read_answers(
-                spec.model, version, plan, outputs, len(serialized)
-            )
-        if self._request_log is not None and self._request_log.should_log(spec.model):
-            self._request_log.multi_inference(tasks, answers, serialized)
-        return answers
+        answers = self.start_multi_inference(
+            tasks, serialized, timeout_ms=timeout_ms, cancellation=cancellation
+        )
+        return answers.finish() if isinstance(answers, Pending) else answers
 
     def metadata(self, spec: ModelSpec, fields: Sequence[str]) -> Metadata:
         """Return the signatures of a version.

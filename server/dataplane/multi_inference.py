@@ -8,18 +8,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from server.admission import nonblocking
 from server.admission.cancellation import Cancellation
 from server.dataplane import classify, examples, regress
 from server.dataplane.example_method import ExampleMethod
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.results import Classification, Regression
 from server.servables.multi_signature import SupportsMultiRun
+from server.servables.pending import Pending
 from server.servables.servable import Array, InferenceRunner
 from tpuserve.errors import InvalidInput, UnsupportedModel
 from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD, Signature
 
 Task: TypeAlias = tuple[ModelSpec, str]
 """A task of a request: the model specification and the requested method name."""
+
+SignatureOutputs: TypeAlias = Mapping[str, Mapping[str, Array]]
+"""Signature name → alias → array."""
 
 AnyExampleMethod: TypeAlias = ExampleMethod[Classification] | ExampleMethod[Regression]
 
@@ -89,14 +94,14 @@ def make_plan(
     return MultiInferencePlan(methods, outputs)
 
 
-def run_plan(
+def start_plan(
     runner: InferenceRunner,
     plan: MultiInferencePlan,
     serialized: Array,
     timeout_ms: float | None,
     cancellation: Cancellation | None = None,
-) -> Mapping[str, Mapping[str, Array]]:
-    """Compute the outputs that a plan lists, in one session run where the runner supports that.
+) -> SignatureOutputs | Pending[SignatureOutputs]:
+    """Begin to compute the outputs of a plan, in one session run where the runner supports that.
 
     Args:
       runner: runs the model.
@@ -106,9 +111,19 @@ def run_plan(
       cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
 
     Returns:
-      Signature name → alias → array.
+      Signature name → alias → array; a Pending of them if the request waits for a batch.
+
+    Raises:
+      WouldBlock: the calling thread must not run a model, and the request cannot wait for a batch.
     """
     inputs = {examples.ALIAS: serialized}
+    start = getattr(runner, "start_multi", None)
+    if start is not None:
+        started: SignatureOutputs | Pending[SignatureOutputs] = start(
+            plan.outputs, inputs, timeout_ms=timeout_ms, cancellation=cancellation
+        )
+        return started
+    nonblocking.check_running_allowed()
     if isinstance(runner, SupportsMultiRun):
         return runner.run_multi(
             plan.outputs, inputs, timeout_ms=timeout_ms, cancellation=cancellation

@@ -1,13 +1,15 @@
-"""Classify and Regress wait for a batch without a thread, over both protocols."""
+"""Classify, Regress and MultiInference wait for a batch without a thread."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import httpx
 import pytest
 
 from server.app import Server
 from server.config.settings import Settings
+from server.servables.servable import Array
 from tests import processes
 from tests.server.dataplane.models import ExamplesModel
 from tests.server.fakes import FakeLoader
@@ -24,10 +26,24 @@ num_batch_threads {{ value: 1 }}
 """
 
 
+class MultiModel(ExamplesModel):
+    """A model that computes several signatures in one run, as models of TensorFlow do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.multi_runs = 0
+
+    def run_multi(
+        self, output_names: Mapping[str, Sequence[str]], inputs: Mapping[str, Array], **how: Any
+    ) -> dict[str, Any]:
+        self.multi_runs += 1
+        return {name: self.run(name, inputs, names) for name, names in output_names.items()}
+
+
 @pytest.fixture(scope="module")
 def loader() -> FakeLoader:
     loader = FakeLoader()
-    loader.model_type = ExamplesModel
+    loader.model_type = MultiModel
     return loader
 
 
@@ -55,9 +71,9 @@ def settings(tmp_path_factory: pytest.TempPathFactory, loader: FakeLoader) -> It
     server.stop()
 
 
-def model_of(loader: FakeLoader) -> ExamplesModel:
+def model_of(loader: FakeLoader) -> MultiModel:
     model = loader.models[3]
-    assert isinstance(model, ExamplesModel)
+    assert isinstance(model, MultiModel)
     return model
 
 
@@ -99,3 +115,24 @@ def test_requests_over_rest_share_a_batch(
     assert {reply.status_code for reply in replies} == {200}
     assert len({reply.text for reply in replies}) == 1
     assert len(runs) == 1
+
+
+def test_calls_of_multi_inference_share_a_batch(settings: Settings, loader: FakeLoader) -> None:
+    from tensorflow_serving.apis import inference_pb2
+
+    model = model_of(loader)
+    model.multi_runs = 0
+    request = inference_pb2.MultiInferenceRequest(
+        input=clients.example_list([clients.example(x=1.0)])
+    )
+    for signature, method in (("", "classify"), ("regress", "regress")):
+        request.tasks.add(
+            model_spec=clients.model_spec(name="m", signature_name=signature),
+            method_name=f"tensorflow/serving/{method}",
+        )
+    with clients.connect(f"{LOOPBACK}:{settings.port}") as client:
+        call = client.channel.unary_unary("/tensorflow.serving.PredictionService/MultiInference")
+        serialized = request.SerializeToString()
+        calls = [call.future(serialized, timeout=30) for _ in range(ROWS)]
+        assert len({each.result() for each in calls}) == 1
+    assert model.multi_runs == 1
