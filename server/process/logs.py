@@ -5,14 +5,20 @@ import fcntl
 import logging.config
 import threading
 from collections.abc import Iterator
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+# Python 3.10 has no type parameter for this class at run time.
+if TYPE_CHECKING:
+    _TextHandler = logging.StreamHandler[TextIO]
+else:
+    _TextHandler = logging.StreamHandler
 
 # Held by the thread that writes a line. A reentrant lock, because a signal handler may log while
 # it interrupts the main thread in a write.
 _LOCK = threading.RLock()
 
 
-class SharedStreamHandler(logging.StreamHandler[TextIO]):
+class SharedStreamHandler(_TextHandler):
     """Writes lines to a stream to which other processes write too.
 
     A pipe takes only 4096 bytes at once. Without a lock, the line of another process could come
