@@ -99,5 +99,5 @@ def test_unknown_runtime_is_refused_with_the_names_of_the_registered_ones(
     with pytest.raises(InvalidSetting) as error:
         registry.get_runtime("abacus")
     assert str(error.value) == (
-        "no model runtime is named 'abacus'. Use one of: fake, pjrt, session."
+        "no model runtime is named 'abacus'. Use one of: fake, pjrt, session, xla."
     )
