@@ -62,6 +62,8 @@ class Configuration:
     arguments: Sequence[str]
 
 
+# TensorFlow itself turns oneDNN on only for processors with AVX-512 or newer instructions.
+_ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "1"}
 _OLDEST = {"TF_ENABLE_ONEDNN_OPTS": "0", "XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"}
 # Leave out the bfloat16 tests where oneDNN is restricted. TensorFlow asks the processor, and not
 # oneDNN, whether bfloat16 is supported, and aborts if oneDNN may not use the instructions. A
@@ -74,7 +76,7 @@ CONFIGURATIONS = (
     Configuration(
         "oneDNN at AVX2, XLA at SSE4.2, one thread",
         1,
-        {"ONEDNN_MAX_CPU_ISA": "AVX2", "XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"},
+        {**_ONEDNN, "ONEDNN_MAX_CPU_ISA": "AVX2", "XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"},
         (
             _PROBE,
             "tests/conformance/test_replicated_training.py",
@@ -85,7 +87,7 @@ CONFIGURATIONS = (
     Configuration(
         "oneDNN at SSE4.1, XLA at AVX2, two threads",
         2,
-        {"ONEDNN_MAX_CPU_ISA": "SSE41", "XLA_FLAGS": "--xla_cpu_max_isa=AVX2"},
+        {**_ONEDNN, "ONEDNN_MAX_CPU_ISA": "SSE41", "XLA_FLAGS": "--xla_cpu_max_isa=AVX2"},
         (
             _PROBE,
             "tests/conformance/test_exact_training.py",
