@@ -280,7 +280,7 @@ class RemoteDataPlane:
     def _read_inputs(
         self, spec: ModelSpec, read_inputs: ReadInputs, cancellation: Cancellation | None
     ) -> tuple[int, Signature, Mapping[str, Array]]:
-        """Return a signature with its number, and the inputs that were read by it."""
+        """Return the number of a signature, the signature, and the inputs decoded for it."""
         known = self._signatures.get(spec)
         while True:
             number, signature = known or self._ask_for_signature(spec, cancellation)

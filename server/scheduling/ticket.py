@@ -72,9 +72,9 @@ class InlineTicket(Ticket):
     __slots__ = ()
 
     def start(self) -> None:
-        """Never called, because the request never waits."""
+        """Raise an error: the queues start and refuse only requests that wait."""
         raise AssertionError("the request never waits")
 
     def refuse(self, error: TpuserveError) -> None:
-        """Never called, because the request never waits."""
+        """Raise an error: the queues start and refuse only requests that wait."""
         raise AssertionError("the request never waits")

@@ -13,7 +13,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Process:
-    """A process of this machine.
+    """A running process of this machine, such as one that uses the TPU.
 
     Attributes:
       pid: the ID of the process.
