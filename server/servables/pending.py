@@ -46,3 +46,13 @@ class Pending(Generic[Result]):
 
 
 NewResult = TypeVar("NewResult")
+
+
+def transform(
+    result: Result | Pending[Result], function: Callable[[Result], NewResult]
+) -> NewResult | Pending[NewResult]:
+    """Return a function's value for a result; its Pending if the result is pending."""
+    if not isinstance(result, Pending):
+        return function(result)
+    finish = result.finish
+    return result.then(lambda: function(finish()))

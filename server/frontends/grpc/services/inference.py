@@ -19,6 +19,7 @@ from server.frontends.grpc.services.model_spec import (
 from server.frontends.grpc.services.parsing import parse_within_limits
 from server.frontends.grpc.services.serialized_input import read_examples
 from server.proto.serialized_input_pb2 import ExamplesRequest, MultiInferenceRequest
+from server.servables import pending
 from server.servables.pending import Pending
 from server.tensors.parsing_cost import EXAMPLES_REQUEST
 
@@ -52,10 +53,7 @@ def multi_inference_function(dataplane: DataPlaneInterface) -> UnaryFunction:
         results = dataplane.start_multi_inference(
             tasks, examples, timeout_ms=call.timeout_ms, cancellation=call.cancellation
         )
-        if isinstance(results, Pending):
-            finish = results.finish
-            return results.then(lambda: serialize(finish(), call))
-        return serialize(results, call)
+        return pending.transform(results, lambda each: serialize(each, call))
 
     def serialize(results: Sequence[Classification | Regression], call: CallContext) -> bytes:
         response = inference_pb2.MultiInferenceResponse()
@@ -93,10 +91,7 @@ def _examples_function(
         result = start(
             call.model_spec, examples, timeout_ms=call.timeout_ms, cancellation=call.cancellation
         )
-        if isinstance(result, Pending):
-            finish = result.finish
-            return result.then(lambda: serialize(finish(), call))
-        return serialize(result, call)
+        return pending.transform(result, lambda each: serialize(each, call))
 
     def serialize(result: _Result, call: CallContext) -> bytes:
         call.version = result.version

@@ -16,6 +16,7 @@ from server.dataplane import (
 )
 from server.frontends import output_memory
 from server.parsing.parsed_request import ParsedRequest
+from server.servables import pending
 from server.servables.pending import Pending
 from tpuserve.errors import InvalidInput, SignatureNotFound
 
@@ -77,10 +78,7 @@ def _predict(
         raise InvalidInput(
             f'Serving signature name: "{name}" not found in signature def'
         ) from error
-    if isinstance(prediction, Pending):
-        finish = prediction.finish
-        return prediction.then(lambda: _encode_prediction(finish(), request, budget))
-    return _encode_prediction(prediction, request, budget)
+    return pending.transform(prediction, lambda each: _encode_prediction(each, request, budget))
 
 
 def _encode_prediction(
@@ -105,10 +103,7 @@ def _classify(
     result = dataplane.start_classify(
         model_spec, request.decode_examples(), timeout_ms=timeout_ms, cancellation=cancellation
     )
-    if isinstance(result, Pending):
-        finish = result.finish
-        return result.then(lambda: _encode_classification(finish()))
-    return _encode_classification(result)
+    return pending.transform(result, _encode_classification)
 
 
 def _encode_classification(result: Classification) -> EncodedResult:
@@ -126,10 +121,7 @@ def _regress(
     result = dataplane.start_regress(
         model_spec, request.decode_examples(), timeout_ms=timeout_ms, cancellation=cancellation
     )
-    if isinstance(result, Pending):
-        finish = result.finish
-        return result.then(lambda: _encode_regression(finish()))
-    return _encode_regression(result)
+    return pending.transform(result, _encode_regression)
 
 
 def _encode_regression(result: Regression) -> EncodedResult:
