@@ -23,6 +23,7 @@ class MetaGraphSelection:
       device: "CPU" or "TPU".
       lowered: whether TPU ops are first replaced by ops with CPU kernels.
       reason: why this metagraph and this device were selected.
+      is_tpu_graph: whether the metagraph is tagged tpu, or has a TPU computation without the tag.
       compiled: whether XLA compiles the lowered computations.
       fallback: a sentence that says which selection was preferred and why it was not possible;
         empty if this selection is the preferred one.
@@ -34,6 +35,7 @@ class MetaGraphSelection:
     device: str
     lowered: bool
     reason: str
+    is_tpu_graph: bool = False
     compiled: bool = True
     fallback: str = ""
     runtime: str = DEFAULT_RUNTIME
@@ -54,6 +56,7 @@ def select_metagraph(
     hardware: TpuSystem,
     *,
     where: str,
+    untagged_tpu_graphs: Collection[TagSet] = (),
     fallback_to_cpu: bool = False,
     runtime: str | None = None,
 ) -> MetaGraphSelection:
@@ -62,11 +65,16 @@ def select_metagraph(
     Tag sets match exactly, as in TensorFlow Serving. Without a requested tag set, a machine with
     a TPU, real or emulated, runs {serve, tpu}, and any other machine runs {serve}.
 
+    A {serve} metagraph may have TPU computations, because some exporters save one graph under both
+    tag sets. A machine with a TPU runs them there, and any other machine lowers them to the CPU.
+
     Args:
       available: the tag sets of the SavedModel.
       requested: the requested tag set; None leaves the selection to the hardware.
       hardware: the TPU system of this machine.
       where: the directory of the SavedModel, for error messages.
+      untagged_tpu_graphs: the tag sets without the tag tpu whose graphs have TPU computations; see
+        `Metagraph.has_tpu_computation`.
       fallback_to_cpu: whether to select {serve} on the CPU if the other metagraph does not exist,
         or needs a TPU that this machine does not have.
       runtime: the requested runtime; None selects the default runtime.
@@ -77,21 +85,22 @@ def select_metagraph(
         TPU.
     """
     try:
-        selection = _select(available, requested, hardware, where)
+        selection = _select(available, requested, hardware, where, untagged_tpu_graphs)
     except (MetagraphNotFound, TpuNotFound) as error:
         if not fallback_to_cpu or tag_sets.SERVE not in available:
             raise
         serve = tag_sets.format_tags(tag_sets.SERVE)
-        selection = MetaGraphSelection(
-            tag_sets.SERVE,
-            "CPU",
-            lowered=False,
-            reason=f"fallback; {hardware}",
+        selection = dataclasses.replace(
+            _select_on_cpu(
+                tag_sets.SERVE, f"fallback; {hardware}", tag_sets.SERVE in untagged_tpu_graphs
+            ),
             fallback=f"serving {serve} on the CPU instead: {error}",
         )
-    if runtime is None or (runtime == XLA_RUNTIME and "tpu" in selection.tags):
-        # XLA compiles a TPU metagraph in any case, on its own runtime.
+    if runtime is None:
         return selection
+    if runtime == XLA_RUNTIME and selection.is_tpu_graph:
+        # XLA compiles a TPU graph on the runtime of the graph, so ask for the compilation alone.
+        return dataclasses.replace(selection, compiled=selection.compiled or not hardware.has_tpu)
     return dataclasses.replace(selection, runtime=runtime, runtime_reason="asked for")
 
 
@@ -101,6 +110,7 @@ def check_tags(
     emulated: TpuSystem | None,
     *,
     where: str,
+    untagged_tpu_graphs: Collection[TagSet] = (),
     fallback_to_cpu: bool = False,
 ) -> None:
     """Check that `select_metagraph` can find a metagraph, before TensorFlow looks for a real TPU.
@@ -111,6 +121,7 @@ def check_tags(
       emulated: the emulated TPU system; None without emulation, when the machine may or may not
         have a real TPU.
       where: the directory of the SavedModel, for error messages.
+      untagged_tpu_graphs: see `select_metagraph`.
       fallback_to_cpu: see `select_metagraph`.
 
     Raises:
@@ -121,7 +132,12 @@ def check_tags(
     for hardware in possible:
         try:
             select_metagraph(
-                available, requested, hardware, where=where, fallback_to_cpu=fallback_to_cpu
+                available,
+                requested,
+                hardware,
+                where=where,
+                untagged_tpu_graphs=untagged_tpu_graphs,
+                fallback_to_cpu=fallback_to_cpu,
             )
         except MetagraphNotFound as error:
             failure = error
@@ -131,24 +147,25 @@ def check_tags(
 
 
 def _select(
-    available: Collection[TagSet], requested: TagSet | None, hardware: TpuSystem, where: str
+    available: Collection[TagSet],
+    requested: TagSet | None,
+    hardware: TpuSystem,
+    where: str,
+    untagged_tpu_graphs: Collection[TagSet],
 ) -> MetaGraphSelection:
     """Select a metagraph, a device and the default runtime, without a fallback to the CPU."""
     if requested is not None:
         tags, chosen_by = requested, "asked for"
-    elif hardware.has_tpu:
+    elif hardware.has_tpu and _is_best_on_tpu(available, untagged_tpu_graphs):
         tags, chosen_by = tag_sets.SERVE_TPU, "by default"
     else:
         tags, chosen_by = tag_sets.SERVE, "by default"
     if tags not in available:
-        names = ", ".join(sorted(tag_sets.format_tags(tag_set) for tag_set in available))
-        raise MetagraphNotFound(
-            f"no metagraph tagged {tag_sets.format_tags(tags)} ({chosen_by}) in {where}; "
-            f"found {names or 'none'}. Export with those tags, or ask for a tag set that is there."
-        )
+        raise MetagraphNotFound(_why_not_found(tags, chosen_by, available, where))
     reason = f"{chosen_by}; {hardware}"
-    if "tpu" not in tags:
-        return MetaGraphSelection(tags, "CPU", lowered=False, reason=reason)
+    is_untagged = tags in untagged_tpu_graphs
+    if "tpu" not in tags and not (is_untagged and hardware.has_tpu):
+        return _select_on_cpu(tags, reason, is_untagged)
     if not hardware.has_tpu:
         raise TpuNotFound(
             f"metagraph {tag_sets.format_tags(tags)} of {where} needs a TPU; {hardware}. Set "
@@ -160,8 +177,53 @@ def _select(
             hardware.pjrt_platform.upper(),
             lowered=False,
             reason=reason,
+            is_tpu_graph=True,
             runtime=PJRT_RUNTIME,
             runtime_reason="which runs PJRT devices",
         )
-    device = "CPU" if hardware.is_emulated else "TPU"
-    return MetaGraphSelection(tags, device, hardware.is_emulated, reason, hardware.is_compiled)
+    return MetaGraphSelection(
+        tags,
+        "CPU" if hardware.is_emulated else "TPU",
+        lowered=hardware.is_emulated,
+        reason=reason,
+        is_tpu_graph=True,
+        compiled=hardware.is_compiled,
+    )
+
+
+def _is_best_on_tpu(available: Collection[TagSet], untagged_tpu_graphs: Collection[TagSet]) -> bool:
+    """Return whether {serve, tpu} is the default on a TPU.
+
+    It is not if the SavedModel lacks it and has its TPU graph under {serve}.
+    """
+    return tag_sets.SERVE_TPU in available or tag_sets.SERVE not in untagged_tpu_graphs
+
+
+def _select_on_cpu(tags: TagSet, reason: str, has_tpu_computation: bool) -> MetaGraphSelection:
+    """Select a metagraph on the CPU, lowered op by op if it has a TPU computation.
+
+    Op by op, because requests for {serve} may have any shape, and XLA compiles for each.
+    """
+    if not has_tpu_computation:
+        return MetaGraphSelection(tags, "CPU", lowered=False, reason=reason)
+    return MetaGraphSelection(
+        tags,
+        "CPU",
+        lowered=True,
+        reason=f"{reason}; its TPU computations are lowered",
+        is_tpu_graph=True,
+        compiled=False,
+    )
+
+
+def _why_not_found(tags: TagSet, chosen_by: str, available: Collection[TagSet], where: str) -> str:
+    """Return the message for a tag set that the SavedModel does not have."""
+    names = ", ".join(sorted(map(tag_sets.format_tags, available)))
+    flags = " or ".join(
+        f"--saved_model_tags={','.join(sorted(found))}" for found in sorted(available, key=sorted)
+    )
+    return (
+        f"no metagraph tagged {tag_sets.format_tags(tags)} ({chosen_by}) in {where}; "
+        f"found {names or 'none'}. Export with those tags, or ask for a tag set that is there"
+        f"{f' (of a server: {flags})' if flags else ''}."
+    )

@@ -132,11 +132,13 @@ class SavedModelLoader:
 
         if proto_file.find_saved_model_file(directory).stat().st_size > _CHECKED_BYTES:
             return
+        metagraphs = metagraph.read_metagraphs(directory)
         select.check_tags(
-            [description.tags for description in metagraph.read_metagraphs(directory)],
+            [description.tags for description in metagraphs],
             settings.saved_model_tags,
             devices.find_emulated_tpu_system(),
             where=str(directory),
+            untagged_tpu_graphs=metagraph.untagged_tpu_graphs(metagraphs),
             fallback_to_cpu=settings.fallback_to_cpu,
         )
 

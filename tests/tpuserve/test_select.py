@@ -109,3 +109,64 @@ def test_selection_cannot_be_changed() -> None:
     choice = select_metagraph(BOTH, None, NO_TPU, where="/m/1")
     with pytest.raises(FrozenInstanceError):
         choice.device = "TPU"  # type: ignore[misc]
+
+
+def test_requested_tags_that_are_missing_name_the_flag_of_those_that_are_there() -> None:
+    with pytest.raises(MetagraphNotFound) as error:
+        select_metagraph([frozenset({"transform"})], None, NO_TPU, where="/m/1")
+    assert str(error.value) == (
+        "no metagraph tagged {serve} (by default) in /m/1; found {transform}. Export with those "
+        "tags, or ask for a tag set that is there (of a server: --saved_model_tags=transform)."
+    )
+
+
+def choose_untagged(
+    available: list[tags.TagSet],
+    requested: tags.TagSet | None,
+    hardware: TpuSystem,
+    runtime: str | None = None,
+) -> MetaGraphSelection:
+    """Select from metagraphs of which {serve} has a TPU computation."""
+    return select_metagraph(
+        available,
+        requested,
+        hardware,
+        where="/m/1",
+        untagged_tpu_graphs=[tags.SERVE],
+        runtime=runtime,
+    )
+
+
+def test_tpu_graph_under_serve_is_lowered_op_by_op_without_a_tpu() -> None:
+    choice = choose_untagged(BOTH, None, NO_TPU)
+    assert (choice.tags, choice.lowered, choice.compiled) == (tags.SERVE, True, False)
+    assert str(choice) == (
+        "{serve} on CPU op by op (by default; no TPU found; its TPU computations are lowered)"
+    )
+
+
+def test_tpu_graph_under_serve_runs_on_the_tpu_that_is_there() -> None:
+    on_tpu = choose_untagged(BOTH, tags.SERVE, REAL)
+    assert (on_tpu.tags, on_tpu.device, on_tpu.lowered) == (tags.SERVE, "TPU", False)
+    emulated = choose_untagged(BOTH, tags.SERVE, EMULATED)
+    assert (emulated.device, emulated.lowered, emulated.compiled) == ("CPU", True, True)
+    assert choose_untagged([tags.SERVE], None, REAL).device == "TPU"
+    assert choose_untagged(BOTH, None, REAL).tags == tags.SERVE_TPU
+
+
+def test_fallback_to_a_tpu_graph_under_serve_is_lowered() -> None:
+    choice = select_metagraph(
+        BOTH,
+        tags.SERVE_TPU,
+        NO_TPU,
+        where="/m/1",
+        untagged_tpu_graphs=[tags.SERVE],
+        fallback_to_cpu=True,
+    )
+    assert (choice.tags, choice.lowered) == (tags.SERVE, True)
+    assert "needs a TPU" in choice.fallback
+
+
+def test_xla_engine_compiles_a_tpu_graph_under_serve() -> None:
+    choice = choose_untagged([tags.SERVE], None, NO_TPU, runtime="xla")
+    assert (choice.lowered, choice.compiled, choice.runtime) == (True, True, "session")

@@ -80,6 +80,7 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
         request.wanted_tags,
         request.hardware,
         where=str(directory),
+        untagged_tpu_graphs=metagraph.untagged_tpu_graphs(metagraphs.values()),
         fallback_to_cpu=request.fallback_to_cpu,
         runtime=request.runtime,
     )

@@ -96,6 +96,14 @@ class Metagraph:
     assets: tuple[str, ...]
     tensorflow_version: str
 
+    @property
+    def has_tpu_computation(self) -> bool:
+        """Whether the graph has a TPU computation, which no CPU runs as it is.
+
+        The tags do not tell: some exporters save the TPU graph under {serve} too.
+        """
+        return bool(self.computations) or graph_walk.REPLICATE_METADATA in self.host_ops
+
 
 @dataclass(frozen=True)
 class SavedModel:
@@ -160,6 +168,15 @@ def read_metagraphs(directory: str | os.PathLike[str]) -> tuple[Metagraph, ...]:
     """
     proto = proto_file.parse_saved_model_file(find_saved_model_file(Path(directory)))
     return tuple(_describe(meta_graph) for meta_graph in proto.meta_graphs)
+
+
+def untagged_tpu_graphs(metagraphs: Iterable[Metagraph]) -> tuple[TagSet, ...]:
+    """Return the tag sets without the tag tpu whose graphs have TPU computations."""
+    return tuple(
+        metagraph.tags
+        for metagraph in metagraphs
+        if "tpu" not in metagraph.tags and metagraph.has_tpu_computation
+    )
 
 
 def _describe(proto: pb.MetaGraphDef) -> Metagraph:

@@ -41,6 +41,7 @@ def _metagraph(metagraph: Metagraph) -> dict[str, Any]:
         "signatures": {
             name: _signature(signature) for name, signature in metagraph.signatures.items()
         },
+        "has_tpu_computation": metagraph.has_tpu_computation,
         "host_ops": sort_by_count(metagraph.host_ops),
         "tpu_computations": [
             {

@@ -32,6 +32,9 @@ _PIPE_WIDTH = 200
 
 _UNITS = ("kB", "MB", "GB", "TB")
 
+_UNTAGGED = "TPU computations without the tag tpu: a machine without a TPU lowers them to its CPU"
+_UNCALLED = "a computation of tpu.rewrite without a TPUPartitionedCall; its ops are counted below"
+
 _TPU_STYLE = "green"
 _HOST_STYLE = "cyan"
 _PROBLEM_STYLE = "bold red"
@@ -70,8 +73,12 @@ def _panel(metagraph: Metagraph) -> Panel:
     for computation in metagraph.computations[:_MAX_CALLS]:
         _add_computation(rows, computation)
     _add_more(rows, len(metagraph.computations) - _MAX_CALLS)
-    if not metagraph.computations:
+    if metagraph.has_tpu_computation and not metagraph.computations:
+        rows.add_row("on the TPU", _UNCALLED, style=_TPU_STYLE)
+    elif not metagraph.computations:
         rows.add_row("on the TPU", "nothing")
+    elif "tpu" not in metagraph.tags:
+        rows.add_row("", _UNTAGGED)
     rows.add_row("on the host", _ops(metagraph.host_ops), style=_HOST_STYLE)
     for batch in metagraph.batch_functions[:_MAX_CALLS]:
         rows.add_row("batches", _plain(_batch(batch)))

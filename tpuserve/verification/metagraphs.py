@@ -66,6 +66,16 @@ class MetaGraphPair:
     warm_up: tuple[WarmUpRecord, ...]
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """One sentence for each surprise in how the two metagraphs are compared."""
+        if not self.baseline.described.has_tpu_computation:
+            return ()
+        return (
+            "{serve} has TPU computations too. The baseline runs them op by op on the CPU, and the "
+            "candidate compiles them by XLA.",
+        )
+
+    @property
     def allowed_batch_sizes(self) -> tuple[int, ...]:
         """The allowed_batch_sizes of all batch functions, increasing; empty if there are none."""
         sizes = {

@@ -143,7 +143,8 @@ class Report:
       seed: Random seed of generated inputs.
       signatures: Results in the order of the signatures' names.
       hazards: Hazards of the {serve, tpu} metagraph: errors first, then warnings, then notes.
-      notes: One sentence for each conversion of an input, and for each ignored warm-up record.
+      notes: One sentence for each conversion of an input, for each ignored warm-up record, and for
+        a baseline that has TPU computations itself.
     """
 
     directory: Path

@@ -97,7 +97,7 @@ def verify(
         seed=seed,
         signatures=verified,
         hazards=_find_hazards(pair, selected, refusals, verified),
-        notes=input_cases.notes,
+        notes=(*pair.notes, *input_cases.notes),
     )
 
 

@@ -120,3 +120,21 @@ def test_model_in_text_format_is_described(tmp_path: Path) -> None:
 def test_missing_directory_is_an_error_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(SavedModelNotFound, match="no directory .*/gone"):
         metagraph.read_saved_model(tmp_path / "gone")
+
+
+def test_tpu_computation_is_found_under_any_tags(tmp_path: Path) -> None:
+    model = saved_models.half_plus_two()
+    # Object detection exporters save the TPU graph under {serve} too.
+    model.meta_graphs[0].graph_def.CopyFrom(model.meta_graphs[1].graph_def)
+    described = metagraph.read_metagraphs(saved_models.write_saved_model(model, tmp_path / "1"))
+    assert [each.has_tpu_computation for each in described] == [True, True]
+    assert metagraph.untagged_tpu_graphs(described) == (frozenset({"serve"}),)
+
+
+def test_computation_without_a_call_is_found(tmp_path: Path) -> None:
+    graph = pb.GraphDef()
+    graph.node.add(name="metadata", op="TPUReplicateMetadata")
+    directory = saved_models.write_saved_model(
+        saved_models.saved_model_with_graph(graph), tmp_path / "1"
+    )
+    assert metagraph.read_metagraphs(directory)[0].has_tpu_computation

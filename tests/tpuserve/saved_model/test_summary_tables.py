@@ -37,6 +37,17 @@ def test_both_metagraphs_are_printed_with_the_devices_of_their_ops(tmp_path: Pat
         assert expected in text
 
 
+def test_tpu_graph_without_the_tag_tpu_is_noted(tmp_path: Path) -> None:
+    model = saved_models.half_plus_two()
+    model.meta_graphs[0].graph_def.CopyFrom(model.meta_graphs[1].graph_def)
+    text = shown(saved_models.write_saved_model(model, tmp_path / "1"))
+    note = "TPU computations without the tag tpu: a machine without a TPU lowers them to its CPU"
+    assert text.count(note) == 1
+    graph = pb.GraphDef()
+    graph.node.add(name="metadata", op="TPUReplicateMetadata")
+    assert "on the TPU   a computation of tpu.rewrite" in shown(written(graph, tmp_path / "2"))
+
+
 def test_batching_variables_and_files_of_a_real_export_are_printed() -> None:
     text = shown(WORDS)
     for expected in (

@@ -43,10 +43,10 @@ class PjrtRuntime:
         """Lower and prune a metagraph; see `ModelRuntime.make_plan`.
 
         Raises:
-          UnsupportedModel: the metagraph has no TPU tag.
+          UnsupportedModel: the metagraph has no TPU tag and no TPU computation.
           LoweringError: the metagraph has an op that cannot be lowered.
         """
-        if "tpu" not in choice.tags:
+        if not choice.is_tpu_graph:
             raise UnsupportedModel(
                 f"the pjrt runtime runs TPU metagraphs only, and {choice} of {directory} is none. "
                 f"Request the tags serve,tpu."
