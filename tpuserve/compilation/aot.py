@@ -85,7 +85,9 @@ def compile(
         targets = workers.describe_targets(list(dict.fromkeys(topologies)))
         progress(0, 0, "reading the graph")
         plan = plan_compilations(Path(directory), signature_names, batch_sizes, unknown_dimension)
-        translator = StableHloTranslator(plan.graph, debug_info.load_line_lookup(directory))
+        translator = StableHloTranslator(
+            plan.graph, debug_info.load_line_lookup(directory), platform="TPU"
+        )
         compilations = _compile_plan(plan, translator, targets, workers, progress)
     by_signature: dict[str, list[Compilation]] = {}
     for compilation in compilations:

@@ -59,7 +59,7 @@ class ClusterProgram:
         self._cache = cache
         self._forbids_endless_loops = forbids_endless_loops
         self._clusters = clusters
-        self._translator = StableHloTranslator(graph)
+        self._translator = StableHloTranslator(graph, platform=devices[0].platform.upper())
         self._cores = [DeviceCore(device, read_variable) for device in devices]
         self._modules: dict[Any, _Module] = {}
         # Held while a module is translated or compiled, because TensorFlow's registration of

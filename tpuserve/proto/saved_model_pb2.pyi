@@ -330,12 +330,14 @@ class NameAttrList(_message.Message):
 class AttrValue(_message.Message):
     __slots__ = ("list", "s", "i", "f", "b", "type", "shape", "func")
     class ListValue(_message.Message):
-        __slots__ = ("i", "func")
+        __slots__ = ("s", "i", "func")
+        S_FIELD_NUMBER: _ClassVar[int]
         I_FIELD_NUMBER: _ClassVar[int]
         FUNC_FIELD_NUMBER: _ClassVar[int]
+        s: _containers.RepeatedScalarFieldContainer[bytes]
         i: _containers.RepeatedScalarFieldContainer[int]
         func: _containers.RepeatedCompositeFieldContainer[NameAttrList]
-        def __init__(self, i: _Optional[_Iterable[int]] = ..., func: _Optional[_Iterable[_Union[NameAttrList, _Mapping]]] = ...) -> None: ...
+        def __init__(self, s: _Optional[_Iterable[bytes]] = ..., i: _Optional[_Iterable[int]] = ..., func: _Optional[_Iterable[_Union[NameAttrList, _Mapping]]] = ...) -> None: ...
     LIST_FIELD_NUMBER: _ClassVar[int]
     S_FIELD_NUMBER: _ClassVar[int]
     I_FIELD_NUMBER: _ClassVar[int]

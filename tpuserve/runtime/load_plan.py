@@ -16,10 +16,10 @@ from google.protobuf.message import DecodeError
 from tpuserve.devices import TpuSystem
 from tpuserve.errors import DamagedSavedModel
 from tpuserve.runtime.registry import get_runtime
-from tpuserve.saved_model import initialisation, metagraph, proto_file
+from tpuserve.saved_model import initialisation, metagraph, proto_file, stablehlo_modules
 from tpuserve.saved_model.signature import Signature
 from tpuserve.select import MetaGraphSelection, select_metagraph
-from tpuserve.tags import TagSet
+from tpuserve.tags import TagSet, format_tags
 from tpuserve.untrusted.model_check import check_model
 
 
@@ -83,6 +83,11 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
         untagged_tpu_graphs=metagraph.untagged_tpu_graphs(metagraphs.values()),
         fallback_to_cpu=request.fallback_to_cpu,
         runtime=request.runtime,
+    )
+    stablehlo_modules.check_platforms(
+        metagraphs[choice.tags].stablehlo_modules,
+        choice.device,
+        f"{format_tags(choice.tags)} of {directory}",
     )
     runtime = get_runtime(choice.runtime)
     meta_graphs = _read_meta_graphs(directory)

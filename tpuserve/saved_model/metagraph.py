@@ -10,9 +10,17 @@ from tpuserve.errors import DamagedSavedModel
 from tpuserve.graph import graph_walk
 from tpuserve.graph.graph_walk import called_functions as called_functions
 from tpuserve.proto import saved_model_pb2 as pb
-from tpuserve.saved_model import dtypes, missing_files, proto_file, variables, warm_up_file
+from tpuserve.saved_model import (
+    dtypes,
+    missing_files,
+    proto_file,
+    stablehlo_modules,
+    variables,
+    warm_up_file,
+)
 from tpuserve.saved_model.proto_file import find_saved_model_file
 from tpuserve.saved_model.signature import Signature, TensorSpec
+from tpuserve.saved_model.stablehlo_modules import StableHloModule
 from tpuserve.saved_model.variables import DeclaredVariable
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.tags import TagSet
@@ -83,6 +91,7 @@ class Metagraph:
       computations: the TPU computations, in graph order.
       batch_functions: the BatchFunction ops, in graph order.
       variables: the declared variables, sorted by name.
+      stablehlo_modules: the modules of the XlaCallModule ops, in graph order.
       assets: the file names below assets/.
       tensorflow_version: the TensorFlow version that wrote the metagraph.
     """
@@ -93,6 +102,7 @@ class Metagraph:
     computations: tuple[TpuComputation, ...]
     batch_functions: tuple[BatchFunction, ...]
     variables: tuple[DeclaredVariable, ...]
+    stablehlo_modules: tuple[StableHloModule, ...]
     assets: tuple[str, ...]
     tensorflow_version: str
 
@@ -191,9 +201,8 @@ def _describe(proto: pb.MetaGraphDef) -> Metagraph:
             for name in graph_walk.walk_function(node.attr["f"].func.name, functions).tpu_calls:
                 batched_by.setdefault(name, node.attr["f"].func.name)
     computations = {name: graph_walk.walk_computation(name, functions) for name in nodes.tpu_calls}
-    declaring = [*nodes.on_host]
-    for ops in computations.values():
-        declaring += ops.on_tpu + ops.on_host
+    on_tpu = [node for ops in computations.values() for node in ops.on_tpu]
+    on_host = [*nodes.on_host, *(node for ops in computations.values() for node in ops.on_host)]
     return Metagraph(
         tags=frozenset(proto.meta_info_def.tags),
         signatures={
@@ -207,7 +216,13 @@ def _describe(proto: pb.MetaGraphDef) -> Metagraph:
             for name, ops in computations.items()
         ),
         batch_functions=tuple(batch_functions),
-        variables=variables.declared_variables(declaring),
+        variables=variables.declared_variables([*on_host, *on_tpu]),
+        stablehlo_modules=tuple(
+            stablehlo_modules.describe_module(node, is_on_tpu=is_on_tpu)
+            for nodes, is_on_tpu in ((on_host, False), (on_tpu, True))
+            for node in nodes
+            if node.op == stablehlo_modules.CALL_MODULE
+        ),
         assets=proto_file.asset_names(proto),
         tensorflow_version=proto.meta_info_def.tensorflow_version,
     )

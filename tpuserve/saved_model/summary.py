@@ -57,6 +57,10 @@ def _metagraph(metagraph: Metagraph) -> dict[str, Any]:
             for batch in metagraph.batch_functions
         ],
         "variables": [_variable(variable) for variable in metagraph.variables],
+        "stablehlo_modules": [
+            {**asdict(module), "platforms": list(module.platforms)}
+            for module in metagraph.stablehlo_modules
+        ],
         "assets": list(metagraph.assets),
     }
 

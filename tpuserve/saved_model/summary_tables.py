@@ -5,6 +5,7 @@ and long names and lists are shortened. `summary.saved_model_to_dict` has the co
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from rich import box
@@ -16,6 +17,7 @@ from rich.text import Text
 from tpuserve import tags as tag_sets
 from tpuserve.saved_model.metagraph import BatchFunction, Metagraph, SavedModel, TpuComputation
 from tpuserve.saved_model.signature import TensorSpec
+from tpuserve.saved_model.stablehlo_modules import StableHloModule
 from tpuserve.saved_model.summary import sort_by_count
 from tpuserve.saved_model.variables import DeclaredVariable
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
@@ -85,6 +87,8 @@ def _panel(metagraph: Metagraph) -> Panel:
     _add_more(rows, len(metagraph.batch_functions) - _MAX_CALLS)
     if metagraph.variables:
         rows.add_row("variables", _plain(_variables(metagraph.variables)))
+    if metagraph.stablehlo_modules:
+        rows.add_row("StableHLO", _plain(_modules(metagraph.stablehlo_modules)))
     if metagraph.assets:
         rows.add_row("assets", _some(metagraph.assets))
     tags = tag_sets.format_tags(metagraph.tags)
@@ -180,6 +184,17 @@ def _variables(variables: Iterable[DeclaredVariable]) -> str:
     size = f"{_bytes(total)}{f' and {unknown} of unknown size' if unknown else ''}"
     which = "the largest: " if len(ordered) > _MAX_VARIABLES else ""
     return f"{len(ordered)}, {size}; {which}{largest}"
+
+
+def _modules(modules: Iterable[StableHloModule]) -> str:
+    kinds = Counter(
+        f"for {', '.join(module.platforms) or 'any platform'}, {module.version or 'damaged'}"
+        for module in modules
+    )
+    return "; ".join(
+        f"{count} module{'' if count == 1 else 's'} {kind}"
+        for kind, count in sort_by_count(kinds).items()
+    )
 
 
 def _warm_up(record: WarmUpRecord) -> str:

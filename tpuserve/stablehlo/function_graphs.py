@@ -81,21 +81,29 @@ class FunctionLibrary:
             control_outputs=sorted(function.control_ret.values()),
         )
 
+    def reachable(self, name: str) -> list[str]:
+        """Return a function and the functions that it calls, in the order of the first call."""
+        found: dict[str, None] = {}
+        pending = deque([name])
+        while pending:
+            function_name = pending.popleft()
+            if function_name in found or function_name not in self._by_name:
+                continue
+            found[function_name] = None
+            for node in self._by_name[function_name].node_def:
+                pending.extend((node.op, *_called_functions_sorted(node)))
+        return list(found)
+
     def serialize_normalized(self, name: str) -> bytes:
         """Serialise a function and everything that it calls, with normalised function names.
 
         Function names contain numbers that differ from one export of a model to the next. They
         are replaced by numbers in the order of the first call, which is the same in every export.
         """
-        new_names: dict[str, str] = {}
-        pending = deque([name])
-        while pending:
-            function_name = pending.popleft()
-            if function_name in new_names or function_name not in self._by_name:
-                continue
-            new_names[function_name] = f"function_{len(new_names)}"
-            for node in self._by_name[function_name].node_def:
-                pending.extend((node.op, *_called_functions_sorted(node)))
+        new_names = {
+            function_name: f"function_{number}"
+            for number, function_name in enumerate(self.reachable(name))
+        }
         graph = GraphDef()
         graph.library.function.extend(self._by_name[function_name] for function_name in new_names)
         rename_functions(graph, new_names)

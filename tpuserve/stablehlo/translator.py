@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
 
 from tpuserve.errors import UnsupportedOnTpu
-from tpuserve.stablehlo import uninitialized, xla_errors
+from tpuserve.stablehlo import call_modules, uninitialized, xla_errors
 from tpuserve.stablehlo.abstract_tensor import VariableSpec
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 from tpuserve.stablehlo.eager_functions import register_functions
@@ -28,7 +28,11 @@ class StableHloTranslator:
     """
 
     def __init__(
-        self, graph: GraphDef, line_of: xla_errors.LineOf = xla_errors.unknown_line
+        self,
+        graph: GraphDef,
+        line_of: xla_errors.LineOf = xla_errors.unknown_line,
+        *,
+        platform: str = "CPU",
     ) -> None:
         """Prepare the translation of a graph's clusters.
 
@@ -36,9 +40,12 @@ class StableHloTranslator:
           graph: A lowered graph with its function library.
           line_of: Takes a node as "node@function"; returns the line of user code that created the
             node, as "file:number", or None if it is unknown.
+          platform: The platform, "CPU" or "TPU", that XlaCallModule ops are translated for. The
+            translation of all other ops is the same for both.
         """
         self._line_of = line_of
-        self._functions = FunctionLibrary(graph)
+        self._refusals = call_modules.find_refusals(graph, platform)
+        self._functions = FunctionLibrary(call_modules.retarget_modules(graph, platform))
         self._variables: dict[VariableSpec, Any] = {}
 
     def translate(self, cluster: XlaCluster) -> bytes:
@@ -50,6 +57,9 @@ class StableHloTranslator:
         Raises:
           UnsupportedOnTpu: TensorFlow's XLA bridge cannot translate an op, which the message names.
         """
+        for name in self._functions.reachable(cluster.function):
+            if name in self._refusals:
+                raise UnsupportedOnTpu(self._refusals[name])
         body = self._functions.body(cluster.function)
         placeholders = {name.partition(":")[0] for name in body.inputs}
         graph_def = self._functions.new_graph_def()

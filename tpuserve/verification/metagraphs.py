@@ -14,6 +14,8 @@ from tpuserve.errors import (
     LoweringError,
     MetagraphNotFound,
     SignatureNotFound,
+    TpuserveError,
+    UnsupportedModel,
 )
 from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel
@@ -147,18 +149,19 @@ def load_baseline(directory: Path) -> LoadedModel:
     return _load(directory, tag_sets.SERVE)
 
 
-def load_candidate(directory: Path) -> LoadedModel | LoweringError:
+def load_candidate(directory: Path) -> LoadedModel | TpuserveError:
     """Load the {serve, tpu} metagraph, lowered to the CPU and compiled by XLA.
 
     Returns:
-      The loaded model, or the error if the metagraph cannot be lowered.
+      The loaded model, or the error if the metagraph cannot be lowered or has a StableHLO module
+      that is for other platforms than the CPU.
 
     Raises:
       DamagedSavedModel: The metagraph cannot be loaded.
     """
     try:
         return _load(directory, tag_sets.SERVE_TPU)
-    except LoweringError as error:
+    except (LoweringError, UnsupportedModel) as error:
         return error
 
 

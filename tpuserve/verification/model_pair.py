@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuserve.errors import LoweringError, TpuserveError
+from tpuserve.errors import TpuserveError
 from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.verification.comparison import compare_outputs
 from tpuserve.verification.inputs.cases import InputCase
@@ -24,7 +24,7 @@ class ModelPair:
 
     Attributes:
       baseline: The {serve} metagraph.
-      candidate: The {serve, tpu} metagraph, or the error that prevented lowering it.
+      candidate: The {serve, tpu} metagraph, or the error that prevented loading it.
       atol: Absolute tolerance of the comparison.
       rtol: Relative tolerance of the comparison.
       runs: How often each metagraph runs again after its first run, for the median time.
@@ -33,7 +33,7 @@ class ModelPair:
     """
 
     baseline: LoadedModel
-    candidate: LoadedModel | LoweringError
+    candidate: LoadedModel | TpuserveError
     atol: float
     rtol: float
     runs: int
@@ -55,7 +55,7 @@ class ModelPair:
                 failure=f"the baseline {{serve}} failed: {error}.{advice}".replace("..", "."),
             )
         try:
-            if isinstance(self.candidate, LoweringError):
+            if isinstance(self.candidate, TpuserveError):
                 raise self.candidate
             candidate, candidate_timing = self._run_timed(
                 self.candidate, signature_name, case.inputs
@@ -77,7 +77,7 @@ class ModelPair:
     def close(self) -> None:
         """Unload both metagraphs."""
         self.baseline.close()
-        if not isinstance(self.candidate, LoweringError):
+        if not isinstance(self.candidate, TpuserveError):
             self.candidate.close()
 
     def _run_timed(self, model: LoadedModel, name: str, inputs: Arrays) -> tuple[Arrays, Timing]:

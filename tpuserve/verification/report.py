@@ -111,7 +111,7 @@ class Hazard:
     """A property of the TPU metagraph that causes an error, a delay or other results on a TPU.
 
     Attributes:
-      kind: "uncompilable", "constant_input", "strings", "int64", "float64", "random",
+      kind: "uncompilable", "platform", "constant_input", "strings", "int64", "float64", "random",
         "dynamic_shape", "constants", "recompilation", "no_computation" or "not_finite".
       severity: "error" if the model cannot work on a TPU; "warning" if it may fail there, give
         other results or wait long; "note" for information.

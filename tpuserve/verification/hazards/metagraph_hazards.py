@@ -50,6 +50,7 @@ def find_hazards(
     hazards = [
         *node_hazards.find_uncompilable_ops(nodes, compiled, refusals),
         *constant_inputs.find_constant_inputs(meta_graph_def, nodes, refusals),
+        *node_hazards.find_other_platforms(nodes),
         *node_hazards.find_large_constants(nodes),
         *node_hazards.find_strings(nodes),
         *node_hazards.find_random_ops(nodes),

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.lowering.rules import op_table
+from tpuserve.saved_model.stablehlo_modules import CALL_MODULE, describe_module
 from tpuserve.tensorflow_internals import op_def_registry
 from tpuserve.verification.hazards import xla_kernels
 from tpuserve.verification.hazards.node_placement import PlacedNode
@@ -82,6 +83,15 @@ def find_uncompilable_ops(
                 op=refused.op,
                 node=name,
             )
+
+
+def find_other_platforms(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
+    """Find the StableHLO modules on the TPU that were lowered for other platforms alone."""
+    for placed in nodes:
+        if placed.on_tpu and placed.node.op == CALL_MODULE:
+            module = describe_module(placed.node)
+            if not module.runs_on("TPU"):
+                yield _node_hazard(placed, "platform", "error", module.why_not_on("TPU"))
 
 
 def find_large_constants(
