@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tpuserve.graph.graph_walk import FUNCTION_CALLS, skip_identities
+
 _ASSIGN = "AssignVariableOp"
 _RESTORE = "RestoreV2"
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 def find_checkpoint_keys(graph: Any) -> dict[str, str]:
@@ -54,7 +55,7 @@ def _collect(
             key = _find_key(node.input[1], by_name)
             if name is not None and key is not None:
                 keys[name] = key
-        elif node.op in _CALLS and node.attr["f"].func.name in functions:
+        elif node.op in FUNCTION_CALLS and node.attr["f"].func.name in functions:
             function = functions[node.attr["f"].func.name]
             inputs = [reference for reference in node.input if not reference.startswith("^")]
             arguments = {}
@@ -69,7 +70,7 @@ def _collect(
 def _find_variable(
     reference: str, nodes: Mapping[str, Any], handles: Mapping[str, str]
 ) -> str | None:
-    producer = _skip_identities(reference, nodes).partition(":")[0]
+    producer = skip_identities(reference, nodes).partition(":")[0]
     if producer in handles:
         return handles[producer]
     node = nodes.get(producer)
@@ -78,7 +79,7 @@ def _find_variable(
 
 def _find_key(reference: str, nodes: Mapping[str, Any]) -> str | None:
     """Return the key of a RestoreV2 op's output; None for other tensors and for slices."""
-    source, *rest = _skip_identities(reference, nodes).split(":")
+    source, *rest = skip_identities(reference, nodes).split(":")
     node = nodes.get(source)
     if node is None or node.op != _RESTORE:
         return None
@@ -92,16 +93,8 @@ def _find_key(reference: str, nodes: Mapping[str, Any]) -> str | None:
     return names[index].decode()
 
 
-def _skip_identities(reference: str, nodes: Mapping[str, Any]) -> str:
-    node = nodes.get(reference.partition(":")[0])
-    while node is not None and node.op == "Identity":
-        reference = node.input[0]
-        node = nodes.get(reference.partition(":")[0])
-    return reference
-
-
 def _constant_strings(reference: str, nodes: Mapping[str, Any]) -> Sequence[bytes] | None:
-    node = nodes.get(_skip_identities(reference, nodes).partition(":")[0])
+    node = nodes.get(skip_identities(reference, nodes).partition(":")[0])
     if node is None or node.op != "Const":
         return None
     tensor = node.attr["value"].tensor

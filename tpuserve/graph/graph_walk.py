@@ -11,6 +11,8 @@ from tpuserve.proto import saved_model_pb2 as pb
 HOST_ATTRIBUTE = "_xla_outside_compilation"
 # The op that calls a TPU computation.
 TPU_CALL = "TPUPartitionedCall"
+FUNCTION_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+"""The ops that call a function on the device of the caller."""
 # The op that describes the replicas of a computation.
 REPLICATE_METADATA = "TPUReplicateMetadata"
 
@@ -75,6 +77,20 @@ def called_functions(node: Any) -> Iterator[str]:
             yield attribute.func.name
         elif kind == "list":
             yield from (function.name for function in attribute.list.func)
+
+
+def skip_identities(reference: str, nodes: Mapping[str, Any]) -> str:
+    """Return the tensor that Identity ops forward as a given tensor.
+
+    Args:
+      reference: the name of the tensor, as the inputs of nodes have it.
+      nodes: node name → NodeDef, of the graph or the body of a function.
+    """
+    node = nodes.get(reference.partition(":")[0])
+    while node is not None and node.op == "Identity":
+        reference = node.input[0]
+        node = nodes.get(reference.partition(":")[0])
+    return reference
 
 
 def outside_cluster_mask(body: Iterable[Any]) -> list[bool]:

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tpuserve import jax_client
 from tpuserve.errors import UnsupportedOnTpu
-from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, called_functions
+from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, called_functions, skip_identities
 from tpuserve.lowering.rules import op_traits
 from tpuserve.lowering.rules.node_rewriting import data_inputs
 from tpuserve.lowering.rules.op_spec import OpKind
@@ -351,10 +351,7 @@ def _find_loop(graph: Any) -> Any:
 
 
 def _find_producer(reference: str, nodes: Mapping[str, Any]) -> Any:
-    producer = nodes[reference.partition(":")[0]]
-    while producer.op == "Identity":
-        producer = nodes[data_inputs(producer)[0].partition(":")[0]]
-    return producer
+    return nodes[skip_identities(reference, nodes).partition(":")[0]]
 
 
 def _remove_uncalled_functions(graph: Any) -> None:

@@ -6,7 +6,7 @@ A program of PJRT has no outfeed: the sent tensors become results of the step.
 from dataclasses import dataclass
 from typing import Any
 
-from tpuserve.graph.graph_walk import called_functions
+from tpuserve.graph.graph_walk import called_functions, skip_identities
 from tpuserve.lowering.rules.node_rewriting import control_inputs, data_inputs
 from tpuserve.lowering.rules.op_spec import OpKind
 from tpuserve.lowering.rules.op_table import op_spec
@@ -92,10 +92,7 @@ def _remove_from_branches(
 def _find_argument(reference: str, function: Any) -> str:
     """Return the argument of a function that a tensor is, through Identity ops."""
     nodes = {inner.name: inner for inner in function.node_def}
-    name = reference.partition(":")[0]
-    while name in nodes and nodes[name].op == "Identity":
-        name = data_inputs(nodes[name])[0].partition(":")[0]
-    return name
+    return skip_identities(reference, nodes).partition(":")[0]
 
 
 def _make_no_op(node: Any, producers: list[str]) -> None:

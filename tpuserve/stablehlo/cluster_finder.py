@@ -13,13 +13,13 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tpuserve.errors import InvalidInput
+from tpuserve.graph.graph_walk import FUNCTION_CALLS
 from tpuserve.lowering.ir.outlining import MUST_COMPILE
 from tpuserve.saved_model.metagraph import called_functions
 from tpuserve.stablehlo import abstract_tensor
 from tpuserve.stablehlo.abstract_tensor import AbstractTensor
 from tpuserve.stablehlo.function_graphs import FunctionLibrary
 
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _LOOPS = ("While", "StatelessWhile")
 _BATCH = "BatchFunction"
@@ -102,7 +102,7 @@ class ClusterFinder:
         Returns:
           The abstract tensors of the node's outputs.
         """
-        if node.op in _CALLS:
+        if node.op in FUNCTION_CALLS:
             is_cluster = node.attr[MUST_COMPILE].b
             return self._trace_function(node.attr["f"].func.name, inputs, is_cluster=is_cluster)
         if node.op == _BATCH:
@@ -181,7 +181,7 @@ class _GraphScope:
           roots: Names of nodes; only what these nodes depend on is yielded.
         """
         for name in _topological_order(self._nodes, roots, self._boundary):
-            if self._nodes[name].op in (*_CALLS, *_BRANCHES, *_LOOPS, _BATCH):
+            if self._nodes[name].op in (*FUNCTION_CALLS, *_BRANCHES, *_LOOPS, _BATCH):
                 yield self._nodes[name]
 
     def set_outputs(self, node: str, outputs: Sequence[AbstractTensor]) -> None:
