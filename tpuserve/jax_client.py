@@ -6,6 +6,7 @@ PJRT is the interface through which jax, and no longer TensorFlow, drives the TP
 import importlib
 import importlib.metadata
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -108,9 +109,9 @@ def check_installed() -> None:
         found = importlib.metadata.version("jax")
     except importlib.metadata.PackageNotFoundError as error:
         raise _missing_error() from error
-    # Compare the first two numbers only, such as (0, 11) of "0.11.0.dev2".
-    release = tuple(int(part) for part in found.split(".")[:2])
-    if not _LOWEST <= release < _TOO_NEW:
+    # Compare the first two numbers only, such as (0, 11) of "0.11.0.dev2" and of "0.11rc1".
+    match = re.match(r"(\d+)\.(\d+)", found)
+    if match is None or not _LOWEST <= (int(match[1]), int(match[2])) < _TOO_NEW:
         low, high = (".".join(map(str, version)) for version in (_LOWEST, _TOO_NEW))
         raise ExtraNotInstalled(
             f"running on PJRT devices was tested with jax from {low} to below {high}; found "

@@ -38,9 +38,18 @@ def test_missing_devices_are_one_line_that_names_the_doctor(
         jax_client.list_devices("cpu")
 
 
+@pytest.mark.parametrize("version", ["0.11.0", "0.11rc1", "0.7.2", "1.0", "unknown"])
 def test_an_untested_version_of_jax_is_an_error_that_names_the_tested_ones(
-    monkeypatch: pytest.MonkeyPatch,
+    version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.11.0")
-    with pytest.raises(ExtraNotInstalled, match=r"from 0.8 to below 0.11; found 0.11.0. Install"):
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+    with pytest.raises(ExtraNotInstalled, match=f"from 0.8 to below 0.11; found {version}. Inst"):
         jax_client.list_devices("cpu")
+
+
+@pytest.mark.parametrize("version", ["0.8.0", "0.10.2", "0.10rc1", "0.10.3.dev20260101"])
+def test_a_preview_of_a_tested_version_of_jax_is_accepted(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+    jax_client.check_installed()
