@@ -89,7 +89,9 @@ class DeviceCore:
         def execute(*inputs: Array) -> list[Array]:
             try:
                 results = compiled(resident, *inputs)
-                return [np.asarray(result) for result in results]
+                # Wait first: jax ends the process if it converts a result for which a device of the
+                # CPU had no memory, and raises an error here.
+                return [np.asarray(result.block_until_ready()) for result in results]
             except jax.errors.JaxRuntimeError as error:
                 raise self._device_error(error) from error
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuserve.errors import TpuRunError
+from tpuserve.errors import DeviceMemoryExhausted, TpuRunError
 from tpuserve.pjrt.device_core import Array
 from tpuserve.pjrt.replica_step import ReplicaStep
 from tpuserve.pjrt.step_loop import AXIS, StepLayout, build_step_loop
@@ -69,10 +69,26 @@ class StepProgram:
         self.max_steps = find_max_steps(step)
 
     def set_variable(self, index: int, value: Array) -> None:
-        """Copy the value of a variable to all devices."""
+        """Copy the value of a variable to all devices.
+
+        Raises:
+          DeviceMemoryExhausted: a device has too little memory for the variable.
+          TpuRunError: a device reports another error.
+        """
         jax: Any = importlib.import_module("jax")
 
-        self._variables[index] = jax.device_put(value, self._replicated)
+        try:
+            self._variables[index] = jax.device_put(value, self._replicated)
+        except jax.errors.JaxRuntimeError as error:
+            text = (str(error).splitlines() or [type(error).__name__])[0]
+            variable = f"the variable {self.step.variables[index].name!r} of {value.nbytes} bytes"
+            if "RESOURCE_EXHAUSTED" not in text:
+                raise TpuRunError(f"the devices cannot take {variable}: {text}.") from error
+            raise DeviceMemoryExhausted(
+                f"the devices have no memory left for {variable}: {text.rstrip('.')}. Each device "
+                f"holds all variables of the training, the optimizer's included. Use a smaller "
+                f"model, or an optimizer with fewer variables."
+            ) from error
 
     def get_variables(self, indices: Sequence[int]) -> list[Array]:
         """Return the values of variables, read from the first replica's device."""

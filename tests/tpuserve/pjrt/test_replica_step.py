@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.pjrt_devices import pjrt_devices
 from tests.tpuserve.pjrt.tpu_programs import REPLICAS, build, make_step, send, v1, variable
-from tpuserve.errors import UnsupportedOnTpu
+from tpuserve.errors import DeviceMemoryExhausted, UnsupportedOnTpu
 from tpuserve.pjrt.replica_step import ReplicaStep
 from tpuserve.pjrt.step_program import StepProgram
 
@@ -179,3 +179,14 @@ def test_tensor_from_outside_of_the_step_is_refused_by_name() -> None:
 
     with pytest.raises(UnsupportedOnTpu, match="reads Placeholder 'outside', which is outside"):
         make_step(step)
+
+
+def test_variable_that_no_device_has_memory_for_is_named_with_its_bytes(devices: Any) -> None:
+    def step(batch: Any, done: Any) -> Any:
+        return variable("total").assign_add(tf.reduce_sum(batch), read_value=False)
+
+    program = StepProgram(make_step(step), devices)
+    # One element that all elements of the array share, so that the test needs no memory.
+    value = np.broadcast_to(np.float32(0), [2**46])
+    with pytest.raises(DeviceMemoryExhausted, match=f"'total' of {2**48} bytes: RESOURCE_EXHAUST"):
+        program.set_variable(0, value)

@@ -268,10 +268,14 @@ def test_request_is_not_answered_after_its_deadline(
     model.close()
 
 
-def test_run_that_needs_more_memory_than_the_device_has_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_result", [False, True])
+def test_run_that_needs_more_memory_than_the_device_has_is_refused(
+    is_result: bool, tmp_path: Path
+) -> None:
     def outer_product(x: tf.Tensor) -> tf.Tensor:
         # XLA sorts in memory.
-        return tf.sort(x[:, None] * x[None, :])[0, 0]
+        product = tf.sort(x[:, None] * x[None, :])
+        return product if is_result else product[0, 0]
 
     model = load(save(tmp_path, outer_product, [None], tf.float32))
     with pytest.raises(DeviceMemoryExhausted, match="has no memory left"):
