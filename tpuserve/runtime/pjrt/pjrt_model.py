@@ -2,7 +2,10 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -10,12 +13,17 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tpuserve import jax_client
-from tpuserve.errors import DamagedSavedModel, InvalidInput, UnsupportedModel
+from tpuserve.errors import (
+    DamagedSavedModel,
+    DeadlineExceeded,
+    InvalidInput,
+    UnsupportedModel,
+)
 from tpuserve.pjrt.cluster_program import ClusterProgram
 from tpuserve.pjrt.device_core import Array
 from tpuserve.pjrt.executable_cache import ExecutableCache
 from tpuserve.runtime.load_plan import LoadPlan
-from tpuserve.runtime.loaded_model import LoadedModel
+from tpuserve.runtime.loaded_model import CancellationToken, LoadedModel
 from tpuserve.runtime.pjrt.cluster_calls import ClusterCalls, reads_variables
 from tpuserve.runtime.pjrt.pjrt_runtime import PjrtPlan
 from tpuserve.runtime.pjrt.pure_signatures import PureSignature, find_pure_signature
@@ -24,7 +32,7 @@ from tpuserve.runtime.session import session_model
 from tpuserve.runtime.session.graph_import import GraphHandles
 from tpuserve.runtime.session.session_model import SessionModel
 from tpuserve.runtime.session.session_plan import make_session_plan
-from tpuserve.runtime.session.signature_runner import SignatureRunner
+from tpuserve.runtime.session.signature_runner import TIMED_OUT, SignatureRunner
 from tpuserve.saved_model.batch_functions import allowed_batch_sizes
 from tpuserve.saved_model.signature import Signature, TensorSpec
 from tpuserve.select import MetaGraphSelection
@@ -32,6 +40,8 @@ from tpuserve.stablehlo.abstract_tensor import AbstractTensor, Shape
 from tpuserve.stablehlo.cluster_finder import ClusterFinder, XlaCluster
 
 _VARIABLES = ("variables", "variables")
+# The number of runs with a deadline that one model makes at the same time; further runs wait.
+_DEADLINE_THREADS = 2 * (os.cpu_count() or 1)
 
 TraceSignature: TypeAlias = Callable[[Signature, int | None, int | None], Sequence[XlaCluster]]
 """(signature, rows, size of other open dimensions) → the clusters that the signature runs."""
@@ -45,7 +55,8 @@ CompileClusters: TypeAlias = Callable[
 class ClusterRunner(SignatureRunner):
     """Runs a signature that is nothing but one XLA cluster, without a session.
 
-    A run on a device cannot be stopped, so deadlines are checked before the run only.
+    XLA cannot stop a run. A run with a deadline that it may miss goes to a thread of its own; after
+    the deadline, the run ends by itself and its result is dropped.
     """
 
     def __init__(
@@ -53,8 +64,7 @@ class ClusterRunner(SignatureRunner):
         program: ClusterProgram,
         pure: PureSignature,
         signature: Signature,
-        *,
-        enforces_deadlines: bool = False,
+        threads: ThreadPoolExecutor,
     ) -> None:
         """Initialise the runner.
 
@@ -62,18 +72,40 @@ class ClusterRunner(SignatureRunner):
           program: runs the clusters of the model.
           pure: the cluster, and how its arguments and results belong to the signature.
           signature: the signature.
-          enforces_deadlines: see `SignatureRunner`; True only for a class that implements this.
+          threads: the threads of runs whose callers have a deadline.
         """
         # XLA knows the shape of each intermediate value, so the shapes of the inputs determine the
         # run time.
-        super().__init__(
-            None, signature, has_static_cost=True, enforces_deadlines=enforces_deadlines
-        )
+        super().__init__(None, signature, has_static_cost=True, enforces_deadlines=True)
         self._program = program
         self._pure = pure
+        self._threads = threads
+
+    def warm_up(self) -> None:
+        """Create the callable for all outputs. The load has compiled the signature."""
+        self._make_callable(self._all_outputs)
 
     def close(self) -> None:
         """Do nothing: the program refuses later runs."""
+
+    def _run_in_deadline_pool(
+        self,
+        outputs: Sequence[str],
+        feeds: list[Any],
+        timeout_ms: float | None,
+        cancellation: CancellationToken | None = None,
+    ) -> Any:
+        function = self._make_callable(tuple(outputs))
+        if timeout_ms is None:
+            return function(*feeds)
+        if timeout_ms <= 0:
+            raise DeadlineExceeded(TIMED_OUT)
+        future = self._threads.submit(function, *feeds)
+        try:
+            return future.result(timeout_ms / 1000)
+        except FutureTimeoutError:
+            future.cancel()
+            raise DeadlineExceeded(TIMED_OUT) from None
 
     def _make_callable(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[Array]]:
         self._signature.check_outputs(outputs)
@@ -119,22 +151,21 @@ class PjrtModel(SessionModel):
         self._program = program
         self._calls = calls
         self._pure_signatures = pure_signatures
+        self._threads = ThreadPoolExecutor(_DEADLINE_THREADS, "pjrt-deadline")
         super().__init__(session, plan, handles)
         self.choice = choice
 
     def close(self) -> None:
         """Free the memory on the devices, and close the session; see `LoadedModel.close`."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self._program.close()
         super().close()
 
     def _make_runner(self, signature: Signature, names: Sequence[str]) -> SignatureRunner:
         pure = self._pure_signatures.get(names[0]) if len(names) == 1 else None
         if pure is not None:
-            return self._make_cluster_runner(pure, signature)
+            return ClusterRunner(self._program, pure, signature, self._threads)
         return super()._make_runner(signature, names)
-
-    def _make_cluster_runner(self, pure: PureSignature, signature: Signature) -> SignatureRunner:
-        return ClusterRunner(self._program, pure, signature)
 
 
 def load_pjrt_model(
@@ -146,7 +177,6 @@ def load_pjrt_model(
     forbids_endless_loops: bool = False,
     make_tracer: Callable[[Any], TraceSignature] | None = None,
     compile_clusters: CompileClusters | None = None,
-    model_class: type[PjrtModel] = PjrtModel,
 ) -> LoadedModel:
     """Compile the clusters of a model for the PJRT devices, and load the rest into a session.
 
@@ -163,7 +193,6 @@ def load_pjrt_model(
         signature; None for one that infers all shapes of the graph.
       compile_clusters: compiles what is to be compiled before the function returns; None for the
         batch sizes described above.
-      model_class: the class of the result.
 
     Raises:
       ExtraNotInstalled, TpuNotFound: jax or its devices are missing.
@@ -200,7 +229,7 @@ def load_pjrt_model(
 
         def make_model(session: Any, host_plan: LoadPlan, handles: GraphHandles) -> LoadedModel:
             (compile_clusters or _compile)(program, trace, lowered, plan.signatures)
-            return model_class(
+            return PjrtModel(
                 session,
                 host_plan,
                 handles,

@@ -1,11 +1,16 @@
-"""Finds the signatures that are nothing but one XLA cluster."""
+"""Finds the signatures that are nothing but one XLA cluster, so that they need no session."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tpuserve.graph.graph_walk import FUNCTION_CALLS, skip_identities
+from tpuserve.lowering.rules.node_rewriting import data_inputs
 from tpuserve.saved_model.signature import Signature
 from tpuserve.stablehlo.cluster_finder import XlaCluster
+
+# The ops that may stand around the cluster: ops that compute nothing, and the cluster's arguments.
+_FORWARDING_OPS = frozenset({"Const", "Identity", "NoOp", "VarHandleOp"})
 
 
 @dataclass(frozen=True)
@@ -23,44 +28,143 @@ class PureSignature:
     results: Mapping[str, int]
 
 
+@dataclass(frozen=True)
+class _Source:
+    """What a tensor is, after a walk back through Identity ops and calls of functions.
+
+    Attributes:
+      node: name of the node of the main graph that produces the tensor; empty for a result of a
+        cluster.
+      cluster: the call of the cluster that produces the tensor; None for a node.
+      index: index of the result of the cluster.
+    """
+
+    node: str
+    cluster: "_ClusterCall | None" = None
+    index: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class _ClusterCall:
+    """One call of a cluster, with the sources of the cluster's arguments."""
+
+    function: str
+    arguments: Sequence[_Source]
+
+
+class _OtherOpError(Exception):
+    """The signature needs an op beside the cluster."""
+
+
 def find_pure_signature(
     graph: Any, signature: Signature, clusters: Mapping[str, XlaCluster]
 ) -> PureSignature | None:
     """Return how a cluster computes a signature; None if the signature needs other ops too.
+
+    The call of the cluster may be in a function, as in the export of a function or a Keras model.
 
     Args:
       graph: the lowered GraphDef.
       signature: the signature.
       clusters: function name → the cluster.
     """
-    nodes = {node.name: node for node in graph.node}
-    calls, results = set(), {}
-    for alias, spec in signature.outputs.items():
-        name, index = _skip_identities(spec.name, nodes)
-        calls.add(name)
-        results[alias] = index
-    call = nodes.get(calls.pop()) if len(calls) == 1 else None
-    function = "" if call is None else call.attr["f"].func.name
-    if call is None or function not in clusters:
-        return None
-    if any(reference.startswith("^") for reference in call.input):
-        return None
     inputs = {spec.name.partition(":")[0]: alias for alias, spec in signature.inputs.items()}
-    aliases = []
-    for reference, argument in zip(call.input, clusters[function].arguments, strict=True):
-        if argument.variable is None:
-            name, _ = _skip_identities(reference, nodes)
-            if name not in inputs:
-                return None
-            aliases.append(inputs[name])
-    return PureSignature(function, aliases, results)
+    outputs = {alias: spec.name for alias, spec in signature.outputs.items()}
+    search = _ClusterSearch(graph, clusters.keys(), inputs.keys())
+    try:
+        sources = dict(zip(outputs, search.find_sources(outputs.values()), strict=True))
+    except _OtherOpError:
+        return None
+    if len(search.calls) != 1 or not all(source.cluster for source in sources.values()):
+        return None
+    (call,) = search.calls
+    arguments = zip(call.arguments, clusters[call.function].arguments, strict=True)
+    nodes = [source.node for source, argument in arguments if argument.variable is None]
+    if not inputs.keys() >= set(nodes):
+        return None
+    results = {alias: source.index for alias, source in sources.items()}
+    return PureSignature(call.function, [inputs[node] for node in nodes], results)
 
 
-def _skip_identities(reference: str, nodes: Mapping[str, Any]) -> tuple[str, int]:
-    """Return the node and the output index that a tensor comes from, before Identity ops."""
-    name, _, index = reference.partition(":")
-    node = nodes.get(name)
-    while node is not None and node.op == "Identity" and len(node.input) == 1:
-        name, _, index = node.input[0].partition(":")
-        node = nodes.get(name)
-    return name, int(index or 0)
+class _ClusterSearch:
+    """Walks back from the outputs of a signature to the calls of clusters.
+
+    Attributes:
+      calls: the calls of clusters that a run of the signature reaches.
+    """
+
+    def __init__(self, graph: Any, clusters: Collection[str], fed: Collection[str]) -> None:
+        """Initialise the search.
+
+        Args:
+          graph: the lowered GraphDef.
+          clusters: the function names of the clusters.
+          fed: names of the nodes whose outputs a request feeds.
+        """
+        self.calls: list[_ClusterCall] = []
+        self._functions = {function.signature.name: function for function in graph.library.function}
+        self._nodes = {node.name: node for node in graph.node}
+        self._clusters, self._fed = clusters, fed
+
+    def find_sources(self, tensors: Iterable[str]) -> list[_Source]:
+        """Return the sources of tensors of the main graph.
+
+        Raises:
+          _OtherOpError: a run for the tensors executes an op beside clusters.
+        """
+        nodes: dict[str, Any] = {}
+        pending = list(tensors)
+        while pending:
+            name = pending.pop().lstrip("^").partition(":")[0]
+            if name not in nodes and name not in self._fed:
+                nodes[name] = self._nodes[name]
+                pending.extend(nodes[name].input)
+        fed = {name: _Source(name) for name in self._fed}
+        return self._resolve_all(nodes, fed, tensors)
+
+    def _resolve_all(
+        self, nodes: Mapping[str, Any], arguments: Mapping[str, _Source], tensors: Iterable[str]
+    ) -> list[_Source]:
+        """Return the sources of tensors of the main graph, or of the body of a function.
+
+        Args:
+          nodes: name → node, of all nodes that run.
+          arguments: the sources of tensors that come from outside, by name.
+          tensors: names of tensors.
+        """
+        results: dict[str, Sequence[_Source]] = {
+            name: [source] for name, source in arguments.items()
+        }
+
+        def resolve(tensor: str) -> _Source:
+            name, _, output = skip_identities(tensor, nodes).partition(":")
+            if name not in results:
+                node = nodes[name]
+                given = [resolve(reference) for reference in data_inputs(node)]
+                results[name] = self._call(node, given)
+            # An output is "node" or "node:index" in a graph, "node:output:index" in a function.
+            return results[name][int(output.rpartition(":")[2] or 0)]
+
+        for node in nodes.values():
+            if node.op in FUNCTION_CALLS:
+                resolve(node.name)
+            elif node.op not in _FORWARDING_OPS:
+                raise _OtherOpError
+        return [resolve(tensor) for tensor in tensors]
+
+    def _call(self, node: Any, arguments: Sequence[_Source]) -> Sequence[_Source]:
+        """Return the sources of the results of a node, which may be a call."""
+        if node.op not in FUNCTION_CALLS:
+            return [_Source(node.name)]
+        name = node.attr["f"].func.name
+        function = self._functions[name]
+        if name in self._clusters:
+            call = _ClusterCall(name, arguments)
+            self.calls.append(call)
+            return [_Source("", call, index) for index in range(len(function.ret))]
+        signature = function.signature
+        return self._resolve_all(
+            {inner.name: inner for inner in function.node_def},
+            dict(zip((each.name for each in signature.input_arg), arguments, strict=True)),
+            [function.ret[result.name] for result in signature.output_arg],
+        )

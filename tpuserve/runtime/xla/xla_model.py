@@ -2,30 +2,23 @@
 
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.errors import DeadlineExceeded, UnsupportedModel, UnsupportedOnTpu
+from tpuserve.errors import UnsupportedModel, UnsupportedOnTpu
 from tpuserve.graph.checkpoint_keys import variable_name
 from tpuserve.pjrt.cluster_program import ClusterProgram
 from tpuserve.runtime.load_plan import LoadPlan
-from tpuserve.runtime.loaded_model import CancellationToken, LoadedModel
+from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.runtime.pjrt.pjrt_model import (
-    ClusterRunner,
-    PjrtModel,
     TraceSignature,
     load_pjrt_model,
     open_shape,
 )
-from tpuserve.runtime.pjrt.pure_signatures import PureSignature
 from tpuserve.runtime.registry import LoadOptions
-from tpuserve.runtime.session.signature_runner import TIMED_OUT, SignatureRunner
 from tpuserve.runtime.xla.xla_runtime import XlaPlan
 from tpuserve.saved_model.signature import Signature
 from tpuserve.stablehlo.abstract_tensor import AbstractTensor, VariableSpec, shape_from_proto
@@ -34,73 +27,6 @@ from tpuserve.stablehlo.cluster_finder import XlaCluster
 # Sizes that are tried for the dimensions that a signature leaves open besides the first, such as
 # the length of a sequence, until XLA compiles the signature.
 _OTHER_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-# The number of runs with a deadline that one model makes at the same time; further runs wait.
-_DEADLINE_THREADS = 2 * (os.cpu_count() or 1)
-
-
-class XlaRunner(ClusterRunner):
-    """Runs a signature on the CPU, and stops waiting at the deadline.
-
-    XLA cannot stop a run. The run ends by itself, in a thread of its own; its result is dropped.
-    """
-
-    def __init__(
-        self,
-        program: ClusterProgram,
-        pure: PureSignature,
-        signature: Signature,
-        threads: ThreadPoolExecutor,
-    ) -> None:
-        """Initialise the runner.
-
-        Args:
-          program: runs the clusters of the model.
-          pure: the cluster, and how its arguments and results belong to the signature.
-          signature: the signature.
-          threads: the threads of runs whose callers have a deadline.
-        """
-        super().__init__(program, pure, signature, enforces_deadlines=True)
-        self._threads = threads
-
-    def warm_up(self) -> None:
-        """Create the callable for all outputs. The load has compiled the signature."""
-        self._make_callable(self._all_outputs)
-
-    def _run_in_deadline_pool(
-        self,
-        outputs: Sequence[str],
-        feeds: list[Any],
-        timeout_ms: float | None,
-        cancellation: CancellationToken | None = None,
-    ) -> Any:
-        function = self._make_callable(tuple(outputs))
-        if timeout_ms is None:
-            return function(*feeds)
-        if timeout_ms <= 0:
-            raise DeadlineExceeded(TIMED_OUT)
-        future = self._threads.submit(function, *feeds)
-        try:
-            return future.result(timeout_ms / 1000)
-        except FutureTimeoutError:
-            future.cancel()
-            raise DeadlineExceeded(TIMED_OUT) from None
-
-
-class XlaModel(PjrtModel):
-    """A CPU metagraph, each signature of which is one XLA program."""
-
-    def __init__(self, *arguments: Any, **named_arguments: Any) -> None:
-        """Initialise the model; see `PjrtModel`."""
-        self._threads = ThreadPoolExecutor(_DEADLINE_THREADS, "xla-deadline")
-        super().__init__(*arguments, **named_arguments)
-
-    def close(self) -> None:
-        """Free the memory of the model; see `LoadedModel.close`."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        super().close()
-
-    def _make_cluster_runner(self, pure: PureSignature, signature: Signature) -> SignatureRunner:
-        return XlaRunner(self._program, pure, signature, self._threads)
 
 
 def load_xla_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> LoadedModel:
@@ -128,7 +54,6 @@ def load_xla_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> Loa
         forbids_endless_loops=xla_plan.has_loop,
         make_tracer=_make_tracer,
         compile_clusters=functools.partial(_compile_signatures, options.batch_sizes or (1,)),
-        model_class=XlaModel,
     )
 
 

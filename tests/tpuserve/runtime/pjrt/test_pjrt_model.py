@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,15 +14,19 @@ from tests.tpuserve.compilation import exports
 from tpuserve import tags
 from tpuserve.devices import TpuSystem
 from tpuserve.errors import (
+    DeadlineExceeded,
+    DeviceMemoryExhausted,
     ExtraNotInstalled,
     InvalidTensor,
     ModelExecutionError,
     UnsupportedModel,
     UnsupportedOnTpu,
 )
-from tpuserve.export import on_tpu
+from tpuserve.export import export, on_tpu
 from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel
+from tpuserve.runtime.pjrt import pjrt_model
+from tpuserve.runtime.session.signature_runner import SignatureRunner
 from tpuserve.stablehlo.translator import StableHloTranslator
 
 jax = pytest.importorskip("jax")
@@ -78,6 +83,48 @@ def test_host_ops_around_the_computation_run_in_tensorflow(tmp_path: Path) -> No
     model.close()
 
 
+def double_in_one_computation(x: tf.Tensor) -> dict[str, tf.Tensor]:
+    return {"twice": 2 * x, "x": x + 0}
+
+
+def double_after_a_check(x: tf.Tensor, use_tpu: bool) -> dict[str, tf.Tensor]:
+    tf.debugging.assert_positive(x, "x is not positive")
+    return on_tpu(double_in_one_computation, x) if use_tpu else double_in_one_computation(x)
+
+
+def export_function(directory: Path, function: Any) -> Path:
+    return Path(export(function, {"x": tf.TensorSpec([None], tf.float32)}, directory))
+
+
+def test_function_that_is_one_computation_runs_without_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = export_function(tmp_path, double_in_one_computation)
+    monkeypatch.delattr(SignatureRunner, "_make_callable")
+    model = load(directory)
+    answer = model.run("serving_default", {"x": np.array([1, 2], np.float32)})
+    assert {name: value.tolist() for name, value in answer.items()} == {
+        "twice": [2, 4],
+        "x": [1, 2],
+    }
+    model.close()
+
+
+def test_check_beside_the_computation_is_not_skipped(tmp_path: Path) -> None:
+    model = load(export_function(tmp_path, double_after_a_check))
+    answer = model.run("serving_default", {"x": np.array([1, 2], np.float32)})
+    assert answer["twice"].tolist() == [2, 4]
+    with pytest.raises(InvalidTensor, match="x is not positive"):
+        model.run("serving_default", {"x": np.array([-1], np.float32)})
+    model.close()
+
+
+def test_request_is_not_answered_after_its_deadline(model: LoadedModel) -> None:
+    assert model.run("serving_default", {"x": ROWS}, timeout_ms=60_000)["y"].shape == (2, 4)
+    with pytest.raises(DeadlineExceeded):
+        model.run("serving_default", {"x": ROWS}, timeout_ms=0)
+
+
 def test_one_row_is_compiled_before_the_model_is_loaded(
     linear: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +162,18 @@ def test_op_that_xla_cannot_compile_fails_the_load_by_its_name(tmp_path: Path) -
 
     with pytest.raises(UnsupportedOnTpu, match="AsString"):
         load(exports.write(tmp_path, exports.whole(text), [None, 16]))
+
+
+def test_variable_that_the_device_has_no_memory_for_fails_the_load(
+    linear: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(jax.live_arrays())
+    # One element that all elements of the array share, so that the test needs no memory.
+    value = np.broadcast_to(np.float32(0), [2**46, 4])
+    monkeypatch.setattr(pjrt_model, "_make_variable_reader", lambda *_: lambda name: value)
+    with pytest.raises(DeviceMemoryExhausted, match="has no memory left: RESOURCE_EXHAUSTED"):
+        load(linear)
+    assert len(jax.live_arrays()) == before
 
 
 def test_computation_that_assigns_to_a_variable_is_refused(tmp_path: Path) -> None:
