@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from tpuserve import tags as tag_sets
 from tpuserve.errors import DamagedSavedModel, SavedModelNotFound
 from tpuserve.proto import saved_model_pb2 as pb
+from tpuserve.saved_model import nearby
 
 BINARY_NAME = "saved_model.pb"
 TEXT_NAME = "saved_model.pbtxt"
@@ -28,7 +29,7 @@ def find_saved_model_file(directory: Path) -> Path:
         for name in (BINARY_NAME, TEXT_NAME):
             if (directory / name).is_file():
                 return directory / name
-        raise SavedModelNotFound(_why_not_found(directory))
+        raise SavedModelNotFound(nearby.why_not_found(directory, (BINARY_NAME, TEXT_NAME)))
     except OSError as error:
         raise unreadable_error(directory, error) from error
 
@@ -83,34 +84,4 @@ def unreadable_error(path: Path, error: OSError) -> DamagedSavedModel:
     """Build the DamagedSavedModel for an OSError from reading a file or directory."""
     return DamagedSavedModel(
         f"{path} cannot be read: {error.strerror or error}. Make it readable for this user."
-    )
-
-
-def _why_not_found(directory: Path) -> str:
-    if directory.is_file():
-        return (
-            f"{directory} is a file. Name the directory that holds a {BINARY_NAME}, such as "
-            f"{directory.parent}."
-        )
-    if directory.exists() and not directory.is_dir():
-        return f"{directory} is no directory. Name a directory that holds a {BINARY_NAME}."
-    if not directory.is_dir():
-        return f"no directory {directory}. Name a directory that holds a {BINARY_NAME}."
-    if (directory / BINARY_NAME).is_dir():
-        return (
-            f"{directory / BINARY_NAME} is a directory. Name a directory that holds a file of "
-            f"this name, as export_saved_model returns it."
-        )
-    shown = "the current directory" if directory == Path() else directory
-    versions = sorted(path.name for path in directory.iterdir() if (path / BINARY_NAME).is_file())
-    if versions:
-        # Sort by number, so that the error message suggests the newest version directory.
-        versions.sort(key=lambda name: int(name) if name.isdecimal() else -1)
-        return (
-            f"no {BINARY_NAME} in {shown}; found version directories {', '.join(versions)}. "
-            f"Name one of them: {directory / versions[-1]}"
-        )
-    return (
-        f"no {BINARY_NAME} in {shown}. Name a directory that holds one, as "
-        f"export_saved_model returns it."
     )

@@ -1,0 +1,127 @@
+"""Says why a path names no SavedModel, and which path near it would do."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+# The suffixes of the files in which Keras saves a model.
+KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
+
+# How far away a SavedModel is looked for, and in how many directories, because a message has to
+# come at once.
+_MAX_PARENTS = 3
+_MAX_SEARCHED = 200
+_MAX_NAMED = 10
+
+
+def why_not_found(directory: Path, names: Sequence[str]) -> str:
+    """Return the message for a path that is no directory with a SavedModel.
+
+    Args:
+      directory: the path.
+      names: the names of the file that a SavedModel has; messages use the first.
+
+    Raises:
+      OSError: a directory cannot be read.
+    """
+    binary = names[0]
+    if directory.is_file():
+        return _describe_file(directory, names)
+    if directory.exists() and not directory.is_dir():
+        return f"{directory} is no directory. Name a directory that holds a {binary}."
+    if not directory.is_dir():
+        versions = _versions(directory.parent, names) if directory.parent.is_dir() else []
+        if versions:
+            return (
+                f"no directory {directory}; found version directories {_list(versions)} beside it. "
+                f"Name one of them: {versions[-1]}"
+            )
+        return f"no directory {directory}. Name a directory that holds a {binary}."
+    if (directory / binary).is_dir():
+        return (
+            f"{directory / binary} is a directory. Name a directory that holds a file of "
+            f"this name, as export_saved_model returns it."
+        )
+    shown = "the current directory" if directory == Path() else directory
+    versions = _versions(directory, names)
+    if versions:
+        return (
+            f"no {binary} in {shown}; found version directories {_list(versions)}. "
+            f"Name one of them: {versions[-1]}"
+        )
+    parent = _parent(directory, names)
+    if parent is not None:
+        return f"no {binary} in {shown}, which is a part of the SavedModel {parent}. Name {parent}."
+    inner = [version for child in _children(directory) for version in _versions(child, names)]
+    if inner:
+        found = ", ".join(str(version) for version in inner[:_MAX_NAMED])
+        return f"no {binary} in {shown}; found the SavedModels {found}. Name one of them."
+    saved_by_keras = [path for path in _entries(directory) if path.suffix in KERAS_SUFFIXES]
+    if saved_by_keras:
+        return f"no {binary} in {shown}; found {_advise_export(saved_by_keras[0])}"
+    return (
+        f"no {binary} in {shown}. Name a directory that holds one, as "
+        f"export_saved_model returns it."
+    )
+
+
+def _describe_file(path: Path, names: Sequence[str]) -> str:
+    if path.suffix in KERAS_SUFFIXES:
+        return _advise_export(path)
+    parent = _parent(path, names) or path.parent
+    return f"{path} is a file. Name the directory that holds a {names[0]}, such as {parent}."
+
+
+def _advise_export(path: Path) -> str:
+    return (
+        f"{path}, which is a file of Keras and no SavedModel. Make a SavedModel for CPU and TPU of "
+        f"it: tpuserve export {path} {path.with_suffix('')}"
+    )
+
+
+def _parent(path: Path, names: Sequence[str]) -> Path | None:
+    """Return the nearest directory above a path that holds a SavedModel."""
+    for parent in islice(path.absolute().parents, _MAX_PARENTS):
+        if _is_saved_model(parent, names):
+            return parent
+    return None
+
+
+def _versions(directory: Path, names: Sequence[str]) -> list[Path]:
+    """Return the SavedModels in a directory; the newest version is the last."""
+    found = [path for path in _entries(directory) if _is_saved_model(path, names)]
+    # Sort by number, so that the error message suggests the newest version directory.
+    return sorted(
+        found, key=lambda path: (int(path.name) if path.name.isdecimal() else -1, path.name)
+    )
+
+
+def _is_saved_model(directory: Path, names: Sequence[str]) -> bool:
+    return any((directory / name).is_file() for name in names)
+
+
+def _children(directory: Path) -> list[Path]:
+    # Leave out what cannot be read: it is not what the user has named.
+    return [
+        path
+        for path in _entries(directory)
+        if path.is_dir() and not path.is_symlink() and _is_readable(path)
+    ]
+
+
+def _is_readable(directory: Path) -> bool:
+    try:
+        next(directory.iterdir(), None)
+    except OSError:
+        return False
+    return True
+
+
+def _entries(directory: Path) -> Iterator[Path]:
+    return islice(sorted(directory.iterdir()), _MAX_SEARCHED)
+
+
+def _list(versions: Sequence[Path]) -> str:
+    shown = ", ".join(path.name for path in versions[:_MAX_NAMED])
+    more = len(versions) - _MAX_NAMED
+    return f"{shown} and {more} more" if more > 0 else shown
