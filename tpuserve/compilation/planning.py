@@ -13,6 +13,7 @@ from tpuserve.errors import InvalidInput, MetagraphNotFound, SignatureNotFound
 from tpuserve.lowering import lower
 from tpuserve.saved_model import metagraph
 from tpuserve.saved_model.batch_functions import allowed_batch_sizes
+from tpuserve.saved_model.conversion_advice import convert_command
 from tpuserve.saved_model.signature import Signature
 from tpuserve.stablehlo.abstract_tensor import AbstractTensor
 from tpuserve.stablehlo.cluster_finder import ClusterFinder, XlaCluster
@@ -110,20 +111,24 @@ def _read_lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
     described = {
         description.tags: description for description in metagraph.read_metagraphs(directory)
     }
-    if tag_sets.SERVE_TPU not in described:
-        available = ", ".join(sorted(map(tag_sets.format_tags, described)))
-        raise MetagraphNotFound(
-            f"no metagraph tagged {_TAGS} in {directory}; found {available}. Export with "
-            f"export_to_tpu=True."
-        )
+    tags = tag_sets.SERVE_TPU
+    if tags not in described:
+        untagged = metagraph.untagged_tpu_graphs(described.values())
+        if not untagged:
+            available = ", ".join(sorted(map(tag_sets.format_tags, described)))
+            raise MetagraphNotFound(
+                f"no metagraph tagged {_TAGS} in {directory}; found {available}. Export with "
+                f"export_to_tpu=True, or run: {convert_command(directory, described)}"
+            )
+        tags = untagged[0]
     saved_model = saved_model_loader.parse_saved_model(str(directory))
     (meta_graph_def,) = (
         candidate
         for candidate in saved_model.meta_graphs
-        if frozenset(candidate.meta_info_def.tags) == tag_sets.SERVE_TPU
+        if frozenset(candidate.meta_info_def.tags) == tags
     )
     graph = _remove_colocation(lower(meta_graph_def.graph_def))
-    return dict(described[tag_sets.SERVE_TPU].signatures), graph
+    return dict(described[tags].signatures), graph
 
 
 def _remove_colocation(graph: Any) -> Any:

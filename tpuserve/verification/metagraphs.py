@@ -1,6 +1,6 @@
 """Reads and loads the two metagraphs of a SavedModel that a verification compares."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ from tpuserve.errors import (
 from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.saved_model import batch_functions, metagraph
+from tpuserve.saved_model.conversion_advice import convert_command
 from tpuserve.saved_model.metagraph import Metagraph
 from tpuserve.saved_model.signature import Signature
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
@@ -123,8 +124,8 @@ def read_metagraph_pair(directory: Path) -> MetaGraphPair:
             available = ", ".join(sorted(map(tag_sets.format_tags, described)))
             raise MetagraphNotFound(
                 f"{directory} has no metagraph tagged {tag_sets.format_tags(tags)}; found "
-                f"{available}. Verification compares {{serve}} with {{serve, tpu}}: export with "
-                f"export_to_cpu=True and export_to_tpu=True."
+                f"{available}. Verification compares {{serve}} with {{serve, tpu}}: "
+                f"{_advise(directory, described)}"
             )
     try:
         proto = saved_model_loader.parse_saved_model(str(directory))
@@ -138,6 +139,14 @@ def read_metagraph_pair(directory: Path) -> MetaGraphPair:
     }
     baseline, candidate = (MetaGraphSide(described[tags], protos[tags]) for tags in _SYSTEMS)
     return MetaGraphPair(directory, baseline, candidate, saved_model.warm_up)
+
+
+def _advise(directory: Path, available: Collection[TagSet]) -> str:
+    """Return how to get both metagraphs."""
+    exporting = "export with export_to_cpu=True and export_to_tpu=True."
+    if tag_sets.SERVE_TPU in available:
+        return exporting
+    return f"{exporting[:-1]}, or run: {convert_command(directory, available)}"
 
 
 def load_baseline(directory: Path) -> LoadedModel:

@@ -10,6 +10,10 @@ from tpuserve.verification.report import Hazard
 
 Sizes = tuple[int, ...]
 
+# The sizes that a message proposes if the SavedModel names none: those that `tpuserve compile`
+# compiles for.
+_USUAL_SIZES = (1, 8, 64)
+
 
 def find_recompilations(
     placed: Mapping[str, Sequence[PlacedNode]],
@@ -89,13 +93,23 @@ def _batch_size_hazard(names: Sequence[str], allowed: Sizes, warm_sizes: Sizes) 
             "recompilation",
             "warning",
             f"{accepts}: a TPU recompiles for every new size, and that request waits. Batch to "
-            f"allowed_batch_sizes, and export with a warm-up file.",
+            f"allowed_batch_sizes, and export with a warm-up file: warm_up=True, "
+            f"{_batch_config(_USUAL_SIZES)}.",
         )
     return Hazard(
         "recompilation",
         "warning",
         f"{accepts}, and the warm-up file has {_format_sizes(warm_sizes)}: a TPU recompiles for "
-        f"every other size, and that request waits. Batch to allowed_batch_sizes.",
+        f"every other size, and that request waits. Batch to allowed_batch_sizes: "
+        f"{_batch_config(warm_sizes)}.",
+    )
+
+
+def _batch_config(sizes: Sizes) -> str:
+    """Return the argument of an export that batches to some sizes, to paste."""
+    return (
+        f"batch_config=BatchConfig(num_batch_threads=2, max_batch_size={sizes[-1]}, "
+        f"batch_timeout_micros=2000, allowed_batch_sizes={list(sizes)})"
     )
 
 

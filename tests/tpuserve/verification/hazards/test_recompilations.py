@@ -30,7 +30,10 @@ def messages(allowed: list[int], warm: list[int], names: tuple[str, ...] = ("a",
 def test_an_open_batch_is_reported_once_for_all_signatures() -> None:
     (text,) = messages([], [], ("a", "b"))
     assert text.startswith("warning: signatures 'a', 'b' accept any batch size: a TPU recompiles")
-    assert text.endswith("export with a warm-up file.")
+    assert text.endswith(
+        "export with a warm-up file: warm_up=True, batch_config=BatchConfig(num_batch_threads=2, "
+        "max_batch_size=64, batch_timeout_micros=2000, allowed_batch_sizes=[1, 8, 64])."
+    )
 
 
 def test_the_sizes_of_a_warm_up_file_are_reported() -> None:
