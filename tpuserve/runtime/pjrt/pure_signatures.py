@@ -10,7 +10,8 @@ from tpuserve.saved_model.signature import Signature
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 
 # The ops that may stand around the cluster: ops that compute nothing, and the cluster's arguments.
-_FORWARDING_OPS = frozenset({"Const", "Identity", "NoOp", "VarHandleOp"})
+_FORWARDING_OPS = ("Const", "Identity", "NoOp", "VarHandleOp")
+_SEARCHED_OPS = frozenset({*_FORWARDING_OPS, *FUNCTION_CALLS})
 
 
 @dataclass(frozen=True)
@@ -145,11 +146,12 @@ class _ClusterSearch:
             # An output is "node" or "node:index" in a graph, "node:output:index" in a function.
             return results[name][int(output.rpartition(":")[2] or 0)]
 
+        # First of all: `resolve` would recurse deeply through the ops of a large graph.
+        if not all(node.op in _SEARCHED_OPS for node in nodes.values()):
+            raise _OtherOpError
         for node in nodes.values():
             if node.op in FUNCTION_CALLS:
                 resolve(node.name)
-            elif node.op not in _FORWARDING_OPS:
-                raise _OtherOpError
         return [resolve(tensor) for tensor in tensors]
 
     def _call(self, node: Any, arguments: Sequence[_Source]) -> Sequence[_Source]:
