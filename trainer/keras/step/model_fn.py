@@ -1,6 +1,6 @@
 """The model_fn of a converted Keras model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +14,7 @@ from trainer.keras.step.features import (
     select_model_inputs,
     split_sample_weights,
 )
+from trainer.keras.step.outputs import OutputCodec
 from trainer.keras.step.steps import ModelSteps
 from trainer.model.feature_codec import FeatureCodec
 from trainer.model.spec import ModeKeys, TPUEstimatorSpec
@@ -73,8 +74,9 @@ def _evaluate(
     converted: ConvertedModel, steps: ModelSteps, x: Any, batch: WeightedLabels, _: Any
 ) -> TPUEstimatorSpec:
     """Build the TPUEstimatorSpec for evaluation; the host updates the metrics."""
-    loss, y_pred, masks = steps.evaluate(x, batch)
-    parts = [batch.labels, y_pred, batch.sample_weight, masks]
+    codec = OutputCodec(converted.adapter)
+    loss, outputs = steps.evaluate(x, batch, codec)
+    parts = [batch.labels, outputs, batch.sample_weight]
     # Pass only tensors to metric_fn, because the transfer to the host takes no None. metric_fn
     # puts each None back, for example in place of absent weights.
     flat = tf.nest.flatten(parts)
@@ -83,7 +85,7 @@ def _evaluate(
     def metric_fn(*arguments: Any) -> dict[str, Any]:
         remaining = iter(arguments)
         filled = [None if tensor is None else next(remaining) for tensor in flat]
-        return _metrics(converted, *tf.nest.pack_sequence_as(parts, filled))
+        return _metrics(converted, codec, *tf.nest.pack_sequence_as(parts, filled))
 
     return TPUEstimatorSpec(
         ModeKeys.EVAL, loss=tf.reshape(loss, []), eval_metrics=(metric_fn, tensors)
@@ -91,23 +93,23 @@ def _evaluate(
 
 
 def _metrics(
-    converted: ConvertedModel, labels: Any, y_pred: Any, weights: Any, masks: Sequence[Any]
+    converted: ConvertedModel, codec: OutputCodec, labels: Any, outputs: Any, weights: Any
 ) -> dict[str, Any]:
     """Build the ops in the default graph that update the metrics with a batch and read them.
 
     Args:
       converted: the model.
+      codec: decodes the model's outputs.
       labels: the labels, as the model's losses take them.
-      y_pred: the model's outputs.
+      outputs: the encoded outputs of the model.
       weights: sample weights, or None.
-      masks: the Keras mask of each flattened output, or None.
 
     Returns:
       Metric name → (value, update op).
     """
     adapter, model = converted.adapter, converted.model
     steps = ModelSteps(adapter, model, _LocalVariables(converted, "metrics"))
-    update_op = steps.update_metrics(labels, y_pred, weights, masks)
+    update_op = steps.update_metrics(labels, outputs, weights, codec)
     results = steps.metric_results()
     with eager_mode():
         losses = adapter.loss_names(model)

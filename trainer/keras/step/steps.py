@@ -1,6 +1,6 @@
 """The training, evaluation and prediction steps of a Keras model, as ops of the default graph."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +11,7 @@ from trainer.keras.model.adapter import KerasAdapter
 from trainer.keras.model.unsupported_options import unsupported_option_error
 from trainer.keras.step import synchronized_batch_norm
 from trainer.keras.step.features import WeightedLabels, apply_class_weights
+from trainer.keras.step.outputs import OutputCodec
 from trainer.tensorflow_internals import tpu_function
 
 _NO_LOSS = "A loss needs labels."
@@ -66,16 +67,16 @@ class ModelSteps:
 
         return self._trace_into_graph(step, _step_arguments(x, batch), "train_step")
 
-    def evaluate(self, x: Any, batch: WeightedLabels) -> tuple[Any, Any, list[Any]]:
+    def evaluate(self, x: Any, batch: WeightedLabels, codec: OutputCodec) -> tuple[Any, Any]:
         """Build the ops of an evaluation step in the default graph.
 
         Args:
           x: the model's inputs.
           batch: the labels and sample weights.
+          codec: encodes the model's outputs.
 
         Returns:
-          The loss of the batch, a scalar; the model's outputs; and the Keras mask of each
-          flattened output, or None.
+          The loss of the batch, a scalar; and the encoded outputs of the model.
         """
         adapter, model = self._adapter, self._model
 
@@ -85,9 +86,9 @@ class ModelSteps:
                 loss = adapter.compute_loss(model, x, labels, y_pred, weights, _num_replicas())
             if loss is None:
                 raise ValueError(_NO_LOSS)
-            return loss, y_pred, [adapter.get_mask(output) for output in tf.nest.flatten(y_pred)]
+            return loss, codec.encode(y_pred)
 
-        results: tuple[Any, Any, list[Any]] = self._trace_into_graph(
+        results: tuple[Any, Any] = self._trace_into_graph(
             step, _step_arguments(x, batch), "test_step"
         )
         return results
@@ -101,24 +102,21 @@ class ModelSteps:
 
         return self._trace_into_graph(step, {"features": x}, "predict_step")
 
-    def update_metrics(self, labels: Any, y_pred: Any, weights: Any, masks: Sequence[Any]) -> Any:
+    def update_metrics(self, labels: Any, outputs: Any, weights: Any, codec: OutputCodec) -> Any:
         """Build the op that updates the metrics with a batch.
 
         Args:
           labels: the labels, as the model's losses take them.
-          y_pred: the model's outputs.
+          outputs: the encoded outputs of the model.
           weights: sample weights, or None.
-          masks: the Keras mask of each flattened output, or None.
+          codec: decodes the outputs.
         """
 
-        def step(labels: Any, y_pred: Any, weights: Any, masks: Any) -> Any:
-            for output, mask in zip(tf.nest.flatten(y_pred), masks, strict=True):
-                if mask is not None:
-                    self._adapter.set_mask(output, mask)
-            self._adapter.update_metrics(self._model, labels, y_pred, weights)
+        def step(labels: Any, outputs: Any, weights: Any) -> Any:
+            self._adapter.update_metrics(self._model, labels, codec.decode(outputs), weights)
             return tf.constant(0)
 
-        parts = {"labels": labels, "outputs": y_pred, "weights": weights, "masks": list(masks)}
+        parts = {"labels": labels, "outputs": outputs, "weights": weights}
         return self._trace_into_graph(step, parts, "update_metrics").op
 
     def metric_results(self) -> dict[str, Any]:

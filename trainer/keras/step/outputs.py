@@ -1,0 +1,70 @@
+"""The transfer of a model's outputs to its metrics, with all that a metric reads of an output."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.keras.model.adapter import KerasAdapter
+
+# The activations whose argument Keras's crossentropies read from the graph: type of op → function.
+_ACTIVATIONS = {"Sigmoid": tf.math.sigmoid, "Softmax": tf.nn.softmax}
+
+
+class OutputCodec:
+    """Converts a model's outputs to plain tensors, and back in the graph of the metrics.
+
+    A metric reads more than the values of an output. A mask says which positions count. A
+    crossentropy computes with logits instead of probabilities if it finds them: in the attribute
+    `_keras_logits`, which Keras's activations set, or as the input of the op that computes the
+    output. A tensor that is passed to another graph has neither.
+
+    Source of the rule for logits: `_get_logits` of keras/src/backend/tensorflow/nn.py and of
+    tf_keras/src/backend.py.
+    """
+
+    def __init__(self, adapter: KerasAdapter) -> None:
+        """Store the adapter for the model's Keras; no output is encoded yet."""
+        self._adapter = adapter
+        self._structure: Any = None
+        # For each flattened output: the type of the op of its activation, or None; and whether
+        # Keras has attached the logits to it.
+        self._activations: list[tuple[str | None, bool]] = []
+
+    def encode(self, y_pred: Any) -> list[dict[str, Any]]:
+        """Convert the outputs of a model to plain tensors.
+
+        Args:
+          y_pred: the outputs, in the graph in which the model is called.
+
+        Returns:
+          For each flattened output a dict with some of: "values"; "logits", of which `decode`
+          computes the values if there are none; and "mask".
+        """
+        self._structure = tf.nest.map_structure(lambda _: None, y_pred)
+        outputs = tf.nest.flatten(y_pred)
+        self._activations = []
+        encoded = []
+        for output in outputs:
+            logits = getattr(output, "_keras_logits", None)
+            activation = output.op.type if output.op.type in _ACTIVATIONS else None
+            self._activations.append((activation, logits is not None))
+            parts = {
+                "values": None if activation else output,
+                "logits": output.op.inputs[0] if activation else logits,
+                "mask": self._adapter.get_mask(output),
+            }
+            encoded.append({name: part for name, part in parts.items() if part is not None})
+        return encoded
+
+    def decode(self, encoded: Sequence[Mapping[str, Any]]) -> Any:
+        """Return the outputs as the model has returned them, from the result of `encode`."""
+        outputs = []
+        for parts, (activation, has_logits) in zip(encoded, self._activations, strict=True):
+            output = _ACTIVATIONS[activation](parts["logits"]) if activation else parts["values"]
+            if has_logits:
+                output._keras_logits = parts["logits"]
+            if "mask" in parts:
+                self._adapter.set_mask(output, parts["mask"])
+            outputs.append(output)
+        return tf.nest.pack_sequence_as(self._structure, outputs)
