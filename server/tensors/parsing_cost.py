@@ -16,24 +16,25 @@ Fields: TypeAlias = "dict[int, Fields | int]"
 The factor is the largest number of bytes that a byte of the serialised field becomes.
 """
 
-_COPIED, _VARINTS = 1, 8
+COPIED, VARINTS = 1, 8
+"""The factors of a field whose bytes are copied, and of a field of packed varints."""
 # The fields of a TensorProto that hold values. A parsed field takes the bytes of its serialised
 # form or, if it holds packed varints, up to eight times as many.
 _TENSOR: Fields = {
-    **dict.fromkeys((4, 5, 6, 8, 9, 11, 12), _COPIED),
-    **dict.fromkeys((7, 10, 13, 16, 17), _VARINTS),
+    **dict.fromkeys((4, 5, 6, 8, 9, 11, 12), COPIED),
+    **dict.fromkeys((7, 10, 13, 16, 17), VARINTS),
 }
 PREDICT_REQUEST: Fields = {2: {2: _TENSOR}}
 """The fields of a PredictRequest: its inputs are map entries with a tensor each."""
-EXAMPLES_REQUEST: Fields = {2: {1: {1: _COPIED}, 2: {1: _COPIED, 2: _COPIED}}}
+EXAMPLES_REQUEST: Fields = {2: {1: {1: COPIED}, 2: {1: COPIED, 2: COPIED}}}
 """The fields of a request with an Input message: a list of examples, which may have a context."""
 
 # The largest number of fields of a request, which protobuf parses in a tenth of a second. A request
 # with more is refused.
 _MAX_FIELDS = 1_000_000
-# The largest size of a field that is not in `Fields`, such as a name or a shape, in bytes. A
-# request with a larger one is refused.
-_MAX_OTHER_BYTES = 1 << 16
+# The largest size of a field that is not in `Fields`, such as a name or a shape, and of all these
+# fields together, in bytes. A request with larger ones is refused.
+_MAX_OTHER_BYTES, _MAX_ALL_OTHER_BYTES = 1 << 16, 1 << 20
 # Upper bounds: the memory of a parsed field without its content, in bytes, and the memory that a
 # byte of any serialised message takes when it is parsed.
 _FIELD_BYTES, _MAX_FACTOR = 64, 32
@@ -41,7 +42,51 @@ _FIELD_BYTES, _MAX_FACTOR = 64, 32
 _SMALL_BYTES = 1 << 11
 
 
-def bound_parsed_bytes(serialized: bytes, fields: Fields) -> int:
+class ParsingCost:
+    """The cost of parsing the fields of one message that have been added so far.
+
+    Attributes:
+      num_bytes: an upper bound of the memory of the parsed fields, in bytes.
+    """
+
+    def __init__(self) -> None:
+        """Create the cost of a message without fields."""
+        self.num_bytes = self._num_fields = self._num_other_bytes = 0
+
+    def add_field(self, content_bytes: int = 0) -> None:
+        """Add a field whose parsed content takes a number of bytes.
+
+        Raises:
+          RequestTooLarge: the message has so many fields that parsing would take too long.
+        """
+        self._num_fields += 1
+        self.num_bytes += content_bytes + _FIELD_BYTES
+        if self._num_fields > _MAX_FIELDS:
+            raise RequestTooLarge(
+                f"the request has more than {_MAX_FIELDS} fields. Send less at a time."
+            )
+
+    def add_other_field(self, number: int, length: int) -> None:
+        """Add a field with a number that holds no values, and whose content has a length in bytes.
+
+        Raises:
+          RequestTooLarge: the message has too many fields, or this one or all such fields together
+            are too long.
+        """
+        self.add_field(length * _MAX_FACTOR)
+        self._num_other_bytes += length
+        if length > _MAX_OTHER_BYTES:
+            raise RequestTooLarge(
+                f"field {number} has {length} bytes, and may have {_MAX_OTHER_BYTES}."
+            )
+        if self._num_other_bytes > _MAX_ALL_OTHER_BYTES:
+            raise RequestTooLarge(
+                f"names and shapes have more than {_MAX_ALL_OTHER_BYTES} bytes together. Send less "
+                f"at a time."
+            )
+
+
+def bound_parsed_bytes(serialized: bytes | memoryview, fields: Fields) -> int:
     """Return an upper bound of the memory of a parsed message, in bytes.
 
     Args:
@@ -49,12 +94,12 @@ def bound_parsed_bytes(serialized: bytes, fields: Fields) -> int:
       fields: the fields of the message that may be long.
 
     Raises:
-      RequestTooLarge: the message has so many fields that parsing would take too long, or a long
-        field that is not in `fields`.
+      RequestTooLarge: the message has so many fields that parsing would take too long, or long
+        fields that are not in `fields`.
     """
     if len(serialized) <= _SMALL_BYTES:
         return len(serialized) * _MAX_FACTOR
-    num_bytes = num_fields = position = 0
+    cost, position = ParsingCost(), 0
     # The messages around the position, the outermost first: their fields, and where they end.
     messages = [(fields, len(serialized))]
     try:
@@ -63,37 +108,24 @@ def bound_parsed_bytes(serialized: bytes, fields: Fields) -> int:
             if position >= end:
                 messages.pop()
                 continue
-            num_fields += 1
-            if num_fields > _MAX_FIELDS:
-                raise RequestTooLarge(
-                    f"the request has more than {_MAX_FIELDS} fields. Send less at a time."
-                )
             tag, position = protobuf_wire.decode_varint(serialized, position)
             number, wire_type = tag >> 3, tag & 7
             if wire_type != protobuf_wire.WIRE_TYPE_LEN:
-                position = _skip(serialized, position, wire_type)
+                cost.add_field()
+                position = protobuf_wire.skip_value(serialized, position, wire_type)
                 continue
             length, position = protobuf_wire.decode_varint(serialized, position)
-            content = fields.get(number, _MAX_FACTOR)
+            content = fields.get(number)
             if isinstance(content, dict):
+                cost.add_field()
                 messages.append((content, position + length))
                 continue
-            if number not in fields and length > _MAX_OTHER_BYTES:
-                raise RequestTooLarge(
-                    f"field {number} has {length} bytes, and may have {_MAX_OTHER_BYTES}."
-                )
-            num_bytes += length * content
+            if content is None:
+                cost.add_other_field(number, length)
+            else:
+                cost.add_field(length * content)
             position += length
     except (ValueError, IndexError):
         # The message is invalid from here on. Add what the parser may read before it notices.
-        num_bytes += max(0, len(serialized) - position) * _MAX_FACTOR
-    return num_bytes + num_fields * _FIELD_BYTES
-
-
-def _skip(serialized: bytes, position: int, wire_type: int) -> int:
-    """Return the position after the value of a field that is not length-delimited."""
-    if wire_type == 0:
-        return protobuf_wire.decode_varint(serialized, position)[1]
-    if wire_type not in (1, 5):
-        raise ValueError("no wire type of the messages that are parsed")
-    return position + (8 if wire_type == 1 else 4)
+        return cost.num_bytes + max(0, len(serialized) - position) * _MAX_FACTOR
+    return cost.num_bytes

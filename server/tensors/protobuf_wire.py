@@ -3,8 +3,15 @@
 Source: https://protobuf.dev/programming-guides/encoding.
 """
 
-WIRE_TYPE_LEN = 2
-"""The wire type of length-delimited fields: bytes, strings, messages and packed numbers."""
+from collections.abc import Iterator
+from typing import NamedTuple
+
+WIRE_TYPE_VARINT, WIRE_TYPE_I64, WIRE_TYPE_LEN, WIRE_TYPE_I32 = 0, 1, 2, 5
+"""The wire types: varints, fixed sizes of 8 bytes, length-delimited fields (bytes, strings,
+messages and packed numbers), and fixed sizes of 4 bytes."""
+
+_FIXED_SIZES = {WIRE_TYPE_I64: 8, WIRE_TYPE_I32: 4}
+_MAX_TAG = 2**32 - 1
 
 _ONE_BYTE_VARINTS = [bytes((number,)) for number in range(0x80)]
 
@@ -36,7 +43,61 @@ def encode_field(tag: bytes, content: bytes) -> bytes:
     return b"".join((tag, encode_varint(len(content)), content))
 
 
-def decode_varint(data: bytes, position: int) -> tuple[int, int]:
+class Field(NamedTuple):
+    """A field of a serialised message.
+
+    Attributes:
+      number: the field number.
+      wire_type: the wire type.
+      tag: the position of the field's first byte.
+      start: the position of the first byte of the value, after the length if there is one.
+      end: the position after the value.
+    """
+
+    number: int
+    wire_type: int
+    tag: int
+    start: int
+    end: int
+
+
+def iterate_fields(data: bytes | memoryview, position: int, end: int) -> Iterator[Field]:
+    """Iterate over the fields of the message between two positions.
+
+    Raises:
+      ValueError, IndexError: the message is invalid, or has a group, which no message of this
+        server has.
+    """
+    while position < end:
+        begin = position
+        tag, position = decode_varint(data, position)
+        number, wire_type = tag >> 3, tag & 7
+        if not number or tag > _MAX_TAG:
+            raise ValueError("no field number")
+        if wire_type == WIRE_TYPE_LEN:
+            length, start = decode_varint(data, position)
+            position = start + length
+        else:
+            start, position = position, skip_value(data, position, wire_type)
+        if position > end:
+            raise ValueError("a field ends after its message")
+        yield Field(number, wire_type, begin, start, position)
+
+
+def skip_value(data: bytes | memoryview, position: int, wire_type: int) -> int:
+    """Return the position after the value of a field that is not length-delimited.
+
+    Raises:
+      ValueError: the varint is invalid, or the wire type is that of a group or does not exist.
+    """
+    if wire_type == WIRE_TYPE_VARINT:
+        return decode_varint(data, position)[1]
+    if wire_type not in _FIXED_SIZES:
+        raise ValueError("no wire type of the messages that are parsed")
+    return position + _FIXED_SIZES[wire_type]
+
+
+def decode_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """Decode the varint that begins at a position.
 
     Returns:

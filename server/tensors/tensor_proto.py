@@ -14,6 +14,7 @@ from tensorflow.core.framework import tensor_pb2
 from server.servables.servable import Array
 from server.tensors import protobuf_wire
 from server.tensors.dtypes import BY_NUMBER, ElementType
+from server.tensors.wire_tensor import WireTensor, copy_aligned
 from tpuserve.errors import InvalidTensor
 
 TensorProto: TypeAlias = Any
@@ -44,7 +45,7 @@ _STRING_BYTES = 64
 
 
 def tensor_proto_to_array(
-    proto: TensorProto,
+    proto: TensorProto | WireTensor,
     alias: str,
     max_bytes: int = MAX_BYTES,
     reserve: Callable[[int], object] = lambda num_bytes: None,
@@ -55,7 +56,7 @@ def tensor_proto_to_array(
     empty field means zeros, or empty strings.
 
     Args:
-      proto: the tensor.
+      proto: the tensor, as a parsed message or as the bytes of a large request.
       alias: the input's name in the signature, for the text of an error.
       max_bytes: the largest size of the array in bytes; strings count eight bytes each.
       reserve: is called with the number of bytes of the array before they are allocated; raises an
@@ -74,7 +75,9 @@ def tensor_proto_to_array(
         raise InvalidTensor(f"tensor parsing error: {alias}") from error
 
 
-def _to_array(proto: TensorProto, max_bytes: int, reserve: Callable[[int], object]) -> Array:
+def _to_array(
+    proto: TensorProto | WireTensor, max_bytes: int, reserve: Callable[[int], object]
+) -> Array:
     element_type = BY_NUMBER[proto.dtype]
     shape = _to_shape(proto.tensor_shape)
     count = math.prod(shape)
@@ -88,19 +91,28 @@ def _to_array(proto: TensorProto, max_bytes: int, reserve: Callable[[int], objec
         reserve(count * element_type.dtype.itemsize + num_strings * _STRING_BYTES + len(content))
     elif not content:
         reserve(count * element_type.dtype.itemsize)
-    if not content and count * element_type.dtype.itemsize > MAX_REPEATED_BYTES:
-        num_values = len(getattr(proto, element_type.field))
-        if num_values < count * (1 if element_type.parts is None else 2):
-            raise ValueError("too many repeated values")
     if content and element_type.dtype.hasobject:
-        flat = _to_object_array(protobuf_wire.decode_string_content(content, count))
+        flat = _to_object_array(protobuf_wire.decode_string_content(bytes(content), count))
     elif content:
         flat = np.frombuffer(content, element_type.dtype)
         if len(flat) != count:
             raise ValueError("content of another size")
     else:
-        flat = _fill(_typed_values(getattr(proto, element_type.field), element_type), count)
+        num_values = count * (1 if element_type.parts is None else 2)
+        values = _read_field(proto, element_type, num_values)
+        if len(values) < num_values and count * element_type.dtype.itemsize > MAX_REPEATED_BYTES:
+            raise ValueError("too many repeated values")
+        flat = _fill(_typed_values(values, element_type), count)
+    if isinstance(proto, WireTensor) and not element_type.dtype.hasobject:
+        flat = copy_aligned(flat)
     return flat.reshape(shape)
+
+
+def _read_field(proto: TensorProto | WireTensor, element_type: ElementType, max_values: int) -> Any:
+    """Return the values of a tensor's typed field; of a WireTensor at most `max_values`."""
+    if isinstance(proto, WireTensor) and not element_type.dtype.hasobject:
+        return proto.read_numbers(element_type.field, max_values)
+    return getattr(proto, element_type.field)
 
 
 def _to_shape(proto: Any) -> tuple[int, ...]:
@@ -132,6 +144,8 @@ def _typed_values(values: Any, element_type: ElementType) -> Array:
 
 def _numeric_array(values: Any, field: str, dtype: Any) -> Array:
     """Convert a repeated field of numbers to an array of shape [n] in the fastest available way."""
+    if isinstance(values, np.ndarray):
+        return values.astype(dtype, copy=False)
     if len(values) < 32:
         # Convert few values through a list, which is faster than NumPy's search for the array
         # protocol.

@@ -7,6 +7,8 @@ server therefore turns gRPC's decompression off.
 
 import zlib
 
+import numpy as np
+
 from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryReservation
 from tpuserve.errors import RequestTooLarge
@@ -18,13 +20,14 @@ _GZIP_MAGIC = b"\x1f\x8b"
 # that begins with it.
 _ZLIB_MAGIC = b"\x78"
 _GZIP_WINDOW_BITS, _ZLIB_WINDOW_BITS = 31, 15
-# The most bytes to decompress between two checks of the limits.
-_CHUNK_BYTES = 1 << 20
+# The most bytes to decompress between two checks of the limits, and the most compressed bytes to
+# pass to zlib at a time.
+_CHUNK_BYTES, _PART_BYTES = 1 << 20, 1 << 16
 
 
 def decompress(
     message: bytes, max_bytes: int, memory: MemoryReservation, cancellation: Cancellation
-) -> bytes:
+) -> bytes | memoryview:
     """Return a message decompressed; unchanged if it is not compressed.
 
     Args:
@@ -42,22 +45,26 @@ def decompress(
     if window_bits is None:
         return message
     decompressor = zlib.decompressobj(window_bits)
-    chunks, size, pending, reserved_bytes = [], 0, message, memory.num_bytes
+    chunks, size, position, reserved_bytes = [], 0, 0, memory.num_bytes
     while not decompressor.eof:
         # Each byte is in memory twice while the chunks are joined.
         memory.grow(2 * _CHUNK_BYTES)
         cancellation.raise_if_cancelled()
+        # Pass a part of the message at a time, because zlib copies what it has not decompressed.
+        pending = decompressor.unconsumed_tail
+        if not pending:
+            pending = message[position : position + _PART_BYTES]
+            position += len(pending)
         try:
             chunk = decompressor.decompress(pending, _CHUNK_BYTES)
         except zlib.error:
-            chunk = b""
-        if not chunk and not decompressor.eof:
+            chunk, position = b"", len(message)
+        memory.shrink(2 * (_CHUNK_BYTES - len(chunk)))
+        if not chunk and not decompressor.eof and position == len(message):
             # The message is not compressed, although it begins like compressed data, or it is
             # incomplete. Leave it to the parser, which reports an error if it is invalid.
             memory.shrink(memory.num_bytes - reserved_bytes)
             return message
-        memory.shrink(2 * (_CHUNK_BYTES - len(chunk)))
-        pending = decompressor.unconsumed_tail
         size += len(chunk)
         chunks.append(chunk)
         if size > max_bytes:
@@ -65,7 +72,16 @@ def decompress(
                 f"the message has more than {max_bytes} bytes after decompression "
                 f"(--max_request_bytes). Send less at a time."
             )
-    return b"".join(chunks)
+    return chunks[0] if len(chunks) == 1 else _join(chunks, size)
+
+
+def _join(chunks: list[bytes], size: int) -> memoryview:
+    """Join chunks without the global interpreter lock, which `bytes.join` would hold for long."""
+    joined, position = np.empty(size, np.uint8), 0
+    for chunk in chunks:
+        joined[position : position + len(chunk)] = np.frombuffer(chunk, np.uint8)
+        position += len(chunk)
+    return joined.data
 
 
 def find_window_bits(message: bytes) -> int | None:

@@ -30,7 +30,7 @@ from tpuserve.errors import (
 
 Message: TypeAlias = Any
 
-UnaryFunction: TypeAlias = Callable[[bytes, CallContext], bytes | Pending[bytes]]
+UnaryFunction: TypeAlias = Callable[[bytes | memoryview, CallContext], bytes | Pending[bytes]]
 """A function that implements a unary method.
 
 The function gets the serialised request and the state of the call, and returns the serialised

@@ -121,14 +121,14 @@ class HealthService(GrpcService):
         is_serving = self._is_serving and not self._is_draining
         return _Response.SERVING if is_serving else _Response.NOT_SERVING
 
-    def _check(self, raw: bytes, call: CallContext) -> bytes:
+    def _check(self, raw: bytes | memoryview, call: CallContext) -> bytes:
         name = parse_message(health_pb2.HealthCheckRequest, raw).service
         if name not in self._known_names:
             known = ", ".join(repr(known) for known in sorted(self._known_names))
             raise NotFound(f"no service is named {name!r}. Known names: {known}.")
         return self._serialize_status()
 
-    def _list(self, raw: bytes, call: CallContext) -> bytes:
+    def _list(self, raw: bytes | memoryview, call: CallContext) -> bytes:
         """Return a serialised HealthListResponse, a map of all names to their statuses."""
         # Do not use the generated message, which older versions of grpcio-health-checking lack.
         status = protobuf_wire.encode_field(_VALUE_TAG, self._serialize_status())

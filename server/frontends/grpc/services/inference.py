@@ -44,7 +44,7 @@ def regress_function(dataplane: DataPlaneInterface) -> UnaryFunction:
 def multi_inference_function(dataplane: DataPlaneInterface) -> UnaryFunction:
     """Return the implementation of MultiInference; it raises what the DataPlane method raises."""
 
-    def multi_inference(raw: bytes, call: CallContext) -> bytes | Pending[bytes]:
+    def multi_inference(raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:
         message = parse_within_limits(MultiInferenceRequest, raw, EXAMPLES_REQUEST, call)
         tasks = [(decode_model_spec(task.model_spec), task.method_name) for task in message.tasks]
         if tasks:
@@ -84,7 +84,7 @@ def _examples_function(
       write_result: writes a result to the response's field `result`.
     """
 
-    def run_on_examples(raw: bytes, call: CallContext) -> bytes | Pending[bytes]:
+    def run_on_examples(raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:
         message = parse_within_limits(ExamplesRequest, raw, EXAMPLES_REQUEST, call)
         call.model_spec = decode_request_model_spec(message)
         examples = read_examples(message.input)

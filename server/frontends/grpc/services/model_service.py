@@ -25,7 +25,7 @@ class GetModelStatus:
         """Create the method for the models of a data plane."""
         self._dataplane = dataplane
 
-    def __call__(self, raw: bytes, call: CallContext) -> bytes:
+    def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes:
         """Return the states of all versions of a model, newest first, or of the requested one.
 
         A version label in the request is ignored, as in TensorFlow Serving.
@@ -46,7 +46,7 @@ class GetModelMetadata:
         """Create the method for the models of a data plane."""
         self._dataplane = dataplane
 
-    def __call__(self, raw: bytes, call: CallContext) -> bytes:
+    def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes:
         """Return all signatures of a model version, as a serialised GetModelMetadataResponse.
 
         Raises:

@@ -1,18 +1,23 @@
 """Parses request messages, large ones one after the other."""
 
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
+from tensorflow_serving.apis.predict_pb2 import PredictRequest
 
 from server.frontends.grpc.call_context import CallContext
 from server.tensors import parsing_cost
+from server.tensors.large_predict_request import LargePredictRequest, read_predict_request
 from tpuserve.errors import InvalidInput
 
 Message: TypeAlias = Any
 
-_LARGE_BYTES = 1 << 20
+LARGE_BYTES = 1 << 20
+"""The size of a message, in bytes, above which it is large: its parsing may take milliseconds."""
+
 # Lets one large message be parsed at a time. Protobuf holds Python's global interpreter lock (GIL)
 # while it parses. If several threads wanted to parse large messages, the thread that answers health
 # checks would have to wait for all of them.
@@ -25,11 +30,14 @@ def parsing_turn(num_bytes: int) -> AbstractContextManager[Any]:
     Args:
       num_bytes: the size of the message; a small one does not wait.
     """
-    return _LARGE_MESSAGE_TURN if num_bytes > _LARGE_BYTES else nullcontext()
+    return _LARGE_MESSAGE_TURN if num_bytes > LARGE_BYTES else nullcontext()
 
 
 def parse_within_limits(
-    message_type: type[Message], raw: bytes, fields: parsing_cost.Fields, call: CallContext
+    message_type: type[Message],
+    raw: bytes | memoryview,
+    fields: parsing_cost.Fields,
+    call: CallContext,
 ) -> Message:
     """Parse a serialised message after its memory has been reserved.
 
@@ -49,14 +57,36 @@ def parse_within_limits(
         return parse_message(message_type, raw)
 
 
-def parse_message(message_type: type[Message], raw: bytes) -> Message:
+def parse_message(message_type: type[Message], raw: bytes | memoryview) -> Message:
     """Parse a serialised message.
 
     Raises:
       InvalidInput: the bytes are not a message of the type.
     """
-    try:
+    with _reporting_errors(message_type):
         return message_type.FromString(raw)
+
+
+def read_large_predict_request(raw: bytes | memoryview, call: CallContext) -> LargePredictRequest:
+    """Read a large PredictRequest after its memory has been reserved, without parsing its values.
+
+    Args:
+      raw: the serialised message.
+      call: the call, whose memory grows.
+
+    Raises:
+      InvalidInput: the bytes are not a PredictRequest.
+      RequestTooLarge, MemoryBudgetExceeded: parsing would need too much time or memory.
+    """
+    with parsing_turn(len(raw)), _reporting_errors(PredictRequest):
+        call.cancellation.raise_if_cancelled()
+        return read_predict_request(raw, call.memory.grow)
+
+
+@contextmanager
+def _reporting_errors(message_type: type[Message]) -> Iterator[None]:
+    try:
+        yield
     except (DecodeError, RecursionError) as error:
         name = message_type.DESCRIPTOR.full_name
         raise InvalidInput(f"the request cannot be parsed as a {name}") from error

@@ -12,7 +12,12 @@ from server.frontends.grpc.services.model_spec import (
     decode_request_model_spec,
     serialize_model_spec,
 )
-from server.frontends.grpc.services.parsing import parse_within_limits, parsing_turn
+from server.frontends.grpc.services.parsing import (
+    LARGE_BYTES,
+    parse_within_limits,
+    parsing_turn,
+    read_large_predict_request,
+)
 from server.servables.pending import Pending
 from server.servables.servable import Array
 from server.tensors import protobuf_wire, serializer, tensor_proto
@@ -47,21 +52,26 @@ class Predict:
         self._as_content = as_content
         self._max_tensor_bytes = max_tensor_bytes
 
-    def __call__(self, raw: bytes, call: CallContext) -> bytes | Pending[bytes]:
+    def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:
         """Run a model on the inputs of a PredictRequest; return a PredictResponse or its Pending.
 
         Raises:
           TpuserveError: the request is invalid, or `DataPlane.predict` has raised the error.
         """
-        message = parse_within_limits(predict_pb2.PredictRequest, raw, PREDICT_REQUEST, call)
+        if len(raw) > LARGE_BYTES:
+            request = read_large_predict_request(raw, call)
+            message, protos = request.message, request.inputs
+        else:
+            message = parse_within_limits(predict_pb2.PredictRequest, raw, PREDICT_REQUEST, call)
+            protos = message.inputs
         call.model_spec = decode_request_model_spec(message)
 
         def read_inputs(signature: Signature) -> dict[str, Array]:
             # Check the names first, so that no array is created in vain.
-            signature.check_inputs(message.inputs.keys())
+            signature.check_inputs(protos.keys())
             inputs = {}
             with parsing_turn(len(raw)):
-                for alias, proto in message.inputs.items():
+                for alias, proto in protos.items():
                     call.cancellation.raise_if_cancelled()
                     inputs[alias] = tensor_proto.tensor_proto_to_array(
                         proto, alias, self._max_tensor_bytes, call.memory.grow

@@ -28,7 +28,7 @@ class HandleReloadConfigRequest:
         self._dataplane = dataplane
         self._metrics = Metrics() if metrics is None else metrics
 
-    def __call__(self, raw: bytes, call: CallContext) -> bytes:
+    def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes:
         """Apply a ReloadConfigRequest; return by how much the counters in `metric_names` grew.
 
         The response's field `status` is always OK: a call that fails has no response message.

@@ -13,6 +13,7 @@ from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryBudget
 from server.dataplane import DataPlane
 from server.frontends.grpc import compression
+from server.frontends.grpc.services import parsing
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.grpc import clients
 from tests.server.frontends.grpc.clients import predict_request
@@ -202,3 +203,48 @@ def test_other_messages_are_left_as_they_are(message: bytes) -> None:
     with MemoryBudget(4 * MB).reserve() as memory:
         assert compression.decompress(message, MB, memory, Cancellation()) == message
         assert memory.num_bytes == 0
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
+def test_zlib_gets_each_byte_of_a_message_about_once(
+    compress: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"\n" + np.random.default_rng(0).bytes(8 * MB)  # Does not get smaller.
+    message = compress(content)
+    create, passed = zlib.decompressobj, 0
+
+    class CountingDecompressor:
+        def __init__(self, window_bits: int) -> None:
+            self._real = create(window_bits)
+
+        def decompress(self, data: bytes, max_bytes: int) -> bytes:
+            nonlocal passed
+            passed += len(data)
+            return self._real.decompress(data, max_bytes)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._real, name)
+
+    monkeypatch.setattr(zlib, "decompressobj", CountingDecompressor)
+    with MemoryBudget(64 * MB).reserve() as memory:
+        assert compression.decompress(message, 32 * MB, memory, Cancellation()) == content
+    assert len(message) <= passed < 1.1 * len(message)
+
+
+@pytest.mark.parametrize("kind", [None, *COMPRESSIONS])
+def test_large_tensor_is_never_parsed_by_protobuf(
+    dataplane: DataPlane, kind: grpc.Compression | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[int] = []
+    parse_message = parsing.parse_message
+    monkeypatch.setattr(
+        parsing,
+        "parse_message",
+        lambda message_type, raw: parsed.append(len(raw)) or parse_message(message_type, raw),
+    )
+    with clients.serving(dataplane) as server, clients.connect(server.address) as client:
+        for size in (4, 2 * MB):
+            response = client.prediction.Predict(content_request(size), 30, compression=kind)
+            assert set(response.outputs["y"].float_val) == {2.5}
+    assert len(parsed) == 1
+    assert parsed[0] < 100

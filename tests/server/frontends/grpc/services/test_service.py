@@ -26,7 +26,7 @@ class EchoService(UnaryService):
     is_admission_controlled = True
 
     def methods(self) -> Mapping[str, UnaryMethod]:
-        def echo(raw: bytes, call: CallContext) -> bytes:
+        def echo(raw: bytes | memoryview, call: CallContext) -> bytes:
             return b"echo " + raw
 
         return {"Echo": UnaryMethod(echo), "Quick": UnaryMethod(echo, is_quick=True)}

@@ -1,0 +1,201 @@
+"""The tensors of large requests: their values stay in the bytes of the request until they are read.
+
+Protobuf copies the values of a tensor while it holds Python's global interpreter lock (GIL). NumPy
+releases the lock to copy arrays, so that the server answers other requests meanwhile.
+"""
+
+import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from tensorflow.core.framework import tensor_pb2
+
+from server.servables.servable import Array
+from server.tensors import parsing_cost, protobuf_wire
+
+Spans: TypeAlias = "array.array[int]"
+"""The places of the values of one field in the serialised request, in order: start, end, start, ...
+
+A place holds packed values, or one value.
+"""
+
+# The alignment of the arrays, in bytes, with which TensorFlow uses an array without a copy.
+# Source: EIGEN_MAX_ALIGN_BYTES, which TF_NewTensor compares with.
+_ALIGNMENT = 64
+# The number of bytes of varints that are decoded at a time, which bounds the intermediate arrays.
+_CHUNK_BYTES = 1 << 18
+_MAX_VARINT_BYTES = 10
+
+
+class NumericField(NamedTuple):
+    """A field of TensorProto with numbers.
+
+    Attributes:
+      name: the name of the field.
+      dtype: the dtype of its values.
+      wire_type: the wire type of a single value that is not packed.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    wire_type: int
+
+    @property
+    def is_varint(self) -> bool:
+        """Whether the values are varints, rather than of a fixed size."""
+        return self.wire_type == protobuf_wire.WIRE_TYPE_VARINT
+
+    @property
+    def factor(self) -> int:
+        """The largest number of bytes that a byte of the serialised field becomes."""
+        return parsing_cost.VARINTS if self.is_varint else parsing_cost.COPIED
+
+    @property
+    def packed_bytes(self) -> int:
+        """The size of packed values is a multiple of this number of bytes."""
+        return 1 if self.is_varint else self.dtype.itemsize
+
+
+NUMERIC_FIELDS = {
+    number: NumericField(name, np.dtype(dtype), wire_type)
+    for number, name, dtype, wire_type in (
+        (5, "float_val", "<f4", protobuf_wire.WIRE_TYPE_I32),
+        (6, "double_val", "<f8", protobuf_wire.WIRE_TYPE_I64),
+        (7, "int_val", "i4", protobuf_wire.WIRE_TYPE_VARINT),
+        (9, "scomplex_val", "<f4", protobuf_wire.WIRE_TYPE_I32),
+        (10, "int64_val", "i8", protobuf_wire.WIRE_TYPE_VARINT),
+        (11, "bool_val", "?", protobuf_wire.WIRE_TYPE_VARINT),
+        (12, "dcomplex_val", "<f8", protobuf_wire.WIRE_TYPE_I64),
+        (13, "half_val", "i4", protobuf_wire.WIRE_TYPE_VARINT),
+        (16, "uint32_val", "u4", protobuf_wire.WIRE_TYPE_VARINT),
+        (17, "uint64_val", "u8", protobuf_wire.WIRE_TYPE_VARINT),
+    )
+}
+"""The fields of TensorProto with numbers, by their field numbers."""
+
+_BY_NAME = {field.name: field for field in NUMERIC_FIELDS.values()}
+
+
+class WireTensor:
+    """A tensor with the attributes of a TensorProto that are needed to convert it to an array.
+
+    Attributes:
+      dtype: the number of the element type.
+      tensor_shape: the shape, as a TensorShapeProto.
+      tensor_content: the elements as in memory; empty if they are in another field.
+      string_val: the elements of a tensor of strings.
+    """
+
+    def __init__(
+        self,
+        serialized: memoryview,
+        rest: bytes,
+        content: memoryview,
+        strings: Spans,
+        numbers: Mapping[str, Spans],
+    ) -> None:
+        """Create a tensor.
+
+        Args:
+          serialized: the request.
+          rest: the serialised fields of the tensor that are in none of the other arguments.
+          content: the elements as in memory.
+          strings: the places of the strings, which are copied.
+          numbers: the places of the values of each field with numbers, by its name.
+
+        Raises:
+          DecodeError: `rest` is invalid.
+        """
+        proto = tensor_pb2.TensorProto.FromString(rest)
+        self.dtype: int = proto.dtype
+        self.tensor_shape = proto.tensor_shape
+        self.tensor_content = content
+        self.string_val = [bytes(serialized[start:end]) for start, end in _pairs(strings)]
+        self._octets = np.frombuffer(serialized, np.uint8)
+        self._numbers = numbers
+
+    def read_numbers(self, name: str, max_values: int) -> Array:
+        """Return the values of a field with numbers.
+
+        Args:
+          name: the name of the field, such as "float_val".
+          max_values: the largest number of values to return. Further values are not decoded.
+
+        Returns:
+          An array of shape [n].
+
+        Raises:
+          ValueError: the varints of the field are invalid.
+        """
+        field = _BY_NAME[name]
+        joined = self._join(self._numbers.get(name, ()))
+        if field.is_varint:
+            return decode_varints(joined, field.dtype, max_values)
+        return joined.view(field.dtype)[:max_values]
+
+    def _join(self, spans: Sequence[int]) -> Array:
+        if len(spans) == 2:
+            return self._octets[spans[0] : spans[1]]
+        joined = np.empty(sum(end - start for start, end in _pairs(spans)), np.uint8)
+        position = 0
+        for start, end in _pairs(spans):
+            joined[position : position + end - start] = self._octets[start:end]
+            position += end - start
+        return joined
+
+
+def copy_aligned(values: Array) -> Array:
+    """Copy values of shape [n] to memory that TensorFlow can use without a further copy."""
+    octets = np.empty(values.nbytes + _ALIGNMENT, np.uint8)
+    start = -octets.ctypes.data % _ALIGNMENT
+    aligned: Array = octets[start : start + values.nbytes].view(values.dtype)
+    np.copyto(aligned, values)
+    return aligned
+
+
+def decode_varints(octets: Array, dtype: np.dtype[Any], max_values: int) -> Array:
+    """Decode varints to an array of shape [n].
+
+    Args:
+      octets: the varints, uint8 of shape [bytes].
+      dtype: the dtype of the result. High bits that do not fit are dropped, as in protobuf; bool is
+        true for any number but 0.
+      max_values: the largest number of varints to decode.
+
+    Raises:
+      ValueError: the last varint has no end, or a varint has more than 10 bytes.
+    """
+    arrays, position, num_values = [np.empty(0, dtype)], 0, 0
+    while position < len(octets) and num_values < max_values:
+        chunk = octets[position : position + _CHUNK_BYTES]
+        ends = np.flatnonzero(chunk < 0x80)[: max_values - num_values]
+        if not len(ends):
+            raise ValueError("no end of a varint")
+        values = _decode_chunk(chunk, ends)
+        arrays.append(values != 0 if dtype == np.bool_ else values.astype(dtype))
+        position += int(ends[-1]) + 1
+        num_values += len(ends)
+    return np.concatenate(arrays)
+
+
+def _decode_chunk(chunk: Array, ends: Array) -> Array:
+    """Decode the varints that end at positions; the first begins at 0. Returns uint64 values."""
+    if len(ends) == ends[-1] + 1:
+        return chunk[: len(ends)]  # Each varint has one byte.
+    starts = np.concatenate((np.zeros(1, ends.dtype), ends[:-1] + 1))
+    sizes = ends - starts + 1
+    largest = int(sizes.max())
+    if largest > _MAX_VARINT_BYTES:
+        raise ValueError("no end of a varint")
+    values: Array = (chunk[starts] & 0x7F).astype(np.uint64)
+    for index in range(1, largest):
+        longer = np.flatnonzero(sizes > index)
+        bits = (chunk[starts[longer] + index] & 0x7F).astype(np.uint64)
+        values[longer] |= bits << np.uint64(7 * index)
+    return values
+
+
+def _pairs(spans: Sequence[int]) -> Iterator[tuple[int, int]]:
+    places = iter(spans)
+    return zip(places, places, strict=True)
