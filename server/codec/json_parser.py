@@ -3,8 +3,9 @@
 import json
 import math
 import re
-from collections.abc import Callable
-from itertools import chain, islice
+from collections.abc import Callable, Set
+from itertools import chain, compress, islice, repeat
+from operator import is_, itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,7 +33,7 @@ _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 _MAX_INTEGER_DIGITS = 20
 # The number of decimal digits of 2^63, the least integer that int64 cannot hold.
 _MIN_DIGITS_BEYOND_64_BITS = 19
-_CONTAINERS = (dict, list)
+_CONTAINERS = frozenset((dict, list))
 # `_check_structure` visits this number of bytes at a time, which bounds its memory.
 _CHUNK_BYTES = 1 << 16
 _PLACEHOLDER = re.compile(r"@[0-9]+")
@@ -238,17 +239,33 @@ def _check_structure(document: bytes, value: Json, max_nesting: int) -> bool:
 def _count_keys(value: Json) -> int:
     """Count the keys of all objects in a value; lists that begin with a scalar are skipped."""
     count = 0
-    # Visit all values of one nesting level together, which takes less time than one by one.
+    # Visit all values of one nesting level together, with functions in C for each step: this takes
+    # a fraction of the time of a loop in Python.
     level = [value]
-    while level:
-        objects = [node for node in level if type(node) is dict]
-        lists = [
-            node for node in level if type(node) is list and node and type(node[0]) in _CONTAINERS
-        ]
+    while not _CONTAINERS.isdisjoint(types := set(map(type, level))):
+        objects = _find_nonempty(dict, level, types)
+        lists = _find_nonempty(list, level, types)
+        first_types = map(type, map(itemgetter(0), lists))
+        nested_lists = compress(lists, map(_CONTAINERS.__contains__, first_types))
         count += sum(map(len, objects))
         members = chain.from_iterable(map(dict.values, objects))
-        level = list(chain(members, chain.from_iterable(lists)))
+        level = list(chain(members, chain.from_iterable(nested_lists)))
     return count
+
+
+def _find_nonempty(kind: type, values: list[Json], types: Set[type]) -> list[Json]:
+    """Return the containers of one type, `dict` or `list`, that are not empty.
+
+    Args:
+      kind: The type of the containers.
+      values: Any values.
+      types: The types that the values have.
+    """
+    if kind not in types:
+        return []
+    if len(types) > 1:
+        values = list(compress(values, map(is_, map(type, values), repeat(kind))))
+    return list(filter(None, values))
 
 
 def _keep_first_of_equal_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

@@ -1,9 +1,9 @@
 """Decodes the body of a predict request to the input arrays of a signature."""
 
 import sys
-from collections.abc import Mapping
-from itertools import repeat
-from operator import is_not, itemgetter, ne
+from collections.abc import Mapping, Set
+from itertools import compress, count, repeat
+from operator import is_, is_not, itemgetter, ne
 from typing import TypeAlias
 
 from server.codec.json_parser import Json, format_for_error, json_type_name
@@ -115,8 +115,9 @@ def _decode_rows(rows: Json, inputs: Inputs) -> Arrays:
             "instances is a plain list, but expecting list of objects as multiple input tensors "
             "required as per tensorinfo_map"
         )
-    for position, row in enumerate(rows) if has_objects else ():
-        if _is_named(row):
+    objects = map(is_, map(type, rows), repeat(dict)) if has_objects else ()
+    for position in compress(count(), objects):
+        if _is_named(rows[position]):
             raise _row_error(position, InvalidJson("Expecting value/list but got object"))
     ((name, spec),) = inputs.items()
     return {name: _decode_stacked(rows, spec.dtype)}
@@ -124,13 +125,7 @@ def _decode_rows(rows: Json, inputs: Inputs) -> Arrays:
 
 def _decode_named_rows(rows: list[Json], inputs: Inputs) -> Arrays:
     names = inputs.keys()
-    # Skip the first rows that have exactly the expected names. This is far faster than the loop
-    # below, which checks the remaining rows.
-    objects = rows[: find_first(map(is_not, map(type, rows), repeat(dict)))]
-    start = find_first(map(ne, map(dict.keys, objects), repeat(names)))
-    if names == {"b64"}:
-        start = 0
-    for position in range(len(objects) if start is None else start, len(rows)):
+    for position in range(_count_rows_with_names(rows, names), len(rows)):
         row = rows[position]
         if type(row) is dict and row.keys() == names and not is_base64(row):
             continue
@@ -147,6 +142,18 @@ def _decode_named_rows(rows: list[Json], inputs: Inputs) -> Arrays:
         name: _decode_stacked(list(map(itemgetter(name), rows)), spec.dtype, name)
         for name, spec in inputs.items()
     }
+
+
+def _count_rows_with_names(rows: list[Json], names: Set[str]) -> int:
+    """Return how many of the first rows are objects with exactly the expected names, or fewer.
+
+    This takes far less time than a loop over the rows.
+    """
+    if names == {"b64"} or rows[0].keys() != names:
+        return 0
+    objects = rows[: find_first(map(is_not, map(type, rows), repeat(dict)))]
+    start = find_first(map(ne, map(dict.keys, objects), repeat(names)))
+    return len(objects) if start is None else start
 
 
 def _is_named(row: Json) -> bool:

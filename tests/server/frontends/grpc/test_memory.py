@@ -237,11 +237,12 @@ def test_large_tensor_is_never_parsed_by_protobuf(
 ) -> None:
     parsed: list[int] = []
     parse_message = parsing.parse_message
-    monkeypatch.setattr(
-        parsing,
-        "parse_message",
-        lambda message_type, raw: parsed.append(len(raw)) or parse_message(message_type, raw),
-    )
+
+    def parse_and_note_size(message_type: Any, raw: bytes) -> Any:
+        parsed.append(len(raw))
+        return parse_message(message_type, raw)
+
+    monkeypatch.setattr(parsing, "parse_message", parse_and_note_size)
     with clients.serving(dataplane) as server, clients.connect(server.address) as client:
         for size in (4, 2 * MB):
             response = client.prediction.Predict(content_request(size), 30, compression=kind)
