@@ -190,9 +190,15 @@ def _convert_model_fn(model_fn: Callable[..., Any], codec: FeatureCodec) -> Call
         is_on_tpu = _CONTEXT in params
         if is_on_tpu:
             features, labels = codec.decode(features, labels, mode)
-        available = {"labels": labels, "mode": mode, "params": params, "config": config}
+        available = {
+            "features": features,
+            "labels": labels,
+            "mode": mode,
+            "params": params,
+            "config": config,
+        }
         call = functools.partial(
-            model_fn, features, **{name: available[name] for name in names if name in available}
+            model_fn, **{name: available[name] for name in names if name in available}
         )
         if not is_on_tpu:
             return call()

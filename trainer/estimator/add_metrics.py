@@ -68,13 +68,13 @@ def _extended_model_fn(
     """
 
     @functools.wraps(model_fn)
-    def extended_model_fn(features: Any, *arguments: Any, **named: Any) -> Any:
-        spec = model_fn(features, *arguments, **named)
+    def extended_model_fn(**named: Any) -> Any:
+        spec = model_fn(**named)
         if spec.mode != ModeKeys.EVAL:
             return spec
         available = {
-            "features": features,
-            "labels": named.get("labels", arguments[0] if arguments else None),
+            "features": named["features"],
+            "labels": named.get("labels"),
             "predictions": spec.predictions,
         }
         passed = {name: available[name] for name in names if name in available}

@@ -113,6 +113,7 @@ class ModelProgram:
             and model_fn takes none.
         """
         available = {
+            "features": features,
             "labels": labels,
             "mode": mode,
             "params": self.model_params(mode, is_export=is_export, for_tpu=for_tpu),
@@ -125,7 +126,7 @@ class ModelProgram:
                 f"returns labels. Declare the argument, or return features alone."
             )
         spec: AnySpec = self.model_fn(
-            features, **{name: available[name] for name in names if name in available}
+            **{name: available[name] for name in names if name in available}
         )
         if not isinstance(spec, self.specs):
             expected = " or ".join(spec_type.__name__ for spec_type in reversed(self.specs))

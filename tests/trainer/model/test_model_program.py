@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+import tpuserve
 import trainer
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting
 from trainer.inputs import input_pipeline
 
 pytestmark = pytest.mark.slow
+v1 = tf.compat.v1
 
 
 def test_an_input_fn_gets_the_global_batch_size_of_its_mode(tmp_path: Path) -> None:
@@ -64,6 +66,40 @@ def test_arguments_bound_by_partial_are_not_filled_again(tmp_path: Path) -> None
     model_fn = functools.partial(programs.slope_model_fn, params={"rate": 0.25})
     programs.estimator(tmp_path, model_fn=model_fn).train(programs.ones(), max_steps=1)
     assert programs.variable(tmp_path, "w") == 0.25
+
+
+def _by_keyword(*, mode: str, labels: Any, params: Any, features: Any) -> Any:
+    return programs.slope_model_fn(features, labels, mode, params)
+
+
+def _in_another_order(mode: str, features: Any, labels: Any, params: Any) -> Any:
+    return programs.slope_model_fn(features, labels, mode, params)
+
+
+@pytest.mark.parametrize("model_fn", [_by_keyword, _in_another_order])
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_a_model_fn_gets_its_arguments_by_name(
+    tmp_path: Path, model_fn: Any, use_tpu: bool
+) -> None:
+    sizes = {"train_batch_size": 2, "eval_batch_size": 2}
+    estimator = programs.estimator(tmp_path, model_fn=model_fn, use_tpu=use_tpu, **sizes)
+    added = trainer.add_metrics(estimator, lambda features: {"x": v1.metrics.mean(features["x"])})
+    with tpuserve.emulated_tpu(cores=1, compiled=False):
+        estimator.train(programs.ones(), max_steps=1)
+        assert added.evaluate(programs.ones(), steps=1)["x"] == 1.0
+    assert programs.variable(tmp_path, "w") == 0.5
+
+
+def test_a_converted_model_fn_gets_its_arguments_by_name(tmp_path: Path) -> None:
+    def model_fn(*, mode: str, labels: Any, features: Any) -> Any:
+        spec = programs.slope_model_fn(features, labels, mode, {"rate": 0.5})
+        return spec.as_estimator_spec()
+
+    estimator = trainer.to_tpu_estimator(
+        trainer.Estimator(model_fn, str(tmp_path)), train_batch_size=2, use_tpu=False
+    )
+    estimator.train(programs.ones(), max_steps=1)
+    assert programs.variable(tmp_path, "w") == 0.5
 
 
 def test_what_model_fn_returns_must_be_a_spec_of_the_mode(tmp_path: Path) -> None:
