@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tpuserve.lowering.rules import op_table
 from tpuserve.saved_model.stablehlo_modules import CALL_MODULE, describe_module
+from tpuserve.stablehlo import xla_kernels
 from tpuserve.tensorflow_internals import op_def_registry
-from tpuserve.verification.hazards import xla_kernels
 from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.report import Hazard
 from tpuserve.verification.xla_refusals import XlaRefusals

@@ -10,8 +10,9 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tests.tpuserve.verification import exports
 from tpuserve.export import inference_on_tpu
+from tpuserve.stablehlo import xla_kernels
 from tpuserve.verification import Hazard, verify
-from tpuserve.verification.hazards import node_hazards, xla_kernels
+from tpuserve.verification.hazards import node_hazards
 from tpuserve.verification.hazards.node_placement import PlacedNode
 
 pytestmark = pytest.mark.slow
