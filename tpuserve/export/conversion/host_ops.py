@@ -1,0 +1,171 @@
+"""Finds the nodes of a signature that a TPU cannot run, each with the reason."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from tpuserve.export.conversion import flattening
+from tpuserve.export.conversion.shapes import Inference
+from tpuserve.lowering.ir import graph_ir, op_defs
+from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
+from tpuserve.saved_model import dtypes
+from tpuserve.stablehlo.xla_kernels import has_xla_kernel
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+    from tpuserve.lowering.ir.op_defs import Library
+
+STRINGS = "strings"
+NO_KERNEL = "XLA cannot compile it"
+TABLE = "a table or another resource of the host"
+VARIABLE_UPDATE = "updates a variable"
+LOOP = "control flow of TensorFlow 1"
+SHAPE_OF_VALUES = "its output shape depends on values"
+OPEN_SHAPE = "the shape of its input is known only in a run"
+
+_DYNAMIC_SHAPE_OPS = re.compile(
+    r"Where|Unique(V2|WithCounts|WithCountsV2)?|(Combined)?NonMaxSuppression\w*|DynamicPartition|"
+    r"ListDiff|BooleanMask|SparseToDense"
+)
+_OPENING = ("Switch", "RefSwitch", "Enter", "RefEnter", "_SwitchN")
+_CLOSING = ("Merge", "RefMerge", "Exit", "RefExit")
+_COMPILED_PREFIXES = ("Xla", "_")
+_FORWARDING = ("Identity", "IdentityN", "NoOp", "StopGradient", "PreventGradient")
+
+# Nodes that each side of a partition gets a copy of.
+_FREE = ("Const", "VarHandleOp")
+
+
+def find_free(graph: GraphIR, names: Collection[str]) -> set[str]:
+    """Return the names of the constants, variables and reads that need no place of their own.
+
+    Each side of a partition has a copy of them.
+    """
+    free: set[str] = set()
+    for name in names:
+        node = graph.nodes[name]
+        is_read = node.op == "ReadVariableOp" or (
+            node.op == "Identity" and node.definition.attr["T"].type == dtypes.RESOURCE
+        )
+        if node.op in _FREE or (
+            is_read and not node.controls and all(each.producer in free for each in node.inputs)
+        ):
+            free.add(name)
+    return free
+
+
+def find_host_ops(
+    graph: GraphIR,
+    names: Collection[str],
+    fed: Collection[Value],
+    library: "Library",
+    inference: Inference,
+) -> dict[str, str]:
+    """Return node name → why the host must run the node.
+
+    Args:
+      graph: A flat graph, in topological order.
+      names: The nodes that the signature needs, without the free ones.
+      fed: The values that requests feed.
+      library: Function name → function.
+      inference: The shapes of the values.
+    """
+    types = graph_ir.value_types(graph, library)
+    in_control_flow = _find_control_flow(graph, names)
+    reasons: dict[str, str] = {}
+    open_shapes = {value for value in fed if inference.shape(value) is None}
+    for name, node in graph.nodes.items():
+        if name not in names:
+            continue
+        outputs = _outputs(node, library)
+        if name in in_control_flow:
+            reasons[name] = LOOP
+        else:
+            reason = _find_reason(node, outputs, graph, types, library)
+            if reason is None and any(value in open_shapes for value in node.inputs):
+                reason = OPEN_SHAPE
+            if reason is not None:
+                reasons[name] = reason
+        if name in reasons:
+            strict = reasons[name] == SHAPE_OF_VALUES
+            open_shapes |= {value for value in outputs if _is_open(inference, value, strict=strict)}
+    return reasons
+
+
+def _is_open(inference: Inference, value: Value, *, strict: bool) -> bool:
+    """Return whether a size is unknown; an unknown number of rows counts only if `strict`."""
+    shape = inference.shape(value)
+    return shape is None or None in (shape if strict else shape[1:])
+
+
+def _find_reason(
+    node: Node,
+    outputs: Collection[Value],
+    graph: GraphIR,
+    types: Mapping[Value, int],
+    library: "Library",
+) -> str | None:
+    values = (*node.inputs, *outputs)
+    if any(types[value] == dtypes.STRING for value in values):
+        return STRINGS
+    if not all(_is_variable(each, graph) for each in values if types[each] == dtypes.RESOURCE):
+        return TABLE
+    unknown = next((each for each in _walk(node, library) if not _compiles(each, library)), None)
+    if unknown is not None:
+        return NO_KERNEL if unknown.op == node.op else f"XLA cannot compile {unknown.op} in it"
+    if flattening.has_effect(node, library):
+        return VARIABLE_UPDATE
+    if any(_DYNAMIC_SHAPE_OPS.fullmatch(each.op) for each in _walk(node, library)):
+        return SHAPE_OF_VALUES
+    return None
+
+
+def _compiles(node: "NodeDef", library: "Library") -> bool:
+    """Return whether XLA compiles a node, regardless of the functions that it calls."""
+    return (
+        node.op in library
+        or node.op in _FORWARDING
+        or node.op.startswith(_COMPILED_PREFIXES)
+        or has_xla_kernel(node)
+    )
+
+
+def _walk(node: Node, library: "Library") -> "Iterator[NodeDef]":
+    yield from op_defs.walk_calls(node.definition, library)
+
+
+def _is_variable(value: Value, graph: GraphIR) -> bool:
+    node = graph.nodes.get(value.producer)
+    while node is not None and node.op == "Identity":
+        node = graph.nodes.get(node.inputs[0].producer)
+    return node is not None and node.op == "VarHandleOp"
+
+
+def _outputs(node: Node, library: "Library") -> list[Value]:
+    outputs = op_defs.node_outputs(node.definition, library)
+    return [Value(node.name, index) for index in range(len(outputs))]
+
+
+def _find_control_flow(graph: GraphIR, names: Collection[str]) -> set[str]:
+    """Return the nodes of TensorFlow 1's loops and branches.
+
+    They are the nodes between those that open a loop or branch and those that close it.
+    """
+    nodes = {name: graph.nodes[name] for name in graph.nodes if name in names}
+    opening = [name for name, node in nodes.items() if node.op in _OPENING]
+    if not opening:
+        return set()
+    closing = [name for name, node in nodes.items() if node.op in _CLOSING]
+    readers: dict[str, list[str]] = {}
+    for name, node in nodes.items():
+        for producer in graph_ir.predecessors(node):
+            readers.setdefault(producer, []).append(name)
+    after: set[str] = set()
+    pending = list(opening)
+    while pending:
+        name = pending.pop()
+        if name not in after:
+            after.add(name)
+            pending.extend(readers.get(name, ()))
+    return after & flattening.find_needed(nodes, closing)

@@ -1,0 +1,232 @@
+"""Infers the shapes of all values of a signature, without running anything."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework.graph_pb2 import GraphDef
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+from tpuserve.errors import UnsupportedModel
+from tpuserve.lowering.ir import graph_ir
+from tpuserve.lowering.ir.graph_ir import Node, Value
+from tpuserve.saved_model import dtypes
+from tpuserve.tensorflow_internals import tensor_util
+
+_TABLES = ("HashTableV2", "MutableHashTableV2")
+
+Shape = tuple[int | None, ...] | None
+
+ROWS, OTHER_ROWS = 3, 5
+"""Two batch sizes. What is 3 at the one and 5 at the other is the number of rows."""
+
+# Sizes that are tried for the dimensions that a signature leaves open besides the first, until the
+# graph accepts one: a few strided layers reduce a small image to nothing.
+_OPEN_SIZES = (64, 224, 16, 8, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inference:
+    """The shapes of the values of a signature at one batch size.
+
+    Attributes:
+      find: Returns the tensor of a value, in a tf.Graph of its own.
+      feeds: Value that is fed → the placeholder of its shape.
+      saved: Value → the shape that the model was saved with, which may tell more.
+    """
+
+    find: Callable[[Value], Any]
+    feeds: Mapping[Value, Any]
+    saved: Mapping[Value, Any]
+
+    def shape(self, value: Value) -> Shape:
+        """Return the inferred shape of a value; None for an unknown rank."""
+        shape = self._tensor(value).shape
+        if value in self.saved and shape.is_compatible_with(self.saved[value]):
+            shape = shape.merge_with(self.saved[value])
+        return None if shape.rank is None else tuple(shape.as_list())
+
+    def constant(self, value: Value) -> Any:
+        """Return the array that a value always is; None if it depends on more than shapes."""
+        with self._tensor(value).graph.as_default():
+            try:
+                return tensor_util.constant_value(self._tensor(value))
+            except (TypeError, ValueError, NotImplementedError):
+                return None
+
+    def _tensor(self, value: Value) -> Any:
+        return self.feeds[value] if value in self.feeds else self.find(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class SignatureShapes:
+    """The shapes of the values of a signature at two batch sizes, and with open dimensions.
+
+    Attributes:
+      first: The shapes at `ROWS` rows.
+      second: The shapes at `OTHER_ROWS` rows.
+      unbound: The shapes with every dimension open that the signature leaves open.
+    """
+
+    first: Inference
+    second: Inference
+    unbound: Inference
+
+    def row_counts(self, value: Value) -> list[int | None] | None:
+        """Return the elements of an integer value that depends on the number of rows alone.
+
+        Returns:
+          For each element its constant, or None if it is the number of rows; None as a whole for a
+          value that depends on more, or that has more than one dimension.
+        """
+        arrays = [inference.constant(value) for inference in (self.first, self.second)]
+        if any(array is None for array in arrays):
+            return None
+        before, after = (np.asarray(array) for array in arrays)
+        if before.ndim > 1 or before.shape != after.shape or before.dtype.kind not in "iu":
+            return None
+        elements: list[int | None] = []
+        for one, other in zip(before.ravel().tolist(), after.ravel().tolist(), strict=True):
+            if one != other and (one, other) != (ROWS, OTHER_ROWS):
+                return None
+            elements.append(one if one == other else None)
+        return elements
+
+    def has_rows(self, value: Value) -> bool:
+        """Return whether the first dimension of a value is the number of rows, or unknown."""
+        shapes = self.first.shape(value), self.second.shape(value)
+        if any(shape is None for shape in shapes):
+            return True
+        before, after = ((shape or ())[:1] for shape in shapes)
+        return bool(before) and (before, after) in (((ROWS,), (OTHER_ROWS,)), ((None,), (None,)))
+
+
+def infer_all(
+    nodes: Mapping[str, Node], feeds: Mapping[Value, Any], library: Any
+) -> SignatureShapes:
+    """Infer the shapes of the values of a signature; see `infer`."""
+    return SignatureShapes(
+        *(infer(nodes, feeds, library, rows) for rows in (ROWS, OTHER_ROWS, None))
+    )
+
+
+def infer(
+    nodes: Mapping[str, Node], feeds: Mapping[Value, Any], library: Any, rows: int | None
+) -> Inference:
+    """Infer the shapes of the values of a graph.
+
+    Args:
+      nodes: Name → node.
+      feeds: Value that is fed → its TensorInfo.
+      library: The FunctionDefLibrary of the graph.
+      rows: Number of rows of the feeds whose first dimension is open. None leaves all dimensions
+        of the feeds open that the signature leaves open.
+
+    Raises:
+      UnsupportedModel: TensorFlow does not accept the graph.
+    """
+    graph_def = GraphDef()
+    graph_def.versions.producer = tf.compat.v1.GRAPH_DEF_VERSION
+    graph_def.library.CopyFrom(library)
+    stand_ins = {name: _replace_lookup(node, nodes) for name, node in nodes.items()}
+    graph_ir.append_node_defs(
+        (_without_location(node) for each in stand_ins.values() for node in each), graph_def.node
+    )
+    saved = {
+        Value(name, index): tf.TensorShape(shape)
+        for name, node in nodes.items()
+        if "_output_shapes" in node.definition.attr
+        for index, shape in enumerate(node.definition.attr["_output_shapes"].list.shape)
+    }
+    failure: Exception | None = None
+    for size in (None,) if rows is None else (*_OPEN_SIZES, None):
+        try:
+            return _import(graph_def, nodes, feeds, saved, rows, size)
+        except ValueError as error:
+            failure = error
+    raise UnsupportedModel(
+        f"TensorFlow does not accept the graph: {failure}. Export the model again with the "
+        f"installed TensorFlow."
+    ) from failure
+
+
+def _import(
+    graph_def: Any,
+    nodes: Mapping[str, Node],
+    feeds: Mapping[Value, Any],
+    saved: Mapping[Value, Any],
+    rows: int | None,
+    size: int | None,
+) -> Inference:
+    graph = tf.Graph()
+    with graph.as_default():
+        placeholders = {
+            value: tf.compat.v1.placeholder(info.dtype, _closed(info.tensor_shape, rows, size))
+            for value, info in feeds.items()
+        }
+        used = {value for node in nodes.values() for value in node.inputs}
+        input_map = {
+            f"{value.producer}:{value.output_index}": tensor
+            for value, tensor in placeholders.items()
+            if value in used
+        }
+        tf.import_graph_def(graph_def, input_map=input_map, name="flat")
+
+    def find(value: Value) -> Any:
+        return graph.get_operation_by_name(f"flat/{value.producer}").outputs[value.output_index]
+
+    return Inference(find, placeholders, saved)
+
+
+def _closed(shape: Any, rows: int | None, size: int | None) -> list[int | None] | None:
+    if shape.unknown_rank:
+        return None
+    return [
+        (rows if axis == 0 else size) if dim.size < 0 else dim.size
+        for axis, dim in enumerate(shape.dim)
+    ]
+
+
+def _replace_lookup(node: Node, nodes: Mapping[str, Node]) -> list[Node]:
+    """Return nodes with the shape of a lookup in a table: the result has the shape of the keys.
+
+    TensorFlow infers no shape of a lookup in a table of numbers or strings. Other nodes are
+    returned as they are.
+    """
+    table = nodes.get(node.inputs[0].producer) if node.inputs else None
+    if node.op != "LookupTableFindV2" or table is None or table.op not in _TABLES:
+        return [node]
+    key, value = (node.definition.attr[name].type for name in ("Tin", "Tout"))
+    numbers = f"{node.name}/numbers"
+    inputs = [node.inputs[1]]
+    added: list[Node] = []
+    if key == dtypes.STRING:
+        hashed = _define("StringToHashBucketFast", num_buckets=2)
+        added.append(Node(numbers, hashed, inputs))
+        inputs, key = [Value(numbers)], tf.int64.as_datatype_enum
+    if value == dtypes.STRING:
+        result = _define("AsString", T=key)
+    else:
+        result = _define("Cast", SrcT=key, DstT=value)
+    return [*added, Node(node.name, result, inputs)]
+
+
+def _define(op: str, num_buckets: int | None = None, **types: int) -> Any:
+    definition = NodeDef(op=op)
+    for name, number in types.items():
+        definition.attr[name].type = number
+    if num_buckets is not None:
+        definition.attr["num_buckets"].i = num_buckets
+    return definition
+
+
+def _without_location(node: Node) -> Node:
+    """Return a node without its device and its colocation constraints."""
+    definition = type(node.definition)()
+    definition.CopyFrom(node.definition)
+    definition.device = ""
+    definition.attr.pop("_class", None)
+    definition.attr.pop("_output_shapes", None)
+    return dataclasses.replace(node, definition=definition)
