@@ -1,0 +1,191 @@
+"""Turns the TPU part of a signature into a function, and calls it by TPUPartitionedCall.
+
+The function and the calls have the form that `tpuserve.export.tpu` gives to an export of version 2.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tpuserve.export.tpu.batching import BatchConfig
+from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, REPLICATE_METADATA, TPU_CALL
+from tpuserve.lowering.ir import graph_ir
+from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
+from tpuserve.saved_model.batch_functions import OP as BATCH_FUNCTION
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.function_pb2 import FunctionDef
+
+    from tpuserve.lowering.ir.op_defs import Library
+
+_CORE_DEVICE = "/device:TPU_REPLICATED_CORE:0"
+_SELECTOR = "TPUOrdinalSelector"
+# Attributes of the graph that a node came from; the function has other devices and nodes.
+_DROPPED_ATTRIBUTES = ("_class", "_output_shapes", "_XlaMustCompile", "_lower_using_switch_merge")
+
+
+def make_tpu_function(body: GraphIR, name: str, library: "Library") -> "FunctionDef":
+    """Return a function that computes a graph in a cluster on one TPU core.
+
+    Args:
+      body: The graph. No name of a node begins with "cluster_tpu/".
+      name: Name of the function.
+      library: The functions that the graph calls.
+    """
+    types = graph_ir.value_types(body, library)
+    cluster = f"cluster_{name}"
+    pivot, metadata = f"cluster_tpu/{name}/pivot", f"cluster_tpu/{name}/metadata"
+    nodes = [
+        Node(pivot, _define("NoOp", _pivot_for_cluster=cluster)),
+        Node(
+            metadata,
+            _define(
+                REPLICATE_METADATA,
+                num_replicas=1,
+                use_spmd_for_xla_partitioning=True,
+                **{CLUSTER_ATTRIBUTE: cluster},
+            ),
+            controls=[pivot],
+        ),
+        *(_place(node, cluster, metadata) for node in body.nodes.values()),
+    ]
+    results = []
+    for index, value in enumerate(body.results):
+        inner, outer, result = (
+            f"cluster_tpu/{name}/{kind}_{index}" for kind in ("computed", "replicated", "result")
+        )
+        dtype = tf.as_dtype(types[value])
+        computed = _define(
+            "Identity", T=dtype, _tpu_output_identity=True, **{CLUSTER_ATTRIBUTE: cluster}
+        )
+        computed.device = _CORE_DEVICE
+        nodes += [
+            Node(inner, computed, [value]),
+            Node(outer, _define("TPUReplicatedOutput", T=dtype, num_replicas=1), [Value(inner)]),
+            Node(result, _define("Identity", T=dtype), [Value(outer)]),
+        ]
+        results.append(Value(result))
+    graph = GraphIR(graph_ir.topological_order(nodes), body.arguments, results=results)
+    return graph_ir.to_function_def(graph, name, library)
+
+
+def set_argument_shapes(
+    function: "FunctionDef", shapes: Iterable[tuple[int | None, ...] | None]
+) -> None:
+    """Write the shapes of its arguments into a function; None means an unknown rank.
+
+    XLA's compiler for a TPU needs shapes, and TensorFlow does not infer all of them, such as that
+    of the result of a lookup in a table.
+    """
+    for index, shape in enumerate(shapes):
+        if shape is not None:
+            attribute = function.arg_attr[index].attr["_output_shapes"]
+            attribute.list.shape.append(tf.TensorShape(shape).as_proto())
+
+
+def make_tpu_call(
+    function: "FunctionDef", arguments: Sequence[Value], name: str, controls: Sequence[str] = ()
+) -> list[Node]:
+    """Return the nodes that call a TPU function on the core that comes next.
+
+    Args:
+      function: What `make_tpu_function` returned.
+      arguments: The arguments of the function.
+      name: Name of the call.
+      controls: Names of nodes that run before the call.
+    """
+    signature = function.signature
+    call = _define(TPU_CALL, autotuner_thresh=0)
+    call.attr["f"].func.name = signature.name
+    _set_types(call, "Tin", [argument.type for argument in signature.input_arg])
+    _set_types(call, "Tout", [result.type for result in signature.output_arg])
+    selector = f"{name}/ordinal"
+    return [
+        Node(selector, _define(_SELECTOR)),
+        Node(name, call, [*arguments, Value(selector)], list(controls)),
+    ]
+
+
+def make_batch_function(function: "FunctionDef", name: str, library: "Library") -> "FunctionDef":
+    """Return a function with the arguments and results of a TPU function, which it calls."""
+    arguments = {argument.name: argument.type for argument in function.signature.input_arg}
+    nodes = make_tpu_call(function, [Value(argument) for argument in arguments], "tpu_call")
+    results = [Value("tpu_call", index) for index in range(len(function.signature.output_arg))]
+    graph = GraphIR({node.name: node for node in nodes}, arguments, results=results)
+    return graph_ir.to_function_def(graph, name, library)
+
+
+def make_batch_call(
+    function: "FunctionDef",
+    arguments: Sequence[Value],
+    num_captured: int,
+    name: str,
+    config: BatchConfig,
+    controls: Sequence[str] = (),
+) -> Node:
+    """Return a BatchFunction that merges the rows of several requests.
+
+    Args:
+      function: What `make_batch_function` returned.
+      arguments: The arguments of the function.
+      num_captured: How many of the arguments, the last ones, are not batched.
+      name: Name of the node.
+      config: How to merge requests.
+      controls: Names of nodes that run before the call.
+    """
+    signature = function.signature
+    types = [argument.type for argument in signature.input_arg]
+    count = len(types) - num_captured
+    call = _define(
+        BATCH_FUNCTION,
+        num_batch_threads=config.num_batch_threads,
+        max_batch_size=config.max_batch_size,
+        batch_timeout_micros=config.batch_timeout_micros,
+        max_enqueued_batches=config.max_enqueued_batches,
+        enable_large_batch_splitting=True,
+    )
+    # BatchFunctions with the same shared name share one queue, so each has a name of its own.
+    call.attr["shared_name"].s = name.encode()
+    call.attr["f"].func.name = signature.name
+    call.attr["allowed_batch_sizes"].list.i.extend(config.allowed_batch_sizes or ())
+    call.attr["allowed_batch_sizes"].list.SetInParent()
+    _set_types(call, "Tin", types[:count])
+    _set_types(call, "Tcaptured", types[count:])
+    _set_types(call, "Tout", [result.type for result in signature.output_arg])
+    return Node(name, call, list(arguments), list(controls))
+
+
+def _place(node: Node, cluster: str, metadata: str) -> Node:
+    """Return a node as a member of a cluster."""
+    definition = type(node.definition)()
+    definition.CopyFrom(node.definition)
+    definition.device = ""
+    for attribute in _DROPPED_ATTRIBUTES:
+        definition.attr.pop(attribute, None)
+    definition.attr[CLUSTER_ATTRIBUTE].s = cluster.encode()
+    # A node without inputs would otherwise not belong to the step of the cluster.
+    controls = node.controls if node.inputs else [*node.controls, metadata]
+    return dataclasses.replace(node, definition=definition, controls=controls)
+
+
+def _define(op: str, **attributes: Any) -> Any:
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+    definition = NodeDef(op=op)
+    for name, value in attributes.items():
+        if isinstance(value, bool):
+            definition.attr[name].b = value
+        elif isinstance(value, int):
+            definition.attr[name].i = value
+        elif isinstance(value, str):
+            definition.attr[name].s = value.encode()
+        else:
+            definition.attr[name].type = value.as_datatype_enum
+    return definition
+
+
+def _set_types(definition: Any, name: str, types: Sequence[int]) -> None:
+    definition.attr[name].list.SetInParent()
+    definition.attr[name].list.type.extend(types)

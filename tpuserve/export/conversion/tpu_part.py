@@ -1,0 +1,175 @@
+"""The nodes of a signature that go to the TPU, as a graph of their own."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpuserve.export.conversion import row_counts
+from tpuserve.export.conversion.shapes import SignatureShapes
+from tpuserve.lowering.ir import graph_ir
+from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
+from tpuserve.saved_model import dtypes
+
+if TYPE_CHECKING:
+    from tpuserve.lowering.ir.op_defs import Library
+
+# Ops that the host repeats where it needs a shape that the TPU computes too. The shape then need
+# not come back from the TPU.
+_SHAPE_OPS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    Add AddV2 Cast ConcatV2 ExpandDims Fill FloorDiv GatherV2 Identity Maximum Minimum Mul Pack Prod
+    Range Rank Reshape Shape ShapeN Size Slice Squeeze StridedSlice Sub Unpack
+        """,
+    )
+)
+_MOST_REPEATED = 32
+
+
+@dataclass(frozen=True)
+class TpuPart:
+    """The nodes of a signature that go to the TPU.
+
+    Attributes:
+      body: The nodes. Its arguments take the values of `arguments`, in order.
+      arguments: The values of the host that the part takes. Handles of variables come last.
+      num_handles: How many of the arguments are handles of variables.
+      results: The values that the part returns, named as in the flat graph.
+    """
+
+    body: GraphIR
+    arguments: Sequence[Value]
+    num_handles: int
+    results: Sequence[Value]
+
+
+def extract_part(
+    graph: GraphIR,
+    tpu_nodes: Collection[str],
+    names: Collection[str],
+    free: Collection[str],
+    fed: Collection[Value],
+    fetches: Iterable[Value],
+    library: "Library",
+    shapes: SignatureShapes,
+) -> TpuPart:
+    """Copy the nodes for the TPU, with the constants and the reads of variables that they use.
+
+    Args:
+      graph: A flat graph.
+      tpu_nodes: Names of the nodes for the TPU.
+      names: Names of all nodes that the signature needs.
+      free: Names of the constants, variables and reads.
+      fed: The values that requests feed.
+      fetches: The values that the signature returns.
+      library: Function name → function.
+      shapes: The shapes of the values.
+    """
+    types = graph_ir.value_types(graph, library)
+    inside: dict[str, Node] = {}
+    pending = [name for name in graph.nodes if name in tpu_nodes]
+    outer: dict[Value, None] = {}
+    while pending:
+        name = pending.pop()
+        if name in inside:
+            continue
+        node = inside[name] = graph.nodes[name]
+        for value in node.inputs:
+            producer = graph.nodes.get(value.producer)
+            if value in fed or producer is None:
+                outer[value] = None
+            elif value.producer in free and producer.op not in ("VarHandleOp", "Identity"):
+                pending.append(value.producer)
+            elif value.producer not in tpu_nodes:
+                outer[_find_handle(value, graph)] = None
+    by_host = _used_by_host(graph, tpu_nodes, names, free)
+    by_host |= dict.fromkeys(value for value in fetches if value not in fed)
+    repeated = {
+        value for value in by_host if _is_shape(value, graph, tpu_nodes, free, fed, types)
+    } - set(fetches)
+    results = [
+        value
+        for value in by_host
+        if value.producer in tpu_nodes and value not in fed and value not in repeated
+    ]
+    handles = sorted(value for value in outer if types.get(value) == dtypes.RESOURCE)
+    values = sorted(outer.keys() - handles)
+    counted = row_counts.find_row_counts(values, types, shapes)
+    values = [value for value in values if value not in counted]
+    arguments = {
+        value: Value(graph_ir.unused_name(f"argument_{number}", inside))
+        for number, value in enumerate([*values, *handles])
+    }
+    counting, replaced = row_counts.make_nodes(counted, values, arguments, types, shapes, inside)
+    for node in counting:
+        inside[node.name] = node
+
+    def inner(value: Value) -> Value:
+        handle = _find_handle(value, graph) if types.get(value) == dtypes.RESOURCE else value
+        return replaced.get(value) or arguments.get(handle, value)
+
+    body = GraphIR(
+        graph_ir.topological_order(
+            Node(
+                node.name,
+                node.definition,
+                node.inputs if node in counting else [inner(value) for value in node.inputs],
+                [name for name in node.controls if name in inside],
+            )
+            for node in inside.values()
+        ),
+        {argument.producer: types[value] for value, argument in arguments.items()},
+        results=list(results),
+    )
+    return TpuPart(body, [*values, *handles], len(handles), results)
+
+
+def _find_handle(value: Value, graph: GraphIR) -> Value:
+    """Return the VarHandleOp's value behind Identity ops; another value is returned unchanged."""
+    start, node = value, graph.nodes.get(value.producer)
+    while node is not None and node.op == "Identity":
+        value = node.inputs[0]
+        node = graph.nodes.get(value.producer)
+    return value if node is not None and node.op == "VarHandleOp" else start
+
+
+def _used_by_host(
+    graph: GraphIR, tpu_nodes: Collection[str], names: Collection[str], free: Collection[str]
+) -> dict[Value, None]:
+    """Return the values that the host's nodes of a signature take."""
+    return {
+        value: None
+        for name in graph.nodes
+        if name in names and name not in tpu_nodes and name not in free
+        for value in graph.nodes[name].inputs
+    }
+
+
+def _is_shape(
+    value: Value,
+    graph: GraphIR,
+    tpu_nodes: Collection[str],
+    free: Collection[str],
+    fed: Collection[Value],
+    types: Mapping[Value, int],
+) -> bool:
+    """Return whether the host computes a value from its own tensors with a few shape ops."""
+    visited: set[str] = set()
+    pending = [value]
+    while pending:
+        current = pending.pop()
+        name = current.producer
+        if current in fed or name in free or name not in tpu_nodes or name in visited:
+            continue
+        visited.add(name)
+        node = graph.nodes[name]
+        if (
+            node.op not in _SHAPE_OPS
+            or types[current] not in dtypes.WHOLE_NUMBERS
+            or len(visited) > _MOST_REPEATED
+        ):
+            return False
+        pending.extend(node.inputs)
+    return True
