@@ -1,5 +1,7 @@
 """Export of a model as a SavedModel with a CPU metagraph and a TPU metagraph."""
 
+from tpuserve.export.conversion.api import convert
+from tpuserve.export.conversion.report import Conversion
 from tpuserve.export.files.writer import SavedModelWriter
 from tpuserve.export.functional import export
 from tpuserve.export.metagraph_spec import MetagraphSpec
@@ -14,10 +16,12 @@ from tpuserve.export.warm_up import WarmUp
 
 __all__ = [
     "BatchConfig",
+    "Conversion",
     "MetagraphSpec",
     "SavedModelWriter",
     "WarmUp",
     "call_computation",
+    "convert",
     "export",
     "inference_on_tpu",
     "model_fn_inference_on_tpu",

@@ -1,0 +1,278 @@
+"""The command `tpuserve convert`."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tpuserve import tags as tag_sets
+from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
+from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
+from tpuserve.commands.options import json_option, signature_option
+from tpuserve.commands.path_type import SavedModelPath
+from tpuserve.commands.progress import progress_bar
+from tpuserve.errors import InvalidSetting
+
+_TOPOLOGY = r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?"
+_TOLERANCE, _BFLOAT16_TOLERANCE = 1e-5, 2e-2
+
+# The character \b tells click to keep the line breaks of the examples.
+_EXAMPLES = """\b
+Examples:
+  tpuserve convert /models/half/1 /models/half_tpu/1
+  tpuserve convert /models/half/1 /models/half_tpu/1 --allowed_batch_sizes 1 8 32 --warm_up
+  tpuserve convert /models/bert/1 /models/bert_tpu/1 --bfloat16 --keep_float32 'layer_norm'
+  tpuserve convert /models/bert/1 /models/bert_tpu/1 --function tpu_candidate
+  tpuserve convert /models/bert/1 /models/bert_tpu/1 --topology v5e:1x1
+"""
+
+
+@click.command(cls=MultiValueCommand, epilog=_EXAMPLES)
+@click.argument("directory", type=SavedModelPath())
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option(
+    "--tags",
+    default="serve",
+    show_default=True,
+    help="Tags of the metagraph to convert, separated by commas.",
+)
+@signature_option("Convert")
+@click.option(
+    "--function",
+    metavar="ALIAS",
+    help="Put the calls of this function on the TPU, and all else on the host. ALIAS is that of "
+    "tf.saved_model.SaveOptions(function_aliases=...).",
+)
+@click.option(
+    "--whole", is_flag=True, help="Refuse a signature of which a part would stay on the host."
+)
+@click.option(
+    "--allowed_batch_sizes",
+    "--allowed-batch-sizes",
+    "allowed_batch_sizes",
+    multiple=True,
+    type=click.IntRange(min=1),
+    metavar="ROWS...",
+    help="Batch requests in front of the TPU, and pad the batches to these sizes, e.g. "
+    "`--allowed_batch_sizes 1 8 32`. Default: no batching in the graph.",
+)
+@click.option(
+    "--num_batch_threads",
+    "--num-batch-threads",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Number of batches that run in parallel.",
+)
+@click.option(
+    "--batch_timeout_micros",
+    "--batch-timeout-micros",
+    type=click.IntRange(min=0),
+    default=1000,
+    show_default=True,
+    help="How long a batch waits for more rows at most, in microseconds.",
+)
+@click.option(
+    "--max_enqueued_batches",
+    "--max-enqueued-batches",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Largest number of waiting batches; further requests are refused.",
+)
+@click.option(
+    "--bfloat16",
+    is_flag=True,
+    help="Compute in bfloat16 on the TPU. Inputs, outputs and variables stay float32.",
+)
+@click.option(
+    "--keep_float32",
+    "--keep-float32",
+    "keep_float32",
+    multiple=True,
+    metavar="PATTERN",
+    help="With --bfloat16: nodes whose name matches this regular expression compute in float32 "
+    "(repeatable).",
+)
+@click.option(
+    "--warm_up",
+    "--warm-up",
+    "warm_up",
+    is_flag=True,
+    help="Write the warm-up file: a request for each signature and allowed batch size. Default: "
+    "the file of the model is kept, if there is one.",
+)
+@click.option(
+    "--verify/--no-verify",
+    "verifies",
+    default=True,
+    help="Compare both metagraphs after the conversion, like `tpuserve verify`. Default: compare.",
+)
+@click.option(
+    "--inputs",
+    type=click.Path(path_type=Path),
+    metavar="FILE.npz",
+    help="Compare on these arrays; see `tpuserve verify`.",
+)
+@click.option(
+    "--atol", type=float, help="Absolute tolerance. Default: 1e-05, with --bfloat16 0.02."
+)
+@click.option(
+    "--rtol", type=float, help="Relative tolerance. Default: 1e-05, with --bfloat16 0.02."
+)
+@click.option(
+    "--topology",
+    "topologies",
+    type=PatternType("GENERATION:CHIPS", _TOPOLOGY, example="v5e:1x1"),
+    multiple=True,
+    help="Compile for these TPUs after the conversion, like `tpuserve compile`. Needs the extra "
+    "tpuserve[compile].",
+)
+@json_option
+def convert(
+    directory: Path,
+    out: Path,
+    tags: str,
+    signatures: tuple[str, ...],
+    function: str | None,
+    whole: bool,
+    allowed_batch_sizes: tuple[int, ...],
+    num_batch_threads: int,
+    batch_timeout_micros: int,
+    max_enqueued_batches: int,
+    bfloat16: bool,
+    keep_float32: tuple[str, ...],
+    warm_up: bool,
+    verifies: bool,
+    inputs: Path | None,
+    atol: float | None,
+    rtol: float | None,
+    topologies: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Write a SavedModel again with a TPU metagraph, without the program that made it.
+
+    DIRECTORY holds a saved_model.pb of TensorFlow 1 or 2, such as /models/half/1. OUT is the
+    directory to write; it must not exist.
+
+    In OUT, the metagraph {serve} is that of DIRECTORY. In the metagraph {serve, tpu} the largest
+    part of each signature that XLA compiles runs on the TPU. Parsing, strings, tables and other ops
+    that only the host can run stay on the host, in front of the TPU part and behind it; the output
+    lists them. Variables, assets, tables, the warm-up file and assets.extra are kept.
+
+    The exit status is 0 if OUT is written, both metagraphs agree, and the TPU part compiles; else
+    1. If the metagraphs differ, or the TPU part does not compile, OUT is written all the same.
+    """
+    from tpuserve.saved_model import metagraph
+
+    # Read the SavedModel first, to report an error in it before the slow import of TensorFlow.
+    metagraph.read_metagraphs(directory)
+    if topologies:
+        from tpuserve.compilation.compiler import require_extra
+
+        require_extra()
+    if not verifies and (inputs, atol, rtol) != (None, None, None):
+        raise InvalidSetting(
+            "--no-verify is set, and --inputs, --atol and --rtol are about the comparison that it "
+            "leaves out. Leave out either."
+        )
+    from tpuserve.runtime import tf_logging
+
+    with exit_on_sigterm(), progress_bar() as progress:
+        progress(0, 0, "importing TensorFlow")
+        tf_logging.import_tensorflow()
+        from tpuserve.export import BatchConfig
+        from tpuserve.export import convert as run_conversion
+
+        batch_config = None
+        if allowed_batch_sizes:
+            batch_config = BatchConfig(
+                num_batch_threads,
+                max(allowed_batch_sizes),
+                batch_timeout_micros,
+                allowed_batch_sizes,
+                max_enqueued_batches,
+            )
+        progress(0, 0, "converting")
+        conversion = run_conversion(
+            directory,
+            out,
+            tags=tag_sets.parse_tags(tags),
+            signatures=signatures or None,
+            function=function,
+            whole=whole,
+            batch_config=batch_config,
+            bfloat16=bfloat16,
+            keep_float32=keep_float32,
+            warm_up=warm_up or None,
+        )
+        results = _Results(conversion)
+        if verifies:
+            from tpuserve.verification import verify
+
+            tolerance = _BFLOAT16_TOLERANCE if bfloat16 else _TOLERANCE
+            results.verification = verify(
+                out,
+                inputs=inputs,
+                atol=tolerance if atol is None else atol,
+                rtol=tolerance if rtol is None else rtol,
+                runs=0,
+                progress=progress,
+            )
+        if topologies:
+            from tpuserve.compilation import aot, cache
+
+            results.compilation = aot.compile(
+                out,
+                topologies=topologies,
+                cache=cache.CompileCache.for_user(),
+                progress=progress,
+            )
+    if as_json:
+        click.echo(json.dumps(results.to_dict(), indent=2))
+    else:
+        results.print_tables()
+    return 0 if results.passed else 1
+
+
+@dataclass
+class _Results:
+    """The results of a conversion, of the comparison and of the compilation, as far as they ran."""
+
+    conversion: Any
+    verification: Any = None
+    compilation: Any = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing failed."""
+        return all(each is None or each.passed for each in (self.verification, self.compilation))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the results as JSON data."""
+        from tpuserve.verification import rendering
+
+        data = {"conversion": self.conversion.to_dict(), "passed": self.passed}
+        if self.verification is not None:
+            data["verification"] = rendering.to_dict(self.verification)
+        if self.compilation is not None:
+            data["compilation"] = self.compilation.to_dict()
+        return data
+
+    def print_tables(self) -> None:
+        """Print the results as tables."""
+        from tpuserve.export.conversion import report_tables
+
+        report_tables.print_tables(self.conversion)
+        if self.verification is not None:
+            from tpuserve.verification import rendering
+
+            click.echo()
+            rendering.print_tables(self.verification)
+        if self.compilation is not None:
+            from tpuserve.compilation.reporting import report_tables as compile_tables
+
+            click.echo()
+            compile_tables.print_report(self.compilation)

@@ -1,0 +1,136 @@
+"""Compiles the TPU computations of a metagraph, and finds the ops that XLA refuses."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import ExportError, InvalidInput, UnsupportedOnTpu
+from tpuserve.export.conversion.signature_tensors import find_tensors
+from tpuserve.lowering import lower
+from tpuserve.stablehlo import xla_errors
+from tpuserve.stablehlo.abstract_tensor import AbstractTensor, shape_from_proto
+from tpuserve.stablehlo.cluster_finder import ClusterFinder, XlaCluster
+from tpuserve.stablehlo.translator import StableHloTranslator
+
+NOT_CONSTANT = "its input {} must be a constant for XLA, and is known only in a run"
+REFUSED = "XLA cannot compile it"
+
+# Sizes that are tried for the dimensions that a signature leaves open besides the first.
+_OPEN_SIZES = (64, 224, 16, 8, 1)
+
+
+def find_refused(
+    meta_graph: Any, signatures: Sequence[str], batch_sizes: Sequence[int]
+) -> dict[str, str]:
+    """Compile the TPU computations of signatures to StableHLO.
+
+    Args:
+      meta_graph: A TPU metagraph.
+      signatures: Names of the signatures.
+      batch_sizes: Numbers of rows of a batch; the first one that compiles suffices.
+
+    Returns:
+      Name of a node that XLA refused → why; empty if everything compiles.
+
+    Raises:
+      ExportError: XLA refuses a computation and names no node.
+    """
+    graph = lower(meta_graph.graph_def)
+    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+        for node in nodes:
+            node.attr.pop("_class", None)
+    translator = StableHloTranslator(graph)
+    refused: dict[str, str] = {}
+    for name in signatures:
+        failure = _compile_signature(
+            graph, translator, meta_graph.signature_def[name], batch_sizes[0]
+        )
+        if failure is None:
+            continue
+        text = str(failure.__cause__ or failure)
+        found = {op.node: REFUSED for op in xla_errors.find_unsupported_ops(text)} | {
+            op.node: NOT_CONSTANT.format(op.input_number)
+            for op in xla_errors.find_nonconstant_inputs(text)
+        }
+        if not found:
+            raise ExportError(
+                f"XLA refuses the TPU part of signature {name!r}: {failure}. Leave a part of the "
+                f"model on the host: convert a function by its alias."
+            )
+        refused |= {_find_caller(graph, node): reason for node, reason in found.items()}
+    return refused
+
+
+def _compile_signature(
+    graph: Any, translator: StableHloTranslator, signature: Any, rows: int
+) -> Exception | None:
+    """Compile a signature with one size of its open dimensions; return the error of all sizes."""
+    infos = list(signature.inputs.values())
+    is_open = any(dim.size < 0 for info in infos for dim in list(info.tensor_shape.dim)[1:])
+    failure: Exception | None = None
+    for size in _OPEN_SIZES if is_open else _OPEN_SIZES[:1]:
+        try:
+            for cluster in _find_clusters(graph, signature, rows, size):
+                translator.translate(cluster)
+        except (UnsupportedOnTpu, InvalidInput) as error:
+            failure = failure or error
+        else:
+            return None
+    return failure
+
+
+def _find_clusters(graph: Any, signature: Any, rows: int, size: int) -> list[XlaCluster]:
+    feeds = {}
+    for info in signature.inputs.values():
+        for tensor in find_tensors(info):
+            shape = shape_from_proto(info.tensor_shape)
+            feeds[tensor] = AbstractTensor(tf.as_dtype(info.dtype), _close(shape, rows, size))
+    outputs = [tensor for info in signature.outputs.values() for tensor in find_tensors(info)]
+    finder = ClusterFinder(graph)
+    finder.trace(feeds, outputs)
+    return [
+        dataclasses.replace(
+            cluster,
+            arguments=tuple(
+                argument
+                if argument.variable
+                else dataclasses.replace(argument, shape=_close(argument.shape, rows, size) or ())
+                for argument in cluster.arguments
+            ),
+        )
+        for cluster in finder.clusters
+    ]
+
+
+def _close(shape: Any, rows: int, size: int) -> tuple[int, ...] | None:
+    if shape is None:
+        return None
+    return tuple(
+        (rows if axis == 0 else size) if each is None else each for axis, each in enumerate(shape)
+    )
+
+
+def _find_caller(graph: Any, node: str) -> str:
+    """Return the node of a TPU computation that holds a node: itself, or a loop or branch."""
+    functions: Mapping[str, Any] = {each.signature.name: each for each in graph.library.function}
+    holders = {inner.name: name for name, each in functions.items() for inner in each.node_def}
+    visited: set[str] = set()
+    while node in holders and holders[node] not in visited:
+        function = holders[node]
+        visited.add(function)
+        callers = [
+            each.name
+            for other in functions.values()
+            for each in other.node_def
+            if each.op in ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
+            and any(
+                function in (attr.func.name, *(item.name for item in attr.list.func))
+                for attr in each.attr.values()
+            )
+        ]
+        if not callers:
+            break
+        node = callers[0]
+    return node

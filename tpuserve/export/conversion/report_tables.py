@@ -1,0 +1,54 @@
+"""Prints the result of a conversion as tables for a terminal."""
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tpuserve.export.conversion.report import Conversion, ConvertedSignature
+
+# The most ops of a signature that the table names.
+_MOST_ROWS = 20
+_WIDTH = 400
+
+
+def print_tables(conversion: Conversion, console: Console | None = None) -> None:
+    """Print what runs where in each signature."""
+    console = console or Console()
+    heading = f"{conversion.out}: {{serve}} of {conversion.directory}, and {{serve, tpu}}"
+    console.print(Text(heading, style="bold"), soft_wrap=True)
+    table = _new_table("signature", "ops on the TPU", "ops on the host", "TPU computations")
+    for signature in conversion.signatures:
+        functions = ", ".join(signature.functions) or "none"
+        table.add_row(
+            Text(signature.name),
+            str(signature.num_tpu_ops),
+            str(signature.num_host_ops),
+            Text(functions),
+        )
+    console.print(table)
+    for signature in conversion.signatures:
+        if signature.host_ops:
+            _print_host_ops(signature, console)
+    for note in conversion.notes:
+        console.print(Text(f"note: {note}"), soft_wrap=True)
+
+
+def _print_host_ops(signature: ConvertedSignature, console: Console) -> None:
+    console.print()
+    console.print(Text(f"On the host, in signature {signature.name}"))
+    table = _new_table("op", "place", "reason", "node")
+    for each in signature.host_ops[:_MOST_ROWS]:
+        table.add_row(each.op, each.place or "left out", Text(each.reason), Text(each.node))
+    # Names of nodes are long, and are of use only as a whole.
+    console.print(table, width=max(console.width, _WIDTH), soft_wrap=True)
+    more = len(signature.host_ops) - _MOST_ROWS
+    if more > 0:
+        console.print(Text(f"and {more} other ops; --json lists them all"))
+
+
+def _new_table(*titles: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False)
+    for title in titles:
+        table.add_column(title, no_wrap=True, overflow="ignore")
+    return table

@@ -1,0 +1,413 @@
+"""Rewrites a metagraph so that its signatures run on the TPU as far as possible."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tpuserve import tags as tag_sets
+from tpuserve.errors import ExportError
+from tpuserve.export.conversion import flattening, host_ops, outlining, partition, shapes
+from tpuserve.export.conversion.flattening import FlatGraph
+from tpuserve.export.conversion.ref_variables import replace_ref_variables
+from tpuserve.export.conversion.report import BEHIND, FRONT, ConvertedSignature, HostOp
+from tpuserve.export.conversion.shapes import SignatureShapes
+from tpuserve.export.conversion.signature_tensors import (
+    find_tensors,
+    format_value,
+    parse_value,
+    rename_tensors,
+)
+from tpuserve.export.conversion.tpu_part import TpuPart, extract_part
+from tpuserve.export.tpu.batching import BatchConfig
+from tpuserve.graph import pruning
+from tpuserve.graph.graph_walk import called_functions
+from tpuserve.lowering.ir import default_attrs, graph_ir, op_defs
+from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
+from tpuserve.saved_model.initialisation import INIT_SIGNATURE
+from tpuserve.tensorflow_internals import op_def_registry
+
+# Ops that forward their input. A part of nothing else is not worth a TPU.
+_FORWARDING = frozenset({"Identity", "IdentityN", "NoOp", "StopGradient", "PreventGradient"})
+_LEFT_OUT = "XLA leaves out checks of the TPU's values"
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Options:
+    """What goes to the TPU, and how.
+
+    Attributes:
+      aliased: Names of the functions that go to the TPU; empty for as many nodes as possible.
+      whole: Whether a signature with a node on the host is refused.
+      batch_config: How to batch in front of the TPU; None for no batching.
+      rewrite_body: Changes the graph of a TPU computation, for example to bfloat16.
+    """
+
+    aliased: frozenset[str] = frozenset()
+    whole: bool = False
+    batch_config: BatchConfig | None = None
+    rewrite_body: Callable[[GraphIR, dict[str, Any]], GraphIR] = lambda body, library: body
+
+
+@dataclass
+class _Rewriting:
+    """The graph that is being rewritten.
+
+    Attributes:
+      flat: The flat graph of all signatures, before the rewriting.
+      ordered: The same graph without the control inputs that order nothing.
+      library: Function name → function; functions are added.
+      nodes: Name → node of the result.
+      options: See `Options`.
+    """
+
+    flat: FlatGraph
+    ordered: GraphIR
+    library: dict[str, Any]
+    function_library: Any
+    nodes: dict[str, Node]
+    options: Options
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def rewrite_meta_graph(
+    source: Any, signatures: Sequence[str], options: Options, refused: Mapping[str, str]
+) -> tuple[Any, tuple[ConvertedSignature, ...]]:
+    """Return a TPU metagraph, and what became of its signatures.
+
+    Args:
+      source: The MetaGraphDef to convert; it is not changed.
+      signatures: Names of the signatures to convert. The others stay on the host.
+      options: What goes to the TPU.
+      refused: Node of the flat graph → why XLA refused it.
+
+    Raises:
+      ExportError: A signature has nothing for the TPU, or something that may not stay on the host.
+    """
+    meta_graph = type(source)()
+    meta_graph.CopyFrom(source)
+    meta_graph.ClearField("object_graph_def")
+    meta_graph.meta_info_def.ClearField("tags")
+    meta_graph.meta_info_def.tags.extend(sorted(tag_sets.SERVE_TPU))
+    pruning.prune_metagraph(meta_graph)
+    graph = meta_graph.graph_def
+    default_attrs.restore_default_attrs(graph)
+    replace_ref_variables(graph)
+    library = {function.signature.name: function for function in graph.library.function}
+    main = graph_ir.from_node_defs(graph.node)
+    fetches = [
+        parse_value(tensor)
+        for name in signatures
+        for info in meta_graph.signature_def[name].outputs.values()
+        for tensor in find_tensors(info)
+    ]
+    flat = flattening.flatten(main, fetches, library, options.aliased)
+    ordered = flattening.order_effects(flat.graph, library)
+    rewriting = _Rewriting(
+        flat, ordered, library, graph.library, dict(flat.graph.nodes), options, refused
+    )
+    converted = tuple(
+        _convert_signature(rewriting, name, meta_graph.signature_def[name]) for name in signatures
+    )
+    if not any(each.functions for each in converted):
+        raise ExportError(_describe_nothing(converted))
+    del graph.node[:]
+    graph_ir.append_node_defs(rewriting.nodes.values(), graph.node)
+    pruning.prune_metagraph(meta_graph)
+    _replace_library(graph, library)
+    _list_ops(meta_graph)
+    return meta_graph, converted
+
+
+def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> ConvertedSignature:
+    """Put a signature on the TPU as far as possible; rename its outputs in place."""
+    graph, flat = rewriting.ordered, rewriting.flat
+    feeds = {
+        parse_value(tensor): info
+        for info in signature.inputs.values()
+        for tensor in find_tensors(info)
+    }
+    fetches = [
+        flattening.resolve(parse_value(tensor), flat.replaced)
+        for info in signature.outputs.values()
+        for tensor in find_tensors(info)
+    ]
+    producers = {value.producer for value in feeds}
+    needed = flattening.find_needed(graph.nodes, [each.producer for each in fetches], producers)
+    nodes = {each: graph.nodes[each] for each in graph.nodes if each in needed}
+    free = host_ops.find_free(graph, list(nodes))
+    names = needed - free
+    inferred = shapes.infer_all(nodes, feeds, rewriting.function_library)
+    reasons = host_ops.find_host_ops(graph, names, feeds, rewriting.library, inferred.first)
+    reasons |= {each: reason for each, reason in rewriting.refused.items() if each in names}
+    groups = _choose_groups(rewriting, name, names, reasons)
+    on_tpu = set[str]().union(*groups)
+    parts = [
+        extract_part(graph, group, names, free, feeds, fetches, rewriting.library, inferred)
+        for group in groups
+    ]
+    behind = _find_behind(graph, names, on_tpu)
+    observers = _find_observers(rewriting, fetches, producers, needed, on_tpu | behind)
+    host = [*_list_host_ops(graph, names - on_tpu, reasons, behind), *observers.values()]
+    host += [
+        HostOp(graph.nodes[each].op, each, "", _LEFT_OUT)
+        for each in nodes
+        if each in on_tpu and graph.nodes[each].op.startswith("CheckNumerics")
+    ]
+    if rewriting.options.whole and names - on_tpu:
+        raise ExportError(_describe_not_whole(name, host))
+    kept = [each for each, op in observers.items() if op.place]
+    functions = _insert_parts(rewriting, name, parts, names - on_tpu, inferred, signature, kept)
+    return ConvertedSignature(name, len(on_tpu), len(names - on_tpu), tuple(host), tuple(functions))
+
+
+def _choose_groups(
+    rewriting: _Rewriting, signature: str, names: set[str], reasons: Mapping[str, str]
+) -> list[set[str]]:
+    """Return the nodes of each TPU computation of a signature."""
+    graph = rewriting.ordered
+    if not rewriting.options.aliased:
+        chosen = partition.find_tpu_nodes(graph, names, reasons.keys(), rewriting.library)
+        is_empty = all(graph.nodes[name].op in _FORWARDING for name in chosen)
+        return [] if is_empty else [chosen]
+    groups: dict[str, set[str]] = {}
+    for name in names:
+        if name in rewriting.flat.origins:
+            groups.setdefault(rewriting.flat.origins[name], set()).add(name)
+    for call, group in groups.items():
+        inner = [name for name in graph.nodes if name in group and name in reasons]
+        if inner:
+            ops = [HostOp(graph.nodes[each].op, each, "", reasons[each]) for each in inner]
+            raise ExportError(
+                f"call {call!r} in signature {signature!r} cannot run on a TPU: "
+                f"{_name_ops(ops)}. Give the alias to a function without these ops."
+            )
+    return [groups[name] for name in sorted(groups)]
+
+
+def _find_behind(graph: GraphIR, names: Collection[str], on_tpu: Collection[str]) -> set[str]:
+    """Return the host's nodes that depend on a node of the TPU."""
+    behind: set[str] = set()
+    for name, node in graph.nodes.items():
+        if name in names and name not in on_tpu:
+            before = graph_ir.predecessors(node)
+            if any(each in on_tpu or each in behind for each in before):
+                behind.add(name)
+    return behind
+
+
+def _find_observers(
+    rewriting: _Rewriting,
+    fetches: Iterable[Value],
+    stop: Collection[str],
+    needed: Collection[str],
+    after_host: Collection[str],
+) -> dict[str, HostOp]:
+    """Return the nodes that only check or print values.
+
+    Those that take values of the host in front run before the TPU. The others are left out: they
+    take values of the TPU, or of the host behind it.
+
+    Args:
+      rewriting: The graph.
+      fetches: The values that the signature returns.
+      stop: Names of the nodes that requests feed.
+      needed: Names of the nodes that the results depend on.
+      after_host: Names of the nodes on the TPU and behind it.
+    """
+    flat, ordered = rewriting.flat.graph.nodes, rewriting.ordered.nodes
+    before = flattening.find_needed(flat, [value.producer for value in fetches], stop)
+    observers = {}
+    for name in sorted(before - set(needed)):
+        op = flattening.find_observer(flat[name], rewriting.library)
+        if op:
+            inputs = [value.producer for value in ordered[name].inputs]
+            is_front = flattening.find_needed(ordered, inputs, stop).isdisjoint(after_host)
+            reason = "checks or prints values, before the TPU runs" if is_front else _LEFT_OUT
+            observers[name] = HostOp(op, name, FRONT if is_front else "", reason)
+    return observers
+
+
+def _list_host_ops(
+    graph: GraphIR, names: Collection[str], reasons: Mapping[str, str], behind: Collection[str]
+) -> list[HostOp]:
+    return [
+        HostOp(graph.nodes[name].op, name, BEHIND if name in behind else FRONT, reasons[name])
+        for name in graph.nodes
+        if name in names and name in reasons and graph.nodes[name].op not in _FORWARDING
+    ]
+
+
+def _insert_parts(
+    rewriting: _Rewriting,
+    signature_name: str,
+    parts: Sequence[TpuPart],
+    host: Collection[str],
+    inferred: SignatureShapes,
+    signature: Any,
+    controls: Sequence[str],
+) -> list[str]:
+    """Add the TPU computations and their calls; return the names of their functions."""
+    if not parts:
+        controls, host = (), ()
+    replaced: dict[Value, Value] = {}
+    calls: list[Node] = []
+    functions = []
+    for part in parts:
+        function, nodes = _make_call(rewriting, signature_name, part, inferred, controls)
+        for node in nodes:
+            rewriting.nodes[node.name] = node
+        calls += nodes
+        functions.append(function)
+        replaced |= {
+            value: Value(nodes[-1].name, index) for index, value in enumerate(part.results)
+        }
+    for name in controls:
+        # An op that checks values keeps its inputs of the flat graph, in front of the TPU.
+        rewriting.nodes[name] = rewriting.ordered.nodes[name]
+    for name, node in rewriting.ordered.nodes.items():
+        if name in host:
+            inputs = [replaced.get(value, value) for value in node.inputs]
+            if inputs != node.inputs:
+                copy = graph_ir.unused_name(f"{name}/behind_tpu", rewriting.nodes)
+                rewriting.nodes[copy] = Node(copy, node.definition, inputs, node.controls)
+                replaced |= {
+                    Value(name, index): Value(copy, index)
+                    for index in range(_count_outputs(node, rewriting.library))
+                }
+            else:
+                rewriting.nodes[name] = node
+    for node in calls:
+        node.inputs = [replaced.get(value, value) for value in node.inputs]
+
+    def rename(tensor: str) -> str:
+        value = flattening.resolve(parse_value(tensor), rewriting.flat.replaced)
+        return format_value(replaced.get(value, value))
+
+    for info in signature.outputs.values():
+        rename_tensors(info, rename)
+    return functions
+
+
+def _make_call(
+    rewriting: _Rewriting,
+    signature: str,
+    part: TpuPart,
+    inferred: SignatureShapes,
+    controls: Sequence[str],
+) -> tuple[str, list[Node]]:
+    """Add the functions of a part to the library; return their name and the nodes that call them.
+
+    The last of the nodes has the results of the part.
+    """
+    library, options = rewriting.library, rewriting.options
+    stem = re.sub(r"[^A-Za-z0-9_]", "_", signature)
+    name = graph_ir.unused_name(f"tpu_{stem}", library)
+    body = options.rewrite_body(part.body, library)
+    function = library[name] = outlining.make_tpu_function(body, name, library)
+    outlining.set_argument_shapes(function, map(inferred.unbound.shape, part.arguments))
+    call_name = graph_ir.unused_name(f"tpu/{stem}", rewriting.nodes)
+    if options.batch_config is None:
+        return name, outlining.make_tpu_call(function, part.arguments, call_name, controls)
+    _check_rows(signature, part, inferred)
+    batch_name = graph_ir.unused_name(f"batch_{stem}", library)
+    batched = outlining.make_batch_function(function, batch_name, library)
+    outlining.set_argument_shapes(batched, map(inferred.unbound.shape, part.arguments))
+    library[batch_name] = batched
+    call = outlining.make_batch_call(
+        batched, part.arguments, part.num_handles, call_name, options.batch_config, controls
+    )
+    return name, [call]
+
+
+def _check_rows(signature: str, part: TpuPart, inferred: SignatureShapes) -> None:
+    """Check that each input and output of a batched computation has one row for each example."""
+    inputs = part.arguments[: len(part.arguments) - part.num_handles]
+    for kind, values in (("takes", inputs), ("returns", part.results)):
+        for value in values:
+            if not inferred.has_rows(value):
+                shape = inferred.first.shape(value)
+                raise ExportError(
+                    f"the TPU part of signature {signature!r} {kind} {format_value(value)} of "
+                    f"shape {list(shape or ())}, whose first dimension is not the number of rows, "
+                    f"so that requests cannot be batched. Leave allowed_batch_sizes out."
+                )
+    if not inputs:
+        raise ExportError(
+            f"the TPU part of signature {signature!r} has no input, so there is nothing to batch. "
+            f"Leave allowed_batch_sizes out."
+        )
+
+
+def _count_outputs(node: Node, library: Mapping[str, Any]) -> int:
+    return len(op_defs.node_outputs(node.definition, library))
+
+
+def _name_ops(ops: Sequence[HostOp]) -> str:
+    named = "; ".join(f"{each.op} ({each.node!r}): {each.reason}" for each in ops[:_MOST_NAMED])
+    more = len(ops) - _MOST_NAMED
+    return f"{named}; and {more} others" if more > 0 else named
+
+
+def _describe_not_whole(name: str, ops: Sequence[HostOp]) -> str:
+    return (
+        f"signature {name!r} cannot run on a TPU as a whole: {_name_ops(ops)}. Leave these ops on "
+        f"the host: convert without whole."
+    )
+
+
+def _describe_nothing(converted: Sequence[ConvertedSignature]) -> str:
+    ops = [op for each in converted for op in each.host_ops]
+    names = ", ".join(repr(each.name) for each in converted)
+    why = f": {_name_ops(ops)}" if ops else ""
+    return (
+        f"nothing of signature {names} would run on a TPU{why}. Convert a signature that computes "
+        f"with numbers of known shapes, or serve the model as it is."
+    )
+
+
+def _replace_library(graph: Any, library: Mapping[str, Any]) -> None:
+    """Keep the functions that the graph calls, directly or indirectly."""
+    reachable: set[str] = set()
+    pending = list(graph.node)
+    while pending:
+        node = pending.pop()
+        for name in {node.op, *called_functions(node)} & library.keys() - reachable:
+            reachable.add(name)
+            pending.extend(library[name].node_def)
+    functions = [library[name] for name in library if name in reachable]
+    copies = [type(each).FromString(each.SerializeToString()) for each in functions]
+    del graph.library.function[:]
+    graph.library.function.extend(copies)
+    gradients = [each for each in graph.library.gradient if each.function_name in reachable]
+    del graph.library.gradient[:]
+    graph.library.gradient.extend(gradients)
+    del graph.library.registered_gradients[:]
+
+
+def _list_ops(meta_graph: Any) -> None:
+    """List the ops that the metagraph uses, as TensorFlow does when it saves a metagraph."""
+    graph = meta_graph.graph_def
+    used = {node.op for node in graph.node}
+    used |= {node.op for function in graph.library.function for node in function.node_def}
+    listed = {op.name: op for op in meta_graph.meta_info_def.stripped_op_list.op}
+    for name in used - listed.keys():
+        definition = op_def_registry.get(name)
+        if definition is not None:
+            listed[name] = definition
+    copies = [
+        type(listed[name]).FromString(listed[name].SerializeToString()) for name in sorted(listed)
+    ]
+    del meta_graph.meta_info_def.stripped_op_list.op[:]
+    meta_graph.meta_info_def.stripped_op_list.op.extend(copies)
+
+
+def drop_init_signature(meta_graph: Any) -> None:
+    """Remove the signature of the init op where a collection names the op as well.
+
+    tf.saved_model.load fails on this signature if there are two metagraphs and the op reads an
+    asset.
+    """
+    if "saved_model_main_op" in meta_graph.collection_def:
+        meta_graph.signature_def.pop(INIT_SIGNATURE, None)

@@ -1,0 +1,147 @@
+"""Reads the SavedModel to convert, and chooses the metagraph and the signatures."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from tpuserve import tags as tag_sets
+from tpuserve.errors import (
+    DamagedSavedModel,
+    ExportError,
+    MetagraphNotFound,
+    SignatureNotFound,
+    UnsupportedModel,
+)
+from tpuserve.graph.graph_walk import REPLICATE_METADATA, TPU_CALL
+from tpuserve.saved_model import metagraph, proto_file
+from tpuserve.saved_model.initialisation import INIT_SIGNATURE
+from tpuserve.tags import TagSet
+from tpuserve.tensorflow_internals import op_def_registry, saved_model_loader
+
+_TPU_OPS = (TPU_CALL, REPLICATE_METADATA)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A SavedModel to convert.
+
+    Attributes:
+      directory: Directory of the SavedModel.
+      saved_model: Its SavedModel message.
+      meta_graph: The metagraph to convert, a part of `saved_model`.
+      signatures: Names of the signatures to convert, sorted.
+    """
+
+    directory: Path
+    saved_model: Any
+    meta_graph: Any
+    signatures: tuple[str, ...]
+
+
+def read_source(directory: Path, tags: TagSet, signatures: Sequence[str]) -> Source:
+    """Read a SavedModel and choose the metagraph and the signatures to convert.
+
+    Args:
+      directory: Directory with a saved_model.pb.
+      tags: Tag set of the metagraph.
+      signatures: Names of the signatures; empty for all.
+
+    Raises:
+      SavedModelNotFound, DamagedSavedModel: The directory holds no readable SavedModel, or files
+        of it are missing.
+      MetagraphNotFound: No metagraph has these tags.
+      SignatureNotFound: The metagraph lacks a signature.
+      ExportError: The SavedModel has a TPU metagraph already, or no signature.
+      UnsupportedModel: The metagraph has an op that the installed TensorFlow does not know.
+    """
+    described = metagraph.read_saved_model(directory)
+    if described.problems:
+        raise DamagedSavedModel(" ".join(described.problems))
+    try:
+        saved_model = saved_model_loader.parse_saved_model(str(directory))
+    except (OSError, DecodeError, ValueError) as error:
+        raise DamagedSavedModel(
+            f"TensorFlow cannot read {directory}: {error}. Export the model again."
+        ) from error
+    by_tags = {frozenset(each.meta_info_def.tags): each for each in saved_model.meta_graphs}
+    _check_tags(directory, tags, by_tags)
+    meta_graph = by_tags[tags]
+    _check_ops(directory, tags, meta_graph)
+    names = sorted(name for name in meta_graph.signature_def if name != INIT_SIGNATURE)
+    if not names:
+        raise ExportError(
+            f"the metagraph {tag_sets.format_tags(tags)} of {directory} has no signature. Save the "
+            f"model with signatures."
+        )
+    for name in signatures:
+        if name not in names:
+            raise SignatureNotFound(
+                f"no signature {name!r} in {directory}; found {', '.join(names)}. Use one of "
+                f"those names."
+            )
+    chosen = tuple(name for name in names if not signatures or name in signatures)
+    return Source(directory, saved_model, meta_graph, chosen)
+
+
+def find_aliased_functions(source: Source, alias: str) -> frozenset[str]:
+    """Return the names of the functions that were saved under an alias.
+
+    Raises:
+      ExportError: The metagraph has no such alias.
+    """
+    aliases = source.meta_graph.meta_info_def.function_aliases
+    functions = frozenset(name for name, value in aliases.items() if value == alias)
+    if not functions:
+        found = ", ".join(sorted(set(aliases.values()))) or "none"
+        raise ExportError(
+            f"no function has the alias {alias!r} in {source.directory}; found {found}. Save the "
+            f"model with tf.saved_model.SaveOptions(function_aliases={{{alias!r}: function}})."
+        )
+    return functions
+
+
+def _check_tags(directory: Path, tags: TagSet, found: Iterable[TagSet]) -> None:
+    texts = ", ".join(sorted(map(tag_sets.format_tags, found)))
+    if tags not in found:
+        raise MetagraphNotFound(
+            f"no metagraph tagged {tag_sets.format_tags(tags)} in {directory}; found {texts}. "
+            f"Choose one of these with --tags."
+        )
+    if tag_sets.SERVE_TPU in found:
+        raise ExportError(
+            f"{directory} has a metagraph {tag_sets.format_tags(tag_sets.SERVE_TPU)} already. "
+            f"Serve it as it is, or convert the SavedModel that it was made from."
+        )
+
+
+def _check_ops(directory: Path, tags: TagSet, meta_graph: Any) -> None:
+    """Check that TensorFlow knows all ops of a metagraph, and that none is a TPU op."""
+    graph = meta_graph.graph_def
+    functions = {function.signature.name for function in graph.library.function}
+    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+        for node in nodes:
+            if node.op in _TPU_OPS:
+                raise ExportError(
+                    f"the metagraph {tag_sets.format_tags(tags)} of {directory} runs on a TPU "
+                    f"already: it has the op {node.op} ({node.name!r}). Serve it as it is."
+                )
+            if node.op not in functions and op_def_registry.get(node.op) is None:
+                raise UnsupportedModel(
+                    f"{directory} has the op {node.op} ({node.name!r}), which the installed "
+                    f"TensorFlow does not know; the model was written by TensorFlow "
+                    f"{meta_graph.meta_info_def.tensorflow_version or 'of unknown version'}. "
+                    f"Install that version, or the package that defines the op."
+                )
+
+
+def saved_model_files(directory: Path) -> list[Path]:
+    """Return the files of a SavedModel that a conversion copies: all but the graphs."""
+    written = {proto_file.BINARY_NAME, proto_file.TEXT_NAME, "fingerprint.pb"}
+    return sorted(
+        path
+        for path in directory.rglob("*")
+        if path.is_file() and path.relative_to(directory).as_posix() not in written
+    )
