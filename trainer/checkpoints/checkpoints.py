@@ -95,11 +95,26 @@ def missing_variables(saver: Any, checkpoint: str) -> list[str]:
 
 
 def saved_variable_names(saver: Any) -> set[str]:
-    """Return the names that variables have in the checkpoints of a built Saver."""
-    saveables = get_saver_variables(saver)
-    if isinstance(saveables, dict):
-        return set(saveables)
-    return {_saved_name(saveable) for saveable in saveables or ()}
+    """Return the names of the tensors that a built Saver writes into checkpoints."""
+    saveables = get_saver_variables(saver) or ()
+    named = (
+        saveables.items()
+        if isinstance(saveables, dict)
+        else [(None, saveable) for saveable in saveables]
+    )
+    return {saved for name, saveable in named for saved in _saved_names(name, saveable)}
+
+
+def _saved_names(name: str | None, saveable: Any) -> list[str]:
+    """Return the names of the tensors that an object has in checkpoints.
+
+    Args:
+      name: the name that the Saver gives to a variable; None for the variable's own name.
+      saveable: a variable; or a SaveableObject, such as that of a table, which has several tensors.
+    """
+    if hasattr(saveable, "specs"):
+        return [spec.name for spec in saveable.specs]
+    return [name or _saved_name(saveable)]
 
 
 def _saved_name(saveable: Any) -> str:

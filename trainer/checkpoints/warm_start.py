@@ -105,19 +105,29 @@ def check_checkpoint_or_warm_start(
         apply_warm_start(settings)
 
 
+def find_source_checkpoint(settings: WarmStartSettings) -> str:
+    """Return the path of the checkpoint that a warm start reads.
+
+    Raises:
+      CheckpointNotFound: the checkpoint does not exist.
+    """
+    path: str | None = settings.ckpt_to_initialize_from
+    if tf.io.gfile.isdir(path):
+        path = tf.train.latest_checkpoint(path)
+    if path is None or not any(map(tf.io.gfile.exists, (f"{path}.index", path))):
+        raise CheckpointNotFound(
+            f"no checkpoint to warm start from: {settings.ckpt_to_initialize_from}. Name one as it "
+            f"is written, without the ending .index (model.ckpt-1000), a directory that has some, "
+            f"or a SavedModel."
+        )
+    return path
+
+
 def apply_warm_start(settings: WarmStartSettings) -> None:
     """Give the variables of the default graph initial values from a checkpoint.
 
     Raises:
       CheckpointNotFound: the checkpoint does not exist.
     """
-    path = settings.ckpt_to_initialize_from
-    files = [f"{path}.index", path]
-    if tf.io.gfile.isdir(path):
-        files = [f"{tf.train.latest_checkpoint(path)}.index"]
-    if not any(map(tf.io.gfile.exists, files)):
-        raise CheckpointNotFound(
-            f"no checkpoint to warm start from: {path}. Name one as it is written, without the "
-            f"ending .index (model.ckpt-1000), a directory that has some, or a SavedModel."
-        )
+    find_source_checkpoint(settings)
     warm_starting_util.warm_start(*settings)

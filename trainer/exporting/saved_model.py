@@ -11,7 +11,7 @@ from tpuserve import tags
 from tpuserve.errors import ExportError, InvalidSetting
 from tpuserve.export import MetagraphSpec, SavedModelWriter, WarmUp, signature_parity
 from tpuserve.export.deprecation_filter import without_deprecations
-from trainer.checkpoints import checkpoints, init_from_checkpoint
+from trainer.checkpoints import checkpoints, init_from_checkpoint, warm_start
 from trainer.execution import run_graph
 from trainer.exporting import strategies
 from trainer.exporting.input_receivers import ServingInputReceiver, SupervisedInputReceiver
@@ -53,7 +53,8 @@ def write_saved_model(
       targets: which metagraphs to write.
       assets_extra: path below assets.extra/ → path of the file to copy there.
       as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
-      checkpoint_path: the checkpoint to export; None takes the newest checkpoint.
+      checkpoint_path: the checkpoint to export; None takes the newest checkpoint or, if the model
+        was not trained, the checkpoint of its warm start.
       strip_default_attrs: whether to omit op attributes that have their default value, so that
         older TensorFlow versions can read the graph.
       warm_up: which warm-up requests to write for a server; None writes none.
@@ -69,7 +70,7 @@ def write_saved_model(
     """
     _check_receiver_fns(input_receiver_fns)
     _check_targets(targets, input_receiver_fns)
-    checkpoint = checkpoints.find_checkpoint(program.model_dir, checkpoint_path)
+    checkpoint = _find_checkpoint(program, checkpoint_path)
     with SavedModelWriter(
         export_dir_base,
         assets_extra=assets_extra,
@@ -83,6 +84,18 @@ def write_saved_model(
             _check_variables(first, metagraph)
             writer.add(metagraph)
     return writer.directory
+
+
+def _find_checkpoint(program: ModelProgram, checkpoint_path: str | None) -> str:
+    """Return the path of the checkpoint to export.
+
+    Raises:
+      CheckpointNotFound: there is no checkpoint.
+    """
+    if checkpoint_path is None and program.warm_start is not None:
+        newest = checkpoints.find_checkpoint_or_none(program.model_dir)
+        return newest or warm_start.find_source_checkpoint(program.warm_start)
+    return checkpoints.find_checkpoint(program.model_dir, checkpoint_path)
 
 
 def _check_targets(targets: ExportTargets, modes: Collection[str]) -> None:
