@@ -17,7 +17,7 @@ from tpuserve import __version__
 from tpuserve.errors import TpuserveError
 
 COMMANDS_GROUP = "tpuserve.commands"
-OWN_COMMANDS = ("compile", "convert", "doctor", "inspect", "verify")
+OWN_COMMANDS = ("compile", "convert", "doctor", "export", "inspect", "verify")
 """The commands of this package; tpuserve/commands/NAME.py defines the function NAME."""
 RUN_COMMAND = "run"
 """The command that runs a user's program. The program's output includes TensorFlow's log."""

@@ -24,7 +24,7 @@ Signatures: TypeAlias = Specs | Mapping[str, Specs | tuple[Callable[..., Any], S
 
 def export(
     model: Any,
-    signatures: Signatures | None = None,
+    signatures: Signatures | str | os.PathLike[str] | None = None,
     export_dir_base: str | os.PathLike[str] = "",
     *,
     batch_config: BatchConfig | None = None,
@@ -60,7 +60,8 @@ def export(
         own function: any object that owns the resources of the functions, or None.
       signatures: Alias → tf.TensorSpec, for the single signature serving_default; or signature
         name → such a mapping; or signature name → (function, such a mapping). None takes the
-        inputs of a Keras model, or of a tf.function with an input signature.
+        inputs of a Keras model, or of a tf.function with an input signature; so does a path,
+        which is the base directory: export(model, "/models/half").
       export_dir_base: Directory of the version directories; created if missing.
       batch_config: How the TPU metagraph batches requests in front of the TPU. The first dimension
         of all inputs and outputs must be the batch. None means no batching in the graph.
@@ -80,6 +81,9 @@ def export(
         than a file can; or the directory cannot be written.
       InvalidSetting, InvalidType: An argument has an invalid value or type.
     """
+    if isinstance(signatures, (str, bytes, os.PathLike)) and not export_dir_base:
+        export_dir_base = os.fsdecode(signatures)
+        signatures = None
     _check_arguments(batch_config, to_cpu=to_cpu, to_tpu=to_tpu)
     warm_up_requests = normalize_warm_up(warm_up)
     target = AtomicDirectory(

@@ -42,10 +42,11 @@ def test_a_trained_model_leaves_its_optimizer_behind(tmp_path: Path, package: An
     model = package.Sequential([package.layers.Input([2], name="x"), package.layers.Dense(1)])
     model.compile("adam", "mse")
     model.fit(np.ones([4, 2]), np.ones([4, 1]), verbose=0)
-    directory = export(model, export_dir_base=tmp_path)
+    directory = export(model, tmp_path)
     found = metagraph.read_saved_model(directory).metagraphs
     # A kernel of two numbers and a bias of one, in either metagraph.
     assert [sum(each.bytes or 0 for each in one.variables) for one in found] == [12, 12]
+    assert Path(directory).parent == tmp_path
     x = np.array([[1, 2]], np.float32)
     (answer,) = answers.both(directory, x=x).values()
     np.testing.assert_allclose(answer, model(x), rtol=1e-5)

@@ -1,0 +1,46 @@
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from tpuserve import cli
+from tpuserve.devices import TpuSystem
+from tpuserve.runtime import loader
+from tpuserve.saved_model import metagraph
+
+pytestmark = pytest.mark.slow
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.cli, ["export", *arguments])
+
+
+def test_keras_file_becomes_a_saved_model_with_both_metagraphs(tmp_path: Path) -> None:
+    x = keras.Input([None, 2], name="x")
+    path = tmp_path / "sums.keras"
+    keras.Model(x, keras.ops.sum(x, axis=1)).save(path)
+    result = run(
+        *(str(path), str(tmp_path / "sums")),
+        *("--input_shape", "?,3,2", "--allowed_batch_sizes", "4", "1", "--warm_up"),
+    )
+    assert result.exit_code == 0, result.output
+    version = Path(result.output.strip())
+    assert version.parent == tmp_path / "sums"
+    described = metagraph.read_saved_model(version)
+    assert len(described.warm_up) == 2
+    (batches,) = described.metagraphs[1].batch_functions
+    assert batches.allowed_batch_sizes == (1, 4)
+    for system in (TpuSystem(), TpuSystem(1, 1, is_emulated=True)):
+        model = loader.load(version, hardware=system)
+        (sums,) = model.run("serving_default", {"x": np.ones([1, 3, 2], np.float32)}).values()
+        assert sums.tolist() == [[3, 3]]
+        model.close()
+
+
+@pytest.mark.parametrize("shape", ["x=", "0,2", "x=-1", "1,,2"])
+def test_shape_that_cannot_be_read_is_a_usage_error(shape: str) -> None:
+    result = run("model.keras", "out", "--input_shape", shape)
+    assert result.exit_code == 2
+    assert "Give a value such as x=?,224,224,3" in result.output

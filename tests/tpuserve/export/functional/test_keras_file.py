@@ -1,0 +1,54 @@
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tf_keras
+
+from tpuserve.errors import InvalidSetting
+from tpuserve.export.functional.keras_file import load_keras_file
+
+pytestmark = [
+    pytest.mark.slow,
+    # Keras's own saving does so.
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file:UserWarning"),
+]
+
+
+def save(package: Any, path: Path, *, with_lambda: bool = False) -> Path:
+    layers = [package.layers.Input([2]), package.layers.Dense(1, kernel_initializer="ones")]
+    if with_lambda:
+        layers.append(package.layers.Lambda(lambda x: x + 1))
+    package.Sequential(layers).save(path)
+    return path
+
+
+@pytest.mark.parametrize("package", [tf_keras, keras], ids=["tf_keras", "keras"])
+@pytest.mark.parametrize("suffix", ["keras", "h5"])
+def test_file_is_loaded_by_the_keras_that_saved_it(
+    tmp_path: Path, package: Any, suffix: str
+) -> None:
+    model = load_keras_file(save(package, tmp_path / f"model.{suffix}"))
+    assert isinstance(model, package.Model)
+    assert np.asarray(model(np.array([[1.0, 2.0]], np.float32))).tolist() == [[3.0]]
+
+
+@pytest.mark.parametrize("package", [tf_keras, keras], ids=["tf_keras", "keras"])
+@pytest.mark.parametrize("suffix", ["keras", "h5"])
+def test_code_in_a_file_is_not_run(tmp_path: Path, package: Any, suffix: str) -> None:
+    path = save(package, tmp_path / f"model.{suffix}", with_lambda=True)
+    with pytest.raises(InvalidSetting, match="Lambda"):
+        load_keras_file(path)
+
+
+def test_other_paths_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="^no file .*gone.keras. Name a .keras or .h5 file.$"):
+        load_keras_file(tmp_path / "gone.keras")
+    (tmp_path / "text.keras").write_text("no model")
+    with pytest.raises(InvalidSetting, match="text.keras is no model of Keras that can be read"):
+        load_keras_file(tmp_path / "text.keras")
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(InvalidSetting, match="is a SavedModel .*run: tpuserve convert"):
+        load_keras_file(tmp_path)

@@ -1,0 +1,116 @@
+"""The command `tpuserve export`."""
+
+from pathlib import Path
+
+import click
+
+from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
+from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
+from tpuserve.commands.progress import progress_bar
+
+# NAME=SIZES:DTYPE, of which the name and the dtype may be missing. An open size is ? or None.
+_INPUT_SHAPE = r"([A-Za-z_]\w*=)?(\?|None|[1-9]\d*)(,(\?|None|[1-9]\d*))*(:\w+)?"
+
+# The character \b tells click to keep the line breaks of the examples.
+_EXAMPLES = """\b
+Examples:
+  tpuserve export digits.keras /models/digits
+  tpuserve export resnet.h5 /models/resnet --input_shape ?,224,224,3
+  tpuserve export bert.keras /models/bert --input_shape ids=?,128 mask=?,128 --warm_up
+"""
+
+
+def _parse_shape(text: str) -> tuple[str, tuple[int | None, ...], str]:
+    """Parse a value of --input_shape: its name, its sizes and its dtype, "" for none."""
+    name, _, shape = text.rpartition("=")
+    sizes, _, dtype = shape.partition(":")
+    open_sizes = ("?", "None")
+    return name, tuple(None if s in open_sizes else int(s) for s in sizes.split(",")), dtype
+
+
+@click.command(cls=MultiValueCommand, epilog=_EXAMPLES)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option(
+    "--input_shape",
+    "--input-shape",
+    "input_shapes",
+    multiple=True,
+    type=PatternType("[NAME=]SIZES[:DTYPE]", _INPUT_SHAPE, _parse_shape, example="x=?,224,224,3"),
+    help="Shape of an input, the batch first, with ? for an open size, e.g. `--input_shape "
+    "x=?,224,224,3`. Several may follow. The name may be left out of the only input. Default: the "
+    "shapes that the model declares.",
+)
+@click.option(
+    "--allowed_batch_sizes",
+    "--allowed-batch-sizes",
+    "allowed_batch_sizes",
+    multiple=True,
+    type=click.IntRange(min=1),
+    metavar="ROWS...",
+    help="Batch requests in front of the TPU, and pad the batches to these sizes, e.g. "
+    "`--allowed_batch_sizes 1 8 32`. Default: no batching in the graph.",
+)
+@click.option(
+    "--num_batch_threads",
+    "--num-batch-threads",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Number of batches that run in parallel.",
+)
+@click.option(
+    "--batch_timeout_micros",
+    "--batch-timeout-micros",
+    type=click.IntRange(min=0),
+    default=1000,
+    show_default=True,
+    help="How long a batch waits for more rows at most, in microseconds.",
+)
+@click.option(
+    "--warm_up",
+    "--warm-up",
+    "warm_up",
+    is_flag=True,
+    help="Write the warm-up file: a request for each allowed batch size.",
+)
+def export(
+    file: Path,
+    directory: Path,
+    input_shapes: tuple[tuple[str, tuple[int | None, ...], str], ...],
+    allowed_batch_sizes: tuple[int, ...],
+    num_batch_threads: int,
+    batch_timeout_micros: int,
+    warm_up: bool,
+) -> None:
+    """Export a file of Keras as a SavedModel with a CPU and a TPU metagraph.
+
+    FILE is a .keras or .h5 file of Keras 3 or of tf_keras. DIRECTORY is the model's base path: the
+    command writes a new version into it, and prints the version's directory.
+
+    The model is exported for inference: the metagraph {serve} holds it unchanged, and in the
+    metagraph {serve, tpu} all of it runs on the TPU. Code in the file, such as that of a Lambda
+    layer, is not run, and such a file is refused.
+    """
+    with exit_on_sigterm(), progress_bar() as progress:
+        progress(0, 0, "importing TensorFlow")
+        from tpuserve.runtime import tf_logging
+
+        tf_logging.import_tensorflow()
+        from tpuserve.export import BatchConfig
+        from tpuserve.export import export as run_export
+        from tpuserve.export.functional import keras_file
+        from tpuserve.export.functional.input_shapes import InputShape, apply_input_shapes
+
+        batch_config = None
+        if allowed_batch_sizes:
+            sizes = sorted(set(allowed_batch_sizes))
+            batch_config = BatchConfig(num_batch_threads, sizes[-1], batch_timeout_micros, sizes)
+        progress(0, 0, "loading the model")
+        model = keras_file.load_keras_file(file)
+        specs = apply_input_shapes(model, [InputShape(*shape) for shape in input_shapes])
+        progress(0, 0, "exporting")
+        version = run_export(
+            model, specs, directory, batch_config=batch_config, warm_up=warm_up or None
+        )
+    click.echo(version)

@@ -1,0 +1,93 @@
+"""Loads a model from a file that Keras 3 or tf_keras saved, with the Keras that saved it."""
+
+import importlib
+import importlib.util
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from tpuserve.errors import InvalidSetting
+from tpuserve.saved_model.proto_file import BINARY_NAME
+
+# The member of a .keras file, and the attribute of an HDF5 file, with the version of Keras.
+_METADATA = "metadata.json"
+_VERSION = "keras_version"
+
+
+def load_keras_file(path: Path) -> Any:
+    """Load a .keras or .h5 file.
+
+    Code in the file, such as that of a Lambda layer, is not run.
+
+    Args:
+      path: the file.
+
+    Raises:
+      InvalidSetting: the file does not exist, or holds no model that its Keras can load.
+    """
+    version = _read_version(path)
+    package = "tf_keras" if version.startswith("2.") else "keras"
+    # Models are exported by TensorFlow, whatever Keras they come from.
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    if importlib.util.find_spec(package) is None:
+        raise InvalidSetting(f"{path} is of Keras {version}. Run: pip install {package}")
+    saving = importlib.import_module(f"{package}.saving")
+    try:
+        return saving.load_model(str(path), compile=False, safe_mode=True)
+    except Exception as error:
+        # Catch every type, because Keras raises errors of any type if it cannot read a file.
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InvalidSetting(
+            f"{package} cannot load {path}: {reason} If the model has classes or functions of its "
+            f"own, load it in Python and call tpuserve.export.export(model, directory)."
+        ) from error
+
+
+def _read_version(path: Path) -> str:
+    """Return the version of the Keras that saved a file.
+
+    Raises:
+      InvalidSetting: the file does not exist, or is no file of Keras.
+    """
+    if (path / BINARY_NAME).is_file():
+        raise InvalidSetting(
+            f"{path} is a SavedModel and no file of Keras. To add a TPU metagraph to it, run: "
+            f"tpuserve convert {path} OUT"
+        )
+    if not path.is_file():
+        raise InvalidSetting(f"no file {path}. Name a .keras or .h5 file.")
+    try:
+        version = _version_of_zip(path) if zipfile.is_zipfile(path) else _version_of_h5(path)
+    except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        raise InvalidSetting(
+            f"{path} is no model of Keras that can be read ({error}). Name a file that "
+            f"model.save('model.keras') or model.save('model.h5') wrote."
+        ) from error
+    return version
+
+
+def _version_of_zip(path: Path) -> str:
+    with zipfile.ZipFile(path) as archive:
+        return str(json.loads(archive.read(_METADATA))[_VERSION])
+
+
+def _has_lambda(config: Any) -> bool:
+    """Return whether a config has a Lambda layer: tf_keras would run its code from an .h5 file."""
+    if isinstance(config, dict):
+        return config.get("class_name") == "Lambda" or any(map(_has_lambda, config.values()))
+    return isinstance(config, list) and any(map(_has_lambda, config))
+
+
+def _version_of_h5(path: Path) -> str:
+    # Import only here: h5py is slow to import, and few files are of this kind.
+    import h5py  # type: ignore[import-untyped,unused-ignore]
+
+    with h5py.File(path, "r") as file:
+        if "model_config" not in file.attrs:
+            raise ValueError("it holds weights without a model")
+        version = file.attrs[_VERSION]
+        if _has_lambda(json.loads(file.attrs["model_config"])):
+            raise ValueError("it holds the code of a Lambda layer, which is not run")
+    return version.decode() if isinstance(version, bytes) else str(version)
