@@ -261,6 +261,12 @@ class UnsupportedOnTpu(TpuserveError):
     code = Code.UNIMPLEMENTED
 
 
+class UncompilableStep(TpuserveError):
+    """XLA was asked to compile a training step off the TPU, and cannot."""
+
+    code = Code.UNIMPLEMENTED
+
+
 class ModelLoadError(TpuserveError):
     """A model version cannot be loaded, for a reason without an error class of its own."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.tensorflow_internals import kernels
+from tpuserve.tensorflow_internals import eager_context, kernels
 
 _XLA_DEVICE = "XLA_CPU_JIT"
 
@@ -37,8 +37,9 @@ def _satisfies(node: Any, constraint: Any) -> bool:
 def _xla_kernels() -> Mapping[str, list[Any]]:
     """Return op type → the KernelDefs of the XLA kernels for that op."""
     # Compile a small function before reading the registry, because TensorFlow registers XLA's
-    # kernels at the first compilation.
-    tf.function(lambda: tf.zeros([]), jit_compile=True)()
+    # kernels at the first compilation. In a graph, the call would only add an op.
+    with eager_context.eager_mode():
+        tf.function(lambda: tf.zeros([]), jit_compile=True)()
     by_op = defaultdict(list)
     for kernel in kernels.get_all_registered_kernels().kernel:
         if kernel.device_type == _XLA_DEVICE:

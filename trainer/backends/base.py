@@ -89,6 +89,7 @@ class ExecutionBackend(Protocol):
         global_step: Any,
         checkpoint: str | None,
         plan: IterationPlan,
+        compile_step: bool | str = False,
     ) -> TrainGraph:
         """Build the graph that trains a model, in the default graph.
 
@@ -99,6 +100,7 @@ class ExecutionBackend(Protocol):
           checkpoint: the checkpoint that the variables will be restored from; None for initial
             values.
           plan: decides how many training steps each `session.run` makes.
+          compile_step: whether XLA compiles the step off the TPU; see `RunConfig.compile_step`.
         """
 
     def build_eval_graph(

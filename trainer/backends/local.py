@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.errors import InvalidSetting
+from tpuserve.errors import InvalidSetting, UncompilableStep
 from trainer.backends import monitored_session
 from trainer.backends.base import EvalGraph, PredictGraph, TrainGraph
 from trainer.checkpoints import warm_start
@@ -17,6 +17,7 @@ from trainer.config.tf_config import PS
 from trainer.distribution.topology import VERBS
 from trainer.execution import iterations_per_loop, run_graph, train_loop
 from trainer.execution.keyboard_interrupt import KeyboardInterruptHook
+from trainer.execution.source_locations import SourceLocations
 from trainer.hooks import summaries
 from trainer.hooks.training_hooks import StopAfterRunsHook
 from trainer.inputs import input_pipeline
@@ -94,6 +95,7 @@ class LocalBackend:
         global_step: Any,
         checkpoint: str | None,
         plan: iterations_per_loop.IterationPlan,
+        compile_step: bool | str = False,
     ) -> TrainGraph:
         """Build the graph whose training op repeats the step that model_fn has built.
 
@@ -103,10 +105,37 @@ class LocalBackend:
         """
         model = _build_model(program, input_fn, ModeKeys.TRAIN, checkpoint)
         summaries.add_loss_summary(model.spec.loss)
+        locations = SourceLocations()
+        locations.record(tf.compat.v1.get_default_graph())
         loop = train_loop.build_train_loop(
-            model.spec.train_op, model.spec.loss, global_step, plan.max_iterations
+            model.spec.train_op,
+            model.spec.loss,
+            global_step,
+            plan.max_iterations,
+            self._check_compile_step(compile_step),
+            locations.line_of,
         )
         return TrainGraph(loop, model.spec, (*model.hooks, self._interrupt_hook))
+
+    def _check_compile_step(self, compile_step: bool | str) -> bool | str:
+        """Return compile_step; False if the step does not run on this process's CPU.
+
+        Raises:
+          UncompilableStep: compile_step is True, and the step runs elsewhere.
+        """
+        reason = ""
+        if self.master:
+            reason = f"the session runs at {self.master}"
+        elif self._device_fn is not None:
+            reason = "a device_fn places the ops"
+        elif tf.config.list_physical_devices("GPU"):
+            reason = "the step runs on a GPU"
+        if reason and compile_step is True:
+            raise UncompilableStep(
+                f"RunConfig has compile_step=True, and {reason}. XLA compiles a step only for the "
+                f"CPU of this process. Leave compile_step out."
+            )
+        return False if reason else compile_step
 
     def build_eval_graph(
         self,

@@ -20,6 +20,9 @@ __all__ = ["InputPipelineConfig", "RunConfig", "TPUConfig"]
 
 DEFAULT_SAVE_CHECKPOINTS_SECS = 600
 
+# The value of RunConfig.compile_step that lets a trial decide.
+COMPILE_AUTO = "auto"
+
 _PROTOCOLS = (None, "grpc", "grpc+verbs")
 
 
@@ -83,6 +86,10 @@ class RunConfig:
       checkpoint_save_graph_def: whether the GraphDef is written with each checkpoint.
       profile_steps: the first and the last global step to profile for TensorBoard, both
         included; None to disable the profiler.
+      compile_step: whether XLA compiles the training step, in training without a TPU on the CPU of
+        this process: True, False, or "auto" to try both ways in a longer run and keep the faster
+        one. The last step of each session.run never computes in XLA, so that hooks see all of its
+        tensors.
       task: the task of this process in the cluster of TF_CONFIG.
       has_tpu_config: whether a TPUConfig was passed.
 
@@ -114,6 +121,7 @@ class RunConfig:
     session_creation_timeout_secs: float = 7200
     checkpoint_save_graph_def: bool = True
     profile_steps: tuple[int, int] | None = None
+    compile_step: bool | str = COMPILE_AUTO
     task: clusters.ClusterTask = field(init=False, repr=False)
     has_tpu_config: bool = field(init=False, repr=False, compare=False)
 
@@ -383,6 +391,11 @@ class RunConfig:
                 f"RunConfig protocol is {self.protocol!r}. Give 'grpc', 'grpc+verbs' or None."
             )
         self._check_profile_steps()
+        if not isinstance(self.compile_step, bool) and self.compile_step != COMPILE_AUTO:
+            raise InvalidSetting(
+                f"RunConfig compile_step is {self.compile_step!r}. Give True, False or "
+                f"{COMPILE_AUTO!r}."
+            )
 
     def _check_strategies(self) -> None:
         for name in ("train_distribute", "eval_distribute", "experimental_distribute"):

@@ -14,12 +14,12 @@ from tpuserve.pjrt.replica_step import ReplicaStep
 from tpuserve.pjrt.step_loop import StepLayout
 from tpuserve.pjrt.step_program import find_max_steps, round_up_capacity
 from trainer.backends.tpu import training
-from trainer.backends.tpu.diagnostics.xla_error_locations import SourceLocations
 from trainer.backends.tpu.mode_context import TpuModeContext
 from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.distribution.topology import BatchTopology, TpuSlice
 from trainer.execution import iterations_per_loop, run_graph
+from trainer.execution.source_locations import SourceLocations
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import ModeKeys
 

@@ -9,17 +9,19 @@ once.
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
+from tpuserve.errors import UncompilableStep
 from tpuserve.graph import reachability
+from tpuserve.stablehlo.xla_errors import LineOf, unknown_line
+from trainer.execution.compiled_step import CompiledStep
 from trainer.execution.iterations_per_loop import UNBOUNDED
+from trainer.execution.step_copy import StepCopier
 from trainer.tensorflow_internals import control_flow_util, while_v2
 
 logger = logging.getLogger("tensorflow.trainer")
-
-_SEED_DISTANCE = 0x5EED
 
 
 def _ignore(iterations: int) -> None:
@@ -38,6 +40,8 @@ class TrainLoop:
       max_iterations: the largest number of steps of one run.
       before_run: a function of the number of steps; hooks call it before each session.run. Backends
         use it to prepare the run, for example to announce the steps to the infeed.
+      compiled: the step that XLA may compile, which all steps but the last of a run use; None if no
+        compilation was asked for.
     """
 
     iterations: Any
@@ -46,10 +50,16 @@ class TrainLoop:
     step: Any
     max_iterations: int
     before_run: Callable[[int], None] = _ignore
+    compiled: CompiledStep | None = None
 
 
 def build_train_loop(
-    train_op: Any, loss: Any, global_step: Any, iterations_per_loop: int
+    train_op: Any,
+    loss: Any,
+    global_step: Any,
+    iterations_per_loop: int,
+    compile_step: bool | str = False,
+    line_of: LineOf = unknown_line,
 ) -> TrainLoop:
     """Build the op that repeats a training step, which is already in the default graph.
 
@@ -61,6 +71,12 @@ def build_train_loop(
       loss: the step's loss, a scalar.
       global_step: the variable that counts steps.
       iterations_per_loop: the largest number of steps of one run.
+      compile_step: whether XLA compiles the step, or, if "auto", whether it may; see
+        `RunConfig.compile_step`.
+      line_of: takes a node as "node@function"; returns the line of user code that created the node.
+
+    Raises:
+      UncompilableStep: compile_step is True, and XLA cannot compile the step.
     """
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
     train_op = getattr(train_op, "op", train_op)
@@ -73,12 +89,40 @@ def build_train_loop(
         several = "several" if iterations_per_loop == UNBOUNDED else iterations_per_loop
         logger.warning("one step in each session.run, not %s: %s", several, obstacle)
     if obstacle is not None or iterations_per_loop == 1:
+        if compile_step is True:
+            _refuse(obstacle or "a session.run makes only one step; set iterations_per_loop")
         return TrainLoop(iterations, train_op, loss, step_after, max_iterations=1)
     others = [node for node in graph.get_operations() if node.name not in step]
-    earlier_steps = run_unrolled(step, train_op, iterations - 1)
+    compiled = None
+    if compile_step:
+        compiled = CompiledStep(reachability.reachable_ops([train_op]), line_of)
+        if compile_step is True and compiled.obstacle:
+            _refuse(compiled.obstacle)
+    if compiled is None or compiled.obstacle:
+        earlier_steps = run_unrolled(step, train_op, iterations - 1)
+    else:
+        earlier_steps = _run_compiled(compiled, step, train_op, iterations - 1)
     for operation in (*_roots(step), *_reads(others)):
         operation._add_control_input(earlier_steps)
-    return TrainLoop(iterations, train_op, loss, step_after, iterations_per_loop)
+    return TrainLoop(iterations, train_op, loss, step_after, iterations_per_loop, compiled=compiled)
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise UncompilableStep(
+        f"RunConfig has compile_step=True, and the training step is not compiled: {reason}. Change "
+        f"the step, or leave compile_step out."
+    )
+
+
+def _run_compiled(compiled: CompiledStep, step: dict[str, Any], last: Any, count: Any) -> Any:
+    """Build an op that makes `count` steps, each in XLA or in TensorFlow's kernels."""
+    if compiled.shares_ops:
+        return repeat(lambda: compiled.build_step(can_choose=True), count, "earlier_steps")
+    in_xla = tf.where(compiled.uses_xla, count, 0)
+    return tf.group(
+        run_unrolled(step, last, count - in_xla),
+        repeat(lambda: compiled.build_step(can_choose=False), in_xla, "compiled_steps"),
+    )
 
 
 def why_not_unrollable(step: dict[str, Any]) -> str | None:
@@ -107,58 +151,31 @@ def run_unrolled(step: dict[str, Any], last: Any, count: Any) -> Any:
       last: the operation whose completion ends the step.
       count: int32 []: the number of steps.
     """
-    handles = _outside_inputs(step)
-    definition = _definition(step)
+    copier = StepCopier()
+
+    def run_step() -> Any:
+        (copy,) = copier.copy(step, {}, [last.name])
+        return copy
+
+    return repeat(run_step, count, "earlier_steps")
+
+
+def repeat(run_step: Callable[[], Any], count: Any, name: str) -> Any:
+    """Build an op that makes `count` steps in a while loop.
+
+    Args:
+      run_step: builds the ops of one step in the default graph; returns an operation whose
+        completion ends the step.
+      count: int32 []: the number of steps.
+      name: the name of the loop.
+    """
 
     def body(done: Any) -> Any:
-        graph = tf.compat.v1.get_default_graph()
-        (copy,) = tf.graph_util.import_graph_def(
-            definition,
-            input_map={handle.name: graph.capture(handle) for handle in handles},
-            return_elements=[last.name],
-            name="step",
-        )
-        with tf.control_dependencies([copy]):
+        with tf.control_dependencies([run_step()]):
             return done + 1
 
-    done = while_v2.while_loop(
-        lambda done: done < count, body, [tf.constant(0)], name="earlier_steps"
-    )
+    done = while_v2.while_loop(lambda done: done < count, body, [tf.constant(0)], name=name)
     return tf.group(done)
-
-
-def _outside_inputs(step: dict[str, Any]) -> list[Any]:
-    tensors = (tensor for operation in step.values() for tensor in operation.inputs)
-    return list({tensor.name: tensor for tensor in tensors if tensor.op.name not in step}.values())
-
-
-def _definition(step: dict[str, Any]) -> Any:
-    whole = tf.compat.v1.get_default_graph().as_graph_def()
-    definition = tf.compat.v1.GraphDef(versions=whole.versions, library=whole.library)
-    for node in whole.node:
-        if node.name not in step:
-            continue
-        copy = definition.node.add()
-        copy.CopyFrom(node)
-        # Remove the colocation attribute: it names variables, which stay outside the loop's body.
-        copy.attr.pop("_class", None)
-        _reseed(copy)
-        inputs = [reference for reference in node.input if _is_data_or_in(reference, step)]
-        del copy.input[:]
-        copy.input.extend(inputs)
-    return definition
-
-
-def _reseed(node: Any) -> None:
-    # Give the copy of a random op another seed than the original op. With the same seed, both would
-    # draw the same numbers, although they run in different steps.
-    seeds = [node.attr[name].i for name in ("seed", "seed2") if name in node.attr]
-    if len(seeds) == 2 and any(seeds):
-        node.attr["seed2"].i = (seeds[1] + _SEED_DISTANCE) % 2**31
-
-
-def _is_data_or_in(reference: str, step: dict[str, Any]) -> bool:
-    return not reference.startswith("^") or reference[1:] in step
 
 
 def _roots(step: dict[str, Any]) -> list[Any]:

@@ -10,10 +10,12 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.backends.base import ExecutionBackend, TrainGraph
 from trainer.checkpoints import checkpoints
+from trainer.config.run_config import COMPILE_AUTO, RunConfig
 from trainer.execution import graceful_shutdown, protobuf_compat, train_loop
-from trainer.execution.iterations_per_loop import IterationPlan
+from trainer.execution.iterations_per_loop import UNBOUNDED, IterationPlan
 from trainer.hooks import progress, summaries
 from trainer.hooks.profiling import ProfileStepsHook
+from trainer.hooks.step_trial import MIN_TRIAL_RUNS, CompiledStepHook
 from trainer.hooks.training_hooks import StepLimitHook, StepRangeHook
 from trainer.model.model_program import ModelProgram
 from trainer.model.spec import ModeKeys
@@ -68,7 +70,10 @@ def train(
         backend.new_graph(config) as global_step,
     ):
         plan = program.iteration_plan()
-        train_graph = backend.build_train_graph(program, input_fn, global_step, newest, plan)
+        compile_step = _find_compile_step(config, plan, newest, steps, max_steps)
+        train_graph = backend.build_train_graph(
+            program, input_fn, global_step, newest, plan, compile_step
+        )
         scaffold = checkpoints.scaffold_with_saver(train_graph.spec.scaffold, config)
         start = StepRangeHook(steps, max_steps)
         batch_size = getattr(program, "batch_sizes", {}).get(ModeKeys.TRAIN)
@@ -134,6 +139,7 @@ def _training_hooks(
     )
     all_hooks = [
         start,
+        *_compiled_step_hooks(config, loop, start),
         *train_graph.hooks,
         StepLimitHook(
             loop,
@@ -167,6 +173,36 @@ def _summary_hooks(
     if not every_n_steps:
         return []
     return [summaries.SummaryHook(loop, scaffold, program.model_dir, start, every_n_steps)]
+
+
+def _find_compile_step(
+    config: RunConfig,
+    plan: IterationPlan,
+    checkpoint: str | None,
+    steps: int | None,
+    max_steps: int | None,
+) -> bool | str:
+    """Return the config's compile_step; False if a trial is wanted that the run is too short for.
+
+    The graph of a step that XLA may compile takes some tenths of a second longer to build.
+    """
+    if max_steps is not None:
+        done = 0 if checkpoint is None else checkpoints.read_global_step(checkpoint)
+        steps = max_steps - done
+    is_short = (
+        steps is not None
+        and plan.max_iterations != UNBOUNDED
+        and steps < MIN_TRIAL_RUNS * plan.max_iterations
+    )
+    return False if config.compile_step == COMPILE_AUTO and is_short else config.compile_step
+
+
+def _compiled_step_hooks(
+    config: RunConfig, loop: train_loop.TrainLoop, start: StepRangeHook
+) -> list[Any]:
+    if loop.compiled is None:
+        return []
+    return [CompiledStepHook(loop, start, is_forced=config.compile_step is True)]
 
 
 def _profile_hooks(

@@ -183,6 +183,9 @@ def test_what_follows_a_model_dir_by_place_is_refused_and_not_lost() -> None:
         {"profile_steps": 5},
         {"profile_steps": (0, 5)},
         {"profile_steps": (6, 5)},
+        {"compile_step": "yes"},
+        {"compile_step": 1},
+        {"compile_step": None},
     ],
 )
 def test_a_setting_that_cannot_work_is_refused_by_name(setting: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from trainer.distribution.topology import BatchTopology
 from trainer.execution import run_graph
 from trainer.execution.iterations_per_loop import IterationPlan
 from trainer.execution.keyboard_interrupt import KeyboardInterruptHook
+from trainer.execution.source_locations import SourceLocations
 from trainer.model.model_program import TPUModelProgram
 
 _Graph = TypeVar("_Graph", TrainGraph, EvalGraph, PredictGraph)
@@ -30,7 +31,7 @@ class TpuBackend:
         self,
         config: RunConfig,
         context: TpuModeContext,
-        source_locations: xla_error_locations.SourceLocations,
+        source_locations: SourceLocations,
     ) -> None:
         """Create a backend; nothing runs yet.
 
@@ -57,6 +58,7 @@ class TpuBackend:
         global_step: Any,
         checkpoint: str | None,
         plan: IterationPlan,
+        compile_step: bool | str = False,
     ) -> TrainGraph:
         """Build the graph that trains a model on all replicas."""
         return self._with_system_hooks(
@@ -167,7 +169,7 @@ def create_tpu_backend(
       TpuNotFound: there is no TPU system.
       InvalidSetting: the program's settings do not suit the TPU system.
     """
-    source_locations = xla_error_locations.SourceLocations()
+    source_locations = SourceLocations()
     runtime = resolve_runtime(program.config, mode, source_locations.line_of)
     topology = BatchTopology(
         runtime.system, program.config.tpu_config, mode, program.batch_sizes.get(mode)

@@ -1,0 +1,214 @@
+"""Builds copies of a training step whose computation XLA compiles for the CPU."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework.graph_pb2 import GraphDef
+
+from tpuserve.errors import UncompilableStep, UnsupportedOnTpu
+from tpuserve.stablehlo.abstract_tensor import describe_tensor
+from tpuserve.stablehlo.cluster_finder import XlaCluster
+from tpuserve.stablehlo.translator import StableHloTranslator
+from tpuserve.stablehlo.xla_errors import LineOf
+from trainer.execution import max_pool_gradient, step_partition
+from trainer.execution.step_copy import StepCopier, outside_inputs
+
+
+class CompiledStep:
+    """A training step that runs in TensorFlow's kernels, or partly in XLA.
+
+    Each part outside of the compiled one runs in TensorFlow's kernels in either case: random
+    numbers, the next batch, messages. So a run that changes from one case to the other continues
+    the same sequences.
+
+    Attributes:
+      uses_xla: bool [], a placeholder: whether XLA computes the steps; False by default.
+      unknown_sizes: int32 [n]: the sizes of the compiled part's inputs in the last step that are
+        unknown before the step; empty if all are known.
+      compiled_sizes: int32 [n], a placeholder: the sizes for which XLA may compile the step. A step
+        with other sizes runs in TensorFlow's kernels, because each compilation takes seconds.
+    """
+
+    def __init__(self, step: step_partition.Operations, line_of: LineOf) -> None:
+        """Divide a step of the default graph.
+
+        Args:
+          step: the operations of the step, by name.
+          line_of: takes a node as "node@function"; returns the line of user code that created the
+            node.
+        """
+        self._line_of = line_of
+        self._copier = StepCopier()
+        handles = [variable.handle.op.name for variable in tf.compat.v1.trainable_variables()]
+        self._parts = step_partition.partition_step(step, self._copier.library, handles)
+        self._inputs = [
+            tensor for tensor in outside_inputs(self._parts.compiled) if tensor.dtype != tf.resource
+        ]
+        self._function: Any = None
+        # The id of a copied tensor → the name of the original.
+        self._originals: dict[int, str] = {}
+        self.uses_xla = tf.compat.v1.placeholder_with_default(False, [], name="uses_xla")
+        self.unknown_sizes = tf.zeros([0], tf.int32)
+        if not self.obstacle:
+            self.unknown_sizes = _find_sizes(_with_unknown_sizes(self._inputs))
+        self.compiled_sizes = tf.compat.v1.placeholder_with_default(
+            tf.fill(self.unknown_sizes.shape, -1), self.unknown_sizes.shape, name="compiled_sizes"
+        )
+
+    @property
+    def obstacle(self) -> str:
+        """Why XLA cannot compile the step as a whole; empty if no reason is known."""
+        operation = self._parts.obstacle
+        if operation is None:
+            for tensor in self._inputs:
+                if tensor.shape.rank is None:
+                    return f"the number of dimensions of {tensor.name!r} is unknown"
+            return "" if self._parts.compiled else "XLA can compile no op of the step"
+        line = self._line_of(f"{operation.name}@")
+        created = f", created at {line}" if line else ""
+        return (
+            f"XLA cannot run {operation.type} ({operation.name!r}{created}), which depends on "
+            f"trainable variables and on which other ops depend"
+        )
+
+    @property
+    def num_unknown_sizes(self) -> int:
+        """The length of `unknown_sizes`."""
+        return int(self.unknown_sizes.shape[0])
+
+    @property
+    def num_compiled(self) -> int:
+        """The number of operations that XLA compiles."""
+        return len(self._parts.compiled)
+
+    @property
+    def shares_ops(self) -> bool:
+        """Whether each step must choose between XLA and TensorFlow's kernels.
+
+        Otherwise the choice can be between two loops, which costs less.
+        """
+        return self.num_unknown_sizes > 0 or any(
+            step_partition.draws_random_numbers(operation)
+            for operation in self._parts.before.values()
+        )
+
+    def build_step(self, *, can_choose: bool) -> Any:
+        """Build the ops of one step in the default graph, the body of a loop.
+
+        Args:
+          can_choose: whether the step runs in XLA only if `uses_xla`; else it always does.
+
+        Returns:
+          An operation whose completion ends the step.
+        """
+        graph = tf.compat.v1.get_default_graph()
+        before, compiled, after = self._parts.before, self._parts.compiled, self._parts.after
+        from_before = [
+            tensor
+            for tensor in (*outside_inputs(compiled), *outside_inputs(after))
+            if tensor.op.name in before
+        ]
+        names = list(dict.fromkeys(tensor.name for tensor in from_before))
+        copies = self._copier.copy(before, {}, [*names, *before])
+        tensors = dict(zip(names, copies, strict=False))
+        self._originals = {id(copy): name for name, copy in tensors.items()}
+        results = [tensor for tensor in outside_inputs(after) if tensor.op.name in compiled]
+        with tf.control_dependencies(copies[len(names) :]):
+            uses_xla = tf.identity(graph.capture(self.uses_xla))
+
+        def compute() -> list[Any]:
+            return self._compute(tensors, results, is_xla=False)
+
+        function = tf.function(
+            lambda: self._compute(tensors, results, is_xla=True),
+            jit_compile=True,
+            autograph=False,
+        )
+        self._function = function.get_concrete_function()
+        if can_choose:
+            sizes = _find_sizes(
+                tensors.get(tensor.name, tensor) for tensor in _with_unknown_sizes(self._inputs)
+            )
+            expected = graph.capture(self.compiled_sizes)
+            uses_xla = tf.logical_and(uses_xla, tf.reduce_all(tf.equal(sizes, expected)))
+            computed = tf.cond(uses_xla, function, compute)
+        else:
+            with tf.control_dependencies([uses_xla]):
+                computed = function()
+        done = computed[-1].op
+        with tf.control_dependencies([done]):
+            tensors = {name: tf.identity(tensor) for name, tensor in tensors.items()}
+        tensors.update(zip((tensor.name for tensor in results), computed, strict=False))
+        last = self._copier.copy(after, tensors, list(after))
+        for operation in last:
+            if operation.type != "Const":
+                operation._add_control_input(done)
+        return tf.group(done, *last)
+
+    def check(self, sizes: Sequence[int]) -> None:
+        """Translate the compiled part for XLA, without compiling it for the machine.
+
+        Args:
+          sizes: the value of `unknown_sizes`.
+
+        Raises:
+          UncompilableStep: XLA cannot translate an op, which the message names.
+        """
+        remaining = list(sizes)
+        shapes = {}
+        for tensor in _with_unknown_sizes(self._inputs):
+            rank = tensor.shape.rank
+            shapes[tensor.name], remaining = tuple(remaining[:rank]), remaining[rank:]
+        definition = self._function.function_def
+        graph = GraphDef(library=self._function.graph.as_graph_def().library)
+        graph.library.function.append(definition)
+        arguments = [
+            describe_tensor(tensor).refine(shapes.get(self._originals.get(id(tensor), "")))
+            for tensor in self._function.captured_inputs
+        ]
+        cluster = XlaCluster(definition.signature.name, tuple(arguments))
+        try:
+            StableHloTranslator(graph, self._line_of).translate(cluster)
+        except UnsupportedOnTpu as error:
+            raise UncompilableStep(
+                f"the training step cannot be compiled: {error}. Change the op, or leave "
+                f"compile_step out."
+            ) from error
+
+    def _compute(self, tensors: Any, results: Sequence[Any], *, is_xla: bool) -> list[Any]:
+        """Copy the compiled part into the default graph, a function's.
+
+        Returns:
+          The copies of `results`, and a tensor that is available when all ops have run.
+        """
+        compiled = self._parts.compiled
+        names = [tensor.name for tensor in results]
+        copies = self._copier.copy(
+            compiled,
+            tensors,
+            [*names, *compiled],
+            name="",
+            rewrite=self._replace_pooling if is_xla else None,
+        )
+        with tf.control_dependencies(copies[len(names) :]):
+            outputs = [tf.identity(tensor) for tensor in copies[: len(names)]]
+            return [*outputs, tf.identity(tf.constant(True))]
+
+    def _replace_pooling(self, definition: Any) -> None:
+        shapes = {
+            name: operation.inputs[0].shape
+            for name, operation in self._parts.compiled.items()
+            if operation.inputs
+        }
+        max_pool_gradient.replace_max_pool_gradients(definition, shapes)
+
+
+def _with_unknown_sizes(tensors: Iterable[Any]) -> list[Any]:
+    return [tensor for tensor in tensors if not tensor.shape.is_fully_defined()]
+
+
+def _find_sizes(tensors: Iterable[Any]) -> Any:
+    """Return the sizes of all dimensions of those tensors that have unknown ones: int32 [n]."""
+    sizes = [tf.shape(tensor) for tensor in tensors]
+    return tf.concat(sizes, 0) if sizes else tf.zeros([0], tf.int32)

@@ -1,0 +1,57 @@
+"""Source locations in model_fn for the ops of a graph."""
+
+import linecache
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.execution import single_replica_graph
+
+# Where frames lie that are not the user's: libraries, and the graph that creates each op.
+_NO_USER_CODE = (str(Path(tf.__file__).parents[1]), single_replica_graph.__file__)
+
+
+class SourceLocations:
+    """The lines of model_fn that created the ops of the step."""
+
+    def __init__(self) -> None:
+        """Create an object without lines; the wrapper from `recording` adds lines."""
+        self._tracebacks: dict[str, Any] = {}
+
+    def recording(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a model_fn; the wrapper records the traceback of each op that model_fn creates."""
+
+        @wraps(model_fn)
+        def record_and_call(*arguments: Any, **named: Any) -> Any:
+            try:
+                return model_fn(*arguments, **named)
+            finally:
+                self.record(tf.compat.v1.get_default_graph())
+
+        # If model_fn is a functools.partial, copy its attribute `keywords` to the wrapper: there
+        # `unbound_argument_names` finds the arguments that are bound already.
+        record_and_call.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
+        return record_and_call
+
+    def record(self, graph: Any) -> None:
+        """Record the traceback of each op of a tf.Graph."""
+        for operation in graph.get_operations():
+            self._tracebacks[operation.name] = operation.traceback
+
+    def find_line(self, node: str) -> str | None:
+        """Return "FILE:NUMBER: TEXT" of the source line that created a node; None if unknown."""
+        traceback = self._tracebacks.get(node)
+        if traceback is None:
+            return None
+        # If an op was created inside a library, name the user's line that called the library.
+        user_frames = [frame for frame in traceback if not frame.filename.startswith(_NO_USER_CODE)]
+        frame = user_frames[-1] if user_frames else traceback.last_user_frame()
+        source = linecache.getline(frame.filename, frame.lineno).strip()
+        return f"{frame.filename}:{frame.lineno}: {source}"
+
+    def line_of(self, node: str) -> str | None:
+        """Return the line of a node that is given as "node@function"; see `find_line`."""
+        return self.find_line(node.rpartition("@")[0])

@@ -1,0 +1,101 @@
+"""Copies operations of a training step into the body of a loop or function."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+_SEED_DISTANCE = 0x5EED
+
+
+class StepCopier:
+    """Copies operations of the graph that is the default when the copier is created.
+
+    Attributes:
+      library: the functions of the graph: name → FunctionDef.
+    """
+
+    def __init__(self) -> None:
+        """Take a snapshot of the default graph; operations added later cannot be copied."""
+        self._graph = tf.compat.v1.get_default_graph()
+        self._whole = self._graph.as_graph_def()
+        self.library = {
+            function.signature.name: function for function in self._whole.library.function
+        }
+
+    def copy(
+        self,
+        operations: Mapping[str, Any],
+        tensors: Mapping[str, Any],
+        results: Sequence[str],
+        *,
+        name: str = "step",
+        rewrite: Callable[[Any], None] | None = None,
+    ) -> list[Any]:
+        """Copy operations into the default graph, which is the graph of a function.
+
+        Control inputs from other operations are left out.
+
+        Args:
+          operations: the operations to copy, by name.
+          tensors: name of a tensor of the snapshot that another operation returns → the tensor
+            that takes its place. Other tensors from outside are captured.
+          results: names of operations and tensors of the snapshot whose copies to return.
+          name: the name scope of the copies.
+          rewrite: changes the GraphDef of the operations before the copies are made.
+
+        Returns:
+          The copies of `results`.
+        """
+        graph = tf.compat.v1.get_default_graph()
+        definition = self._definition(operations)
+        if rewrite is not None:
+            rewrite(definition)
+        copies: list[Any] = tf.graph_util.import_graph_def(
+            definition,
+            input_map={
+                tensor.name: graph.capture(tensors.get(tensor.name, tensor))
+                for tensor in outside_inputs(operations)
+            },
+            return_elements=list(results),
+            name=name,
+        )
+        return copies
+
+    def _definition(self, operations: Mapping[str, Any]) -> Any:
+        definition = tf.compat.v1.GraphDef(
+            versions=self._whole.versions, library=self._whole.library
+        )
+        for node in self._whole.node:
+            if node.name not in operations:
+                continue
+            copy = definition.node.add()
+            copy.CopyFrom(node)
+            # Remove the colocation attribute: it names variables, which stay outside the copies.
+            copy.attr.pop("_class", None)
+            _reseed(copy)
+            inputs = [each for each in node.input if _is_data_or_in(each, operations)]
+            del copy.input[:]
+            copy.input.extend(inputs)
+        return definition
+
+
+def outside_inputs(operations: Mapping[str, Any]) -> list[Any]:
+    """Return the tensors that operations take from other operations, each once."""
+    tensors: Iterable[Any] = (
+        tensor for operation in operations.values() for tensor in operation.inputs
+    )
+    outside = {tensor.name: tensor for tensor in tensors if tensor.op.name not in operations}
+    return list(outside.values())
+
+
+def _reseed(node: Any) -> None:
+    # Give the copy of a random op another seed than the original op. With the same seed, both would
+    # draw the same numbers, although they run in different steps.
+    seeds = [node.attr[name].i for name in ("seed", "seed2") if name in node.attr]
+    if len(seeds) == 2 and any(seeds):
+        node.attr["seed2"].i = (seeds[1] + _SEED_DISTANCE) % 2**31
+
+
+def _is_data_or_in(reference: str, operations: Mapping[str, Any]) -> bool:
+    return not reference.startswith("^") or reference[1:] in operations

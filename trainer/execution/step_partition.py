@@ -1,0 +1,152 @@
+"""Division of a training step into what XLA compiles, and what runs before and after it."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.lowering.ir import op_defs
+from tpuserve.verification.hazards.xla_kernels import has_xla_kernel
+
+# Ops that draw other random numbers in XLA than in TensorFlow's kernels, for the same seeds.
+_RANDOM_OPS = re.compile(
+    r"Random|Multinomial|TruncatedNormal|^Rng|^Stateful(Uniform|StandardNormal)|Shuffle|"
+    r"CandidateSampler|SampleDistorted"
+)
+# XLA silently drops ops that check or print a value.
+_DROPPED_OPS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"})
+# Ops that take no time. For their sake no op has to run before the compiled part.
+_FORWARDING_OPS = frozenset({"NoOp", "Identity", "Const"})
+
+Operations = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StepPartition:
+    """The parts of a training step, each a dict operation name → operation.
+
+    Attributes:
+      before: the ops whose results the compiled part needs and that XLA does not run, such as the
+        next batch or random numbers, and everything that they depend on.
+      compiled: the ops that XLA compiles into one computation.
+      after: the ops that nothing in the other parts needs, such as a message with the loss.
+      obstacle: an op that XLA does not run, and that depends on trainable variables, and that the
+        compiled part needs; None if there is none. The step should then not be compiled: the parts
+        are valid, but `before` includes a part of the model.
+    """
+
+    before: Operations
+    compiled: Operations
+    after: Operations
+    obstacle: Any | None
+
+
+def partition_step(
+    step: Operations, library: Mapping[str, Any], trainable_handles: Iterable[str]
+) -> StepPartition:
+    """Divide a training step.
+
+    Args:
+      step: the operations of one step, by name.
+      library: the functions of the graph: name → FunctionDef.
+      trainable_handles: the names of the ops that return the handles of trainable variables.
+    """
+    consumers = _find_consumers(step)
+    host = {name for name, operation in step.items() if not _can_compile(operation, library)}
+    computing = {
+        name
+        for name, operation in step.items()
+        if name not in host and operation.type not in _FORWARDING_OPS
+    }
+    producers = _invert(consumers)
+    feeds_computation = _reach(computing, producers)
+    after = _reach(host - feeds_computation, consumers)
+    before = _reach(host - after, producers)
+    handles = set(trainable_handles)
+    readers = {
+        name
+        for name, operation in step.items()
+        if any(tensor.op.name in handles for tensor in operation.inputs)
+    }
+    depends_on_weights = _reach(readers, consumers)
+    obstacles = (
+        operation
+        for name, operation in step.items()
+        if name in host and name not in after and name in depends_on_weights
+    )
+    # The operations of a graph are numbered in the order of their creation.
+    obstacle = min(obstacles, key=lambda operation: operation._id, default=None)
+
+    def select(names: set[str]) -> Operations:
+        return {name: operation for name, operation in step.items() if name in names}
+
+    return StepPartition(
+        before=select(before),
+        compiled=select(set(step) - before - after),
+        after=select(after),
+        obstacle=obstacle,
+    )
+
+
+def draws_random_numbers(operation: Any) -> bool:
+    """Return whether an operation is one that draws random numbers."""
+    attributes = operation.node_def.attr
+    return bool(_RANDOM_OPS.search(operation.type)) or {"seed", "seed2"} <= set(attributes)
+
+
+def _can_compile(operation: Any, library: Mapping[str, Any]) -> bool:
+    """Return whether XLA computes the same as TensorFlow's kernels for an operation."""
+    if operation._get_control_flow_context() is not None:
+        # A part of a while loop or condition of TensorFlow 1 cannot be a part of a function.
+        return False
+    if not all(
+        _is_variable(tensor.op) for tensor in operation.inputs if tensor.dtype == tf.resource
+    ):
+        return False
+    if draws_random_numbers(operation):
+        return False
+    return all(
+        has_xla_kernel(node) and node.op not in _DROPPED_OPS and not _RANDOM_OPS.search(node.op)
+        for node in op_defs.walk_calls(operation.node_def, library)
+        if node.op not in library
+    )
+
+
+def _is_variable(operation: Any) -> bool:
+    while operation.type == "Identity":
+        operation = operation.inputs[0].op
+    return bool(operation.type == "VarHandleOp")
+
+
+def _find_consumers(step: Operations) -> dict[str, set[str]]:
+    """Return operation name → the operations of the step that directly wait for the operation."""
+    consumers: dict[str, set[str]] = defaultdict(set)
+    for name, operation in step.items():
+        inputs = (*(tensor.op for tensor in operation.inputs), *operation.control_inputs)
+        for producer in inputs:
+            if producer.name in step:
+                consumers[producer.name].add(name)
+    return consumers
+
+
+def _invert(edges: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    inverted: dict[str, set[str]] = defaultdict(set)
+    for source, targets in edges.items():
+        for target in targets:
+            inverted[target].add(source)
+    return inverted
+
+
+def _reach(start: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
+    """Return the names that can be reached from some names, which are included."""
+    reached = set(start)
+    pending = list(reached)
+    while pending:
+        for name in edges.get(pending.pop(), ()):
+            if name not in reached:
+                reached.add(name)
+                pending.append(name)
+    return reached

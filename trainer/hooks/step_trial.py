@@ -1,0 +1,216 @@
+"""Chooses between XLA and TensorFlow's kernels for the training steps of a run on the CPU."""
+
+import logging
+import math
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import UncompilableStep
+from trainer.execution.train_loop import TrainLoop
+from trainer.hooks.training_hooks import StepRangeHook
+
+logger = logging.getLogger("tensorflow.trainer")
+
+MIN_TRIAL_RUNS = 40
+"""A training that takes fewer runs of the session is too short for a trial."""
+
+# A run trains for this many seconds before the trial, so that a short run pays nothing for it.
+_MIN_SECONDS = 5.0
+# XLA compiles a step in some 10 to 15 times the time of its translation. The trial begins when the
+# run has trained for this many times the time of the translation.
+_TRANSLATIONS = 20
+# The trial begins only if the rest of the run takes this many times the time trained so far.
+_TIMES_LEFT = 4
+# The number of counted runs of each way, and their least duration in seconds.
+_MIN_RUNS, _MAX_RUNS, _MIN_MEASURED = 4, 40, 0.5
+# XLA is chosen if its step takes at most this share of the time of TensorFlow's kernels.
+_SHARE = 0.97
+
+
+class StepTrial:
+    """Measures runs in XLA and in TensorFlow's kernels in turns, and chooses the faster way.
+
+    Attributes:
+      uses_xla: whether the next run is to compute in XLA; the first one compiles.
+      is_over: whether the choice is made, which `uses_xla` then states.
+      compiling: the duration of the first run in seconds; None before the run.
+      in_xla: the seconds of a step of each counted run in XLA.
+      in_kernels: the seconds of a step of each counted run in TensorFlow's kernels.
+    """
+
+    def __init__(self) -> None:
+        self.uses_xla = True
+        self.is_over = False
+        self.compiling: float | None = None
+        self.in_xla: list[float] = []
+        self.in_kernels: list[float] = []
+        self._runs = 0
+        self._seconds = [0.0, 0.0]
+
+    def record(self, steps: int, seconds: float) -> None:
+        """Record a run.
+
+        Args:
+          steps: the number of steps. A run of one step is not counted, because the last step of a
+            run never computes in XLA.
+          seconds: the duration of the run.
+        """
+        if self.compiling is None:
+            self.compiling = seconds
+        elif steps > 1:
+            (self.in_xla if self.uses_xla else self.in_kernels).append(seconds / steps)
+            self._seconds[self.uses_xla] += seconds
+        counted = min(len(self.in_xla), len(self.in_kernels))
+        self._runs += 1
+        if (
+            counted >= _MIN_RUNS
+            and min(self._seconds) >= _MIN_MEASURED
+            or self._runs >= 2 * _MAX_RUNS
+        ):
+            self.is_over = True
+            self.uses_xla = counted > 0 and self.xla_step <= _SHARE * self.kernels_step
+            return
+        # In the order kernels, XLA, XLA, kernels, what one run leaves to the next affects both.
+        self.uses_xla = self._runs % 4 in (2, 3)
+
+    @property
+    def xla_step(self) -> float:
+        """The median of `in_xla`."""
+        return statistics.median(self.in_xla)
+
+    @property
+    def kernels_step(self) -> float:
+        """The median of `in_kernels`."""
+        return statistics.median(self.in_kernels)
+
+
+class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
+    """Tells each run of the session whether XLA computes its steps.
+
+    Each step of a trial is a step of the training, with the same batch and the same random numbers
+    as in any other way. So the trial changes no result but by rounding.
+    """
+
+    def __init__(
+        self,
+        loop: TrainLoop,
+        start: StepRangeHook,
+        *,
+        is_forced: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Create the hook.
+
+        Args:
+          loop: the training loop, whose step XLA may compile.
+          start: the hook that records the global steps at which training starts and stops.
+          is_forced: whether all steps compute in XLA; else a trial decides.
+          clock: returns the current time in seconds.
+        """
+        assert loop.compiled is not None
+        self._loop, self._compiled, self._start = loop, loop.compiled, start
+        self._is_forced, self._clock = is_forced, clock
+        self._trial: StepTrial | None = None
+        self._uses_xla: bool | None = None  # None before the decision or the trial.
+        self._sizes: list[int] | None = None
+        self._step, self._started = 0, 0.0
+        self._steps, self._seconds, self._wanted = 0, 0.0, _MIN_SECONDS
+        self._is_checked = False
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Record the global step of the new session."""
+        self._step = self._start.step
+        if self._is_forced and self._compiled.num_unknown_sizes == 0:
+            self._force()
+
+    def before_run(self, run_context: Any) -> Any:
+        """Feed whether XLA computes the steps."""
+        fetches = {"step": self._loop.step}
+        if self._sizes is None:
+            fetches["sizes"] = self._compiled.unknown_sizes
+        feeds: dict[Any, Any] = {}
+        if self._uses_xla:
+            feeds = {self._compiled.uses_xla: True, self._compiled.compiled_sizes: self._sizes}
+        self._started = self._clock()
+        return tf.compat.v1.train.SessionRunArgs(fetches, feeds)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Record the duration of the run, and decide about the next run."""
+        seconds = self._clock() - self._started
+        results = run_values.results
+        steps, self._step = int(results["step"]) - self._step, int(results["step"])
+        if self._sizes is None:
+            # The sizes of the first batch are those of nearly all batches.
+            self._sizes = [int(size) for size in results["sizes"]]
+            if self._is_forced and self._uses_xla is None:
+                self._force()
+        elif self._trial is not None and not self._trial.is_over:
+            self._trial.record(steps, seconds)
+            self._uses_xla = self._trial.uses_xla
+            if self._trial.is_over:
+                _log_choice(self._trial)
+        elif self._uses_xla is None:
+            # The first run of a session is not counted: TensorFlow optimises the graph in it.
+            self._steps += steps
+            self._seconds += seconds
+            self._begin_trial()
+
+    def _force(self) -> None:
+        self._sizes = self._sizes or []
+        self._compiled.check(self._sizes)
+        self._uses_xla = True
+        logger.info("XLA compiles the training step")
+
+    def _begin_trial(self) -> None:
+        """Begin the trial if it is worth its time."""
+        if not self._steps or self._seconds < self._wanted:
+            return
+        if self._seconds_left() < _TIMES_LEFT * self._wanted:
+            self._uses_xla = False
+            return
+        if not self._is_checked:
+            began = self._clock()
+            obstacle = self._find_obstacle()
+            if obstacle:
+                logger.info("XLA does not compile the training step: %s", obstacle)
+                self._uses_xla = False
+                return
+            self._is_checked = True
+            self._wanted = max(_MIN_SECONDS, _TRANSLATIONS * (self._clock() - began))
+            self._begin_trial()
+            return
+        self._trial = StepTrial()
+        self._uses_xla = self._trial.uses_xla
+
+    def _find_obstacle(self) -> str:
+        if self._compiled.obstacle:
+            return self._compiled.obstacle
+        try:
+            self._compiled.check(self._sizes or [])
+        except UncompilableStep as error:
+            return str(error)
+        return ""
+
+    def _seconds_left(self) -> float:
+        """Return an estimate of the rest of the run in seconds; infinity without a last step."""
+        if self._start.last_step is None:
+            return math.inf
+        return (self._start.last_step - self._step) * self._seconds / self._steps
+
+
+def _log_choice(trial: StepTrial) -> None:
+    if not trial.in_xla or not trial.in_kernels:
+        logger.info("the training step runs in TensorFlow's kernels: too few runs to compare")
+        return
+    logger.info(
+        "a training step takes %.4g ms in XLA and %.4g ms in TensorFlow's kernels: %s (compiled "
+        "in %.1f s)",
+        1000 * trial.xla_step,
+        1000 * trial.kernels_step,
+        "XLA stays" if trial.uses_xla else "the kernels stay",
+        trial.compiling,
+    )
