@@ -136,7 +136,8 @@ def build_raw_serving_input_receiver_fn(
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
         placeholders = _make_placeholders(features, _ONE_FEATURE, default_batch_size)
-        return ServingInputReceiver(placeholders, placeholders)
+        receiver_tensors = {str(name): tensor for name, tensor in placeholders.items()}
+        return ServingInputReceiver(placeholders, receiver_tensors)
 
     return serving_input_receiver_fn
 
@@ -236,7 +237,7 @@ def _make_placeholders(features: Any, default_name: str, batch_size: int | None)
         shape = tensor.shape
         if shape.rank is not None and shape.rank > 0:
             shape = tf.TensorShape([batch_size, *shape[1:]])
-        placeholders[name] = tf.compat.v1.placeholder(tensor.dtype, shape, name=name)
+        placeholders[name] = tf.compat.v1.placeholder(tensor.dtype, shape, name=str(name))
     return placeholders
 
 
@@ -258,7 +259,8 @@ def _to_tensor_dict(receiver: Any, part: str, value: Any, default_name: str) -> 
     if not isinstance(value, Mapping):
         value = {default_name: value}
     for name, tensor in value.items():
-        if not isinstance(name, str):
+        # Allow whole numbers as names of features, as an input_fn may return them.
+        if not isinstance(name, str) and not (part == "features" and isinstance(name, int)):
             raise InvalidSetting(f"{title} has the key {name!r}. Keys must be strings.")
         # Allow None among the features: a model may accept None for a feature that exists in
         # training only.

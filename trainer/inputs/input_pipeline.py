@@ -30,7 +30,8 @@ def build_inputs(returned: Any) -> Inputs:
 
     Args:
       returned: a tf.data.Dataset of features or of (features, labels); or features or
-        (features, labels) as nests of tensors or arrays.
+        (features, labels) as nests of tensors, arrays and Python values. Python values stay as
+        they are, as in tf.estimator.
 
     Raises:
       InvalidSetting: the result has none of these forms.
@@ -40,7 +41,7 @@ def build_inputs(returned: Any) -> Inputs:
         features, labels = split_features_and_labels(iterator.get_next())
         return Inputs(features, labels, (DatasetInitializerHook(iterator.initializer),))
     features, labels = tf.nest.map_structure(_to_tensor, split_features_and_labels(returned))
-    if not any(tf.is_tensor(part) for part in tf.nest.flatten(features)):
+    if not all(_is_value(part) for part in tf.nest.flatten((features, labels))) or features is None:
         raise InvalidSetting(
             f"input_fn returned {returned!r}. Return a tf.data.Dataset, or tensors as "
             f"(features, labels)."
@@ -51,6 +52,11 @@ def build_inputs(returned: Any) -> Inputs:
 def _to_tensor(part: Any) -> Any:
     """Convert an array to a constant tensor; return any other value unchanged."""
     return tf.constant(part) if isinstance(part, np.ndarray) else part
+
+
+def _is_value(part: Any) -> bool:
+    """Return whether a value can be a tensor: a tensor, a number, a string or None."""
+    return part is None or tf.is_tensor(part) or isinstance(part, (bool, int, float, str, bytes))
 
 
 def split_features_and_labels(batch: Any) -> tuple[Any, Any]:

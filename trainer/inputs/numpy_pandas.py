@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.inputs import dataset_tensors
 
 __all__ = ["numpy_input_fn", "pandas_input_fn"]
 
@@ -19,7 +20,7 @@ def numpy_input_fn(
     batch_size: int = 128,
     num_epochs: int | None = 1,
     shuffle: bool | None = None,
-    queue_capacity: int = 1000,
+    queue_capacity: int | None = 1000,
     num_threads: int = 1,
 ) -> Callable[[], Any]:
     """Build an input_fn that returns the rows of arrays in batches.
@@ -31,18 +32,18 @@ def numpy_input_fn(
       x: the features: name → array [rows, ...], or one array [rows, ...].
       y: the labels, in the same forms; None for features alone.
       batch_size: the number of rows per batch.
-      num_epochs: how many times all rows are returned; None repeats them without end.
+      num_epochs: how many times all rows are returned; None and 0 repeat them without end.
       shuffle: whether to return the rows in a new random order in each epoch; required.
       queue_capacity: ignored, and accepted for compatibility: all rows are shuffled together.
       num_threads: ignored, and accepted for compatibility: reading needs no threads.
 
     Returns:
-      A function without arguments that returns a tf.data.Dataset of features or of
-      (features, labels), with tensors [batch, ...].
+      A function without arguments that returns features or (features, labels), as tensors
+      [batch, ...] of the next batch. With eager execution the function returns a tf.data.Dataset.
 
     Raises:
       InvalidSetting: shuffle is missing, a dict is empty, x and y have different numbers of rows
-        or share names, or a number is less than 1.
+        or share names, or a number is too small.
       InvalidType: x is neither a dict nor an array, or TensorFlow has no dtype for an array.
     """
     _check_arguments(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
@@ -67,7 +68,7 @@ def pandas_input_fn(
     batch_size: int = 128,
     num_epochs: int | None = 1,
     shuffle: bool | None = None,
-    queue_capacity: int = 1000,
+    queue_capacity: int | None = 1000,
     num_threads: int = 1,
     target_column: str = "target",
 ) -> Callable[[], Any]:
@@ -78,7 +79,7 @@ def pandas_input_fn(
       y: the labels: a Series, or a DataFrame for a dict of labels by column name; None for
         features alone.
       batch_size: the number of rows per batch.
-      num_epochs: how many times all rows are returned; None repeats them without end.
+      num_epochs: how many times all rows are returned; None and 0 repeat them without end.
       shuffle: whether to return the rows in a new random order in each epoch; required.
       queue_capacity: ignored; see `numpy_input_fn`.
       num_threads: ignored; see `numpy_input_fn`.
@@ -86,12 +87,12 @@ def pandas_input_fn(
         labels under this name.
 
     Returns:
-      A function without arguments that returns a tf.data.Dataset of features or of
-      (features, labels).
+      A function without arguments that returns features or (features, labels), as tensors
+      [batch, ...] of the next batch. With eager execution the function returns a tf.data.Dataset.
 
     Raises:
       InvalidSetting: shuffle is missing, x has a column named target_column, x and y have
-        different indices, or a number is less than 1.
+        different indices, or a number is too small.
       InvalidType: x is not a DataFrame, TensorFlow has no dtype for a column, or a column of
         strings has missing values.
     """
@@ -133,12 +134,13 @@ def _make_input_fn(
       features: a nest of arrays [rows, ...].
       labels: a nest of arrays [rows, ...], or None.
       batch_size: the number of rows per batch.
-      num_epochs: how many times all rows are returned; None repeats them without end.
+      num_epochs: how many times all rows are returned; None and 0 repeat them without end.
       shuffle: whether to shuffle the rows in each epoch.
     """
     columns = features if labels is None else (features, labels)
     arrays = tf.nest.flatten(columns)
     rows = len(arrays[0])
+    num_epochs = num_epochs or None  # tf.estimator takes 0 for None.
     is_whole = num_epochs is None or rows * num_epochs % batch_size == 0
     dtypes = [tf.as_dtype(array.dtype) for array in arrays]
 
@@ -151,7 +153,7 @@ def _make_input_fn(
             tensor.set_shape([indices.shape[0], *array.shape[1:]])
         return tf.nest.pack_sequence_as(columns, batch)
 
-    def input_fn() -> Any:
+    def make_dataset() -> Any:
         indices = tf.data.Dataset.range(rows)
         if shuffle:
             # Shuffle row indices and not the rows themselves. Indices take little memory, so the
@@ -162,16 +164,24 @@ def _make_input_fn(
         batches = indices.repeat(num_epochs).batch(batch_size, drop_remainder=is_whole)
         return batches.map(batch_at).prefetch(tf.data.AUTOTUNE)
 
+    def input_fn() -> Any:
+        dataset = make_dataset()
+        return dataset if tf.executing_eagerly() else dataset_tensors.next_element(dataset)
+
     return input_fn
 
 
 def _check_arguments(
-    batch_size: int, num_epochs: int | None, shuffle: Any, queue_capacity: int, num_threads: int
+    batch_size: int,
+    num_epochs: int | None,
+    shuffle: Any,
+    queue_capacity: int | None,
+    num_threads: int,
 ) -> None:
     """Check the arguments that numpy_input_fn and pandas_input_fn share.
 
     Raises:
-      InvalidSetting: shuffle is missing, or a number is less than 1.
+      InvalidSetting: shuffle is missing, or a number is too small.
       InvalidType: a number is not a whole number.
     """
     if not isinstance(shuffle, bool):
@@ -180,8 +190,8 @@ def _check_arguments(
             f"recommended for training, False for evaluation."
         )
     validation.check_integer("batch_size", batch_size, least=1)
-    validation.check_integer("num_epochs", num_epochs, least=1, optional=True)
-    validation.check_integer("queue_capacity", queue_capacity, least=1)
+    validation.check_integer("num_epochs", num_epochs, least=0, optional=True)
+    validation.check_integer("queue_capacity", queue_capacity, least=1, optional=True)
     validation.check_integer("num_threads", num_threads, least=1)
 
 

@@ -10,6 +10,7 @@ from tpuserve.errors import InvalidSetting
 from trainer.config import hyperparameters
 from trainer.config.run_config import RunConfig
 from trainer.execution import iterations_per_loop
+from trainer.inputs import dataset_tensors
 from trainer.model.spec import AnySpec, EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 RESERVED_PARAMS = ("batch_size", "context")
@@ -146,7 +147,8 @@ class ModelProgram:
         """Call an input_fn for one mode; return its Dataset or tensors."""
         available = {"params": self.input_params(mode), "config": self.config, "mode": mode}
         names = unbound_argument_names(input_fn)
-        return input_fn(**{name: available[name] for name in names if name in available})
+        returned = input_fn(**{name: available[name] for name in names if name in available})
+        return dataset_tensors.find_dataset(returned)
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,19 @@ def test_a_tensor_receiver_leaves_its_feature_a_tensor() -> None:
         trainer.TensorServingInputReceiver({"x": X}, X)
 
 
+def test_features_may_have_integer_keys_and_requests_name_them_as_text() -> None:
+    with tf.Graph().as_default():
+        receiver = trainer.build_raw_serving_input_receiver_fn({7: tf.ones([2])})()
+    assert list(receiver.features) == [7]
+    assert list(receiver.receiver_tensors) == ["7"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((None, X), "features must be defined"),
         ((X, None), "receiver_tensors must be defined"),
-        (({1: X}, X), "has the key 1. Keys must be strings"),
+        ((X, {1: X}), "has the key 1. Keys must be strings"),
         (({"x": 3}, X), "has 'x': 3"),
         ((X, {"x": 3}), "has 'x': 3"),
         ((X, X, [X]), "receiver_tensors_alternatives is "),

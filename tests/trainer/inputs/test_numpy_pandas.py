@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tpuserve
 from tests.trainer import programs
 from tpuserve.errors import InvalidType
 from trainer.inputs import numpy_input_fn, pandas_input_fn
@@ -75,11 +76,49 @@ def test_an_estimator_trains_and_evaluates_on_arrays(tmp_path: Path) -> None:
     assert estimator.evaluate(evaluation)["mean_y"] == 0.75
 
 
+def _run(element: Any, times: int) -> list[Any]:
+    with tf.compat.v1.Session() as session:
+        return [session.run(element) for _ in range(times)]
+
+
+def test_a_program_of_tensorflow_1_gets_tensors_that_a_session_runs() -> None:
+    with tf.Graph().as_default():
+        features, labels = numpy_input_fn({"a": X}, Y, batch_size=2, shuffle=True)()
+        sums = tf.reduce_sum(features["a"] - tf.cast(labels, tf.float32))
+        assert _run(sums, 3) == [20.0, 20.0, 10.0]
+        with pytest.raises(tf.errors.OutOfRangeError):
+            _run(sums, 4)
+        features, labels = pandas_input_fn(
+            pandas.DataFrame({"a": X}), pandas.Series(Y), shuffle=False, queue_capacity=None
+        )()
+        assert _run(features["a"][0] + tf.cast(labels[1], tf.float32), 1) == [11.0]
+
+
+def test_no_epochs_at_all_is_without_end_as_in_tensorflow_1() -> None:
+    results = batches(numpy_input_fn(X, batch_size=5, num_epochs=0, shuffle=False), most=7)
+    assert len(results) == 7
+
+
+@pytest.mark.parametrize("cores", [0, 2])
+def test_tensors_of_arrays_keep_the_end_of_the_input_on_a_tpu(tmp_path: Path, cores: int) -> None:
+    ones = np.ones([5, 1], np.float32)
+    estimator = programs.estimator(
+        tmp_path, use_tpu=cores > 0, train_batch_size=4, eval_batch_size=4, predict_batch_size=4
+    )
+    with tpuserve.emulated_tpu(cores=cores or 1, compiled=False):
+        estimator.train(
+            numpy_input_fn({"x": ones}, ones, batch_size=4, num_epochs=None, shuffle=True),
+            max_steps=1,
+        )
+        rows = numpy_input_fn({"x": ones}, ones, batch_size=4, shuffle=False)
+        assert estimator.evaluate(rows)["mean_y"] == 0.5
+        assert [each["y"] for each in estimator.predict(rows)] == [0.5] * 5
+
+
 def test_arrays_are_not_put_into_the_graph() -> None:
     ones = np.ones([100_000, 1], np.float32)
     with tf.Graph().as_default() as graph:
-        dataset = numpy_input_fn({"x": ones}, ones, shuffle=False)()
-        tf.compat.v1.data.make_initializable_iterator(dataset)
+        numpy_input_fn({"x": ones}, ones, shuffle=False)()
     assert graph.as_graph_def().ByteSize() < ones.nbytes
 
 
@@ -95,7 +134,7 @@ def test_arrays_are_not_put_into_the_graph() -> None:
         ({"y": {"a": Y}}, "1 keys are found in both x and y: a"),
         ({"x": {"a": X[:0]}, "y": None}, "no rows to give"),
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"num_epochs": 0}, "num_epochs is 0"),
+        ({"num_epochs": -1}, "num_epochs is -1"),
     ],
 )
 def test_impossible_arrays_are_refused(changes: dict[str, Any], complaint: str) -> None:

@@ -135,10 +135,44 @@ def test_two_model_directories_must_be_the_same() -> None:
         trainer.TPUEstimator(programs.slope_model_fn, "/n", config, use_tpu=False)
 
 
-@pytest.mark.parametrize("returned", [None, 3, "text"])
+@pytest.mark.parametrize("returned", [None, print, {"x": object()}])
 def test_an_input_fn_that_returns_no_tensors_is_refused(returned: object) -> None:
     with pytest.raises(InvalidSetting, match="Return a tf.data.Dataset"):
         input_pipeline.build_inputs(returned)
+
+
+@pytest.mark.parametrize(
+    "batch", [({"x": 42.0, "y": [43.0]}, 44.0), ([[1.0], [2.0]], [1, 2]), ({}, None)]
+)
+def test_python_values_reach_model_fn_as_they_are(tmp_path: Path, batch: Any) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        assert (features, labels) == batch
+        train_op = v1.assign_add(v1.train.get_global_step(), 1)
+        return trainer.EstimatorSpec(mode, loss=tf.constant(1.0), train_op=train_op)
+
+    trainer.Estimator(model_fn, str(tmp_path)).train(lambda: batch, steps=1)
+
+
+_SIZES = ("train_batch_size", "eval_batch_size", "predict_batch_size")
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_features_may_have_integer_keys(tmp_path: Path, use_tpu: bool) -> None:
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        return programs.slope_model_fn({"x": features[7]}, labels, mode, params)
+
+    def input_fn() -> Any:
+        return {7: tf.ones([2, 1]), 3: tf.zeros([2, 1])}, tf.ones([2, 1])
+
+    estimator = programs.estimator(
+        tmp_path, model_fn=model_fn, use_tpu=use_tpu, **dict.fromkeys(_SIZES, 2)
+    )
+    with tpuserve.emulated_tpu(cores=1, compiled=False):
+        estimator.train(input_fn, max_steps=1)
+        assert estimator.evaluate(input_fn, steps=1)["mean_y"] == 0.5
+        dataset = tf.data.Dataset.from_tensors
+        (*_, last) = estimator.predict(lambda: dataset({7: tf.ones([2, 1]), 3: tf.zeros([2, 1])}))
+    assert last["y"] == 0.5
 
 
 def test_an_input_of_three_parts_is_refused() -> None:
