@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from server.admission.cancellation import Cancellation
 from server.batching import merge
 from server.batching.continuous_policy import ReturningClients
 from server.batching.scheduler import Clock
@@ -18,8 +19,10 @@ from tpuserve.errors import InvalidInput, ModelExecutionError, TpuserveError
 logger = logging.getLogger(__name__)
 
 
-RunModel: TypeAlias = Callable[[Mapping[str, Array], float | None], Mapping[str, Array]]
-"""(alias → [rows, ...], time limit in milliseconds or None) → alias → [rows, ...]."""
+RunModel: TypeAlias = Callable[
+    [Mapping[str, Array], float | None, Cancellation], Mapping[str, Array]
+]
+"""(alias → [rows, ...], time limit in milliseconds or None, cancellation) → alias → [rows, ...]."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,8 @@ class BatchExecutor:
             # The error does not tell which request of the batch is invalid. Run each request
             # alone, so that only the invalid requests fail.
             for task_slice in group:
-                self._run_group([task_slice], self._context.clock(), AloneReason.AFTER_ERROR)
+                if not task_slice.task.is_done:
+                    self._run_group([task_slice], self._context.clock(), AloneReason.AFTER_ERROR)
         except TpuserveError as error:
             _fail(group, error)
         except Exception as error:
@@ -119,7 +123,7 @@ class BatchExecutor:
         context.metrics.batch_run(run_size, run_size - size)
         waits = [now - task_slice.task.enqueued for task_slice in slices]
         context.statistics.batch_ran(size, run_size - size, waits, reason, now)
-        outputs = self._run_model(merged, _time_limit_ms(slices, now))
+        outputs = self._run_model(merged, _time_limit_ms(slices, now), _cancel_when_done(slices))
         parts = list(merge.split_outputs(outputs, sizes, run_size))
         for task_slice, part in zip(slices, parts, strict=True):
             task_slice.succeed(part)
@@ -130,6 +134,24 @@ def _time_limit_ms(slices: list[TaskSlice], now: float) -> float | None:
     deadlines = [task_slice.task.deadline for task_slice in slices]
     latest = max((deadline for deadline in deadlines if deadline is not None), default=None)
     return None if latest is None or None in deadlines else (latest - now) * 1000
+
+
+def _cancel_when_done(slices: list[TaskSlice]) -> Cancellation:
+    """Return a cancellation that is cancelled when no request of a batch waits any more.
+
+    A request no longer waits when its client has gone, when its deadline has passed, and when it
+    has its outputs; then the run has ended anyway.
+    """
+    cancellation = Cancellation()
+    tasks = [task_slice.task for task_slice in slices]
+
+    def cancel_if_done() -> None:
+        if all(task.is_done for task in tasks):
+            cancellation.cancel()
+
+    for task in tasks:
+        task.add_done_callback(cancel_if_done)
+    return cancellation
 
 
 def _fail(slices: list[TaskSlice], error: TpuserveError) -> None:

@@ -87,7 +87,8 @@ class BatchingRunner:
           QueueFull: the queue has no room at the moment.
           UnbatchableTensor: the inputs or the outputs cannot share a batch.
           DeadlineExceeded: the time limit passed.
-          Cancelled: the request was cancelled before its batch had run.
+          Cancelled: the request was cancelled before its batch had run. A run that no request of
+            the batch waits for any more is stopped, where the runtime can.
           TpuserveError: the model raised an error.
           WouldBlock: the request must wait for a batch, in a thread that may not block.
         """
@@ -143,8 +144,12 @@ class BatchingRunner:
             )
         aliases = None if output_names is None else tuple(sorted(output_names))
 
-        def run(batch_inputs: Mapping[str, Array], time_ms: float | None) -> Mapping[str, Array]:
-            return self._model.run(signature_name, batch_inputs, aliases, timeout_ms=time_ms)
+        def run(
+            batch_inputs: Mapping[str, Array], time_ms: float | None, unneeded: Cancellation
+        ) -> Mapping[str, Array]:
+            return self._model.run(
+                signature_name, batch_inputs, aliases, timeout_ms=time_ms, cancellation=unneeded
+            )
 
         make_queue = partial(self._make_queue, signature_name, run)
         return self._start_in_batch(
@@ -224,8 +229,12 @@ class BatchingRunner:
         # `flat_names`.
         flat_names = [(name, alias) for name, aliases in sorted_names.items() for alias in aliases]
 
-        def run(batch_inputs: Mapping[str, Array], time_ms: float | None) -> Mapping[str, Array]:
-            outputs = model.run_multi(sorted_names, batch_inputs, timeout_ms=time_ms)
+        def run(
+            batch_inputs: Mapping[str, Array], time_ms: float | None, unneeded: Cancellation
+        ) -> Mapping[str, Array]:
+            outputs = model.run_multi(
+                sorted_names, batch_inputs, timeout_ms=time_ms, cancellation=unneeded
+            )
             return {str(i): outputs[name][alias] for i, (name, alias) in enumerate(flat_names)}
 
         for name in sorted_names:
@@ -276,10 +285,18 @@ class BatchingRunner:
         if ready is None:
             return self._pend(queue_key, task, cancellation)
         run, batch = ready
+
+        def fail() -> None:
+            task.fail(Cancelled(cancellations.MESSAGE))
+
+        if cancellation is not None:
+            cancellation.add_callback(fail)
         try:
             run(batch)
         finally:
             scheduler.release_inline_slot(size)
+            if cancellation is not None:
+                cancellation.remove_callback(fail)
         return task.wait(now)
 
     def _pend(
