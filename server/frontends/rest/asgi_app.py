@@ -136,7 +136,12 @@ class RootApp:
         return None if response is None else self._add_cors_headers(response)
 
     async def _add_cors_headers_later(self, response: asyncio.Future[Response]) -> Response:
-        return self._add_cors_headers(await response)
+        try:
+            return self._add_cors_headers(await response)
+        except asyncio.CancelledError:
+            if not response.cancelled():
+                response.result().release()
+            raise
 
     def _add_cors_headers(self, response: Response) -> Response:
         if not self._cors_headers:

@@ -348,7 +348,9 @@ class Dispatcher:
             if timer is not None:
                 timer.cancel()
             response = pending.finish()
-            if not future.done():
+            if future.done():
+                response.release()
+            else:
                 future.set_result(response)
 
         def expire() -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 from server.admission import cancellation as cancellations
 from server.admission.cancellation import Cancellation
 from server.admission.latency_tracker import LatencyTracker
+from server.frontends.rest.transport.responses import Response
 from server.parsing.request_parser import MAX_LOCAL_BYTES
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.ticket import InlineTicket, RunPool, Ticket
@@ -206,6 +207,8 @@ class _WorkTicket(Ticket):
 
 def _set_result(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
     if future.cancelled():
+        if isinstance(result, Response):
+            result.release()
         return
     if error is None:
         future.set_result(result)

@@ -4,6 +4,7 @@ import asyncio
 from functools import partial
 from typing import Any, ClassVar
 
+from server.admission.memory_budget import MemoryReservation
 from server.frontends.rest.transport.headers import Headers
 from server.frontends.rest.transport.responses import Response, SyncHandler
 from server.frontends.rest.transport.timeout_protocol import TimeoutProtocol
@@ -56,9 +57,18 @@ class FastPathProtocol(TimeoutProtocol):
     # The part of the request's body that has arrived. None if no request is buffered.
     _buffered_body: bytes | None = None
     _num_in_a_row = 0
+    # The memory of a response of which the transport has not sent all bytes yet. None without such
+    # a response.
+    _unsent_memory: MemoryReservation | None = None
+
+    def resume_writing(self) -> None:
+        """Release the memory of a response, whose bytes have been sent but for a few."""
+        super().resume_writing()
+        self._release_unsent()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass a buffered request to uvicorn, so that the application learns of the disconnect."""
+        self._release_unsent()
         if self._buffered_body is not None:
             self._pass_to_uvicorn()
         super().connection_lost(exc)
@@ -147,7 +157,10 @@ class FastPathProtocol(TimeoutProtocol):
 
     def _send_later(self, cycle: "_WaitingRequest", response: "asyncio.Future[Response]") -> None:
         cycle.response_complete = True
-        if response.cancelled() or cycle.disconnected or self.transport.is_closing():
+        if response.cancelled():
+            return
+        if cycle.disconnected or self.transport.is_closing():
+            response.result().release()
             return
         self._send(response.result())
         if not cycle.keep_alive:
@@ -203,3 +216,11 @@ class FastPathProtocol(TimeoutProtocol):
             self.transport.write(head + response.body)
         else:
             self.transport.writelines((head, response.body))
+            self._unsent_memory = response.memory
+            if not self.flow.write_paused:
+                self._release_unsent()
+
+    def _release_unsent(self) -> None:
+        if self._unsent_memory is not None:
+            self._unsent_memory.release()
+            self._unsent_memory = None

@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from starlette.types import Send
 
+from server.admission.memory_budget import MemoryReservation
 from server.codec.array_to_json import JsonText
 from server.frontends.rest.transport.headers import Headers, Peer
 
@@ -37,6 +38,7 @@ class Response(NamedTuple):
       model: The model that the request addressed. Empty for no model.
       version: The version that answered or, if none did, that was requested. None for no version.
       signature: The signature that ran or, if none did, that was requested. Empty for no signature.
+      memory: The memory of a large body. Whoever sends or drops the response calls `release`.
     """
 
     status: int
@@ -47,6 +49,12 @@ class Response(NamedTuple):
     model: str = ""
     version: int | None = None
     signature: str = ""
+    memory: MemoryReservation | None = None
+
+    def release(self) -> None:
+        """Give the memory of the body back to the memory budget."""
+        if self.memory is not None:
+            self.memory.release()
 
 
 AnySyncResponse: TypeAlias = Response | asyncio.Future[Response] | None
@@ -66,7 +74,14 @@ def not_found() -> Response:
 
 
 async def send_response(send: Send, response: Response) -> None:
-    """Send a whole response through ASGI."""
+    """Send a whole response through ASGI, at the pace of the client, and release its memory."""
+    try:
+        await _send(send, response)
+    finally:
+        response.release()
+
+
+async def _send(send: Send, response: Response) -> None:
     headers = [
         (b"content-type", response.content_type),
         (b"content-length", b"%d" % len(response.body)),

@@ -1,10 +1,10 @@
 """Predict, classify and regress: from a parsed request body to an encoded response body."""
 
 from collections.abc import Mapping
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from server.admission.cancellation import Cancellation
-from server.admission.memory_budget import MemoryBudget
+from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.codec import responses
 from server.codec.array_to_json import JsonText
 from server.dataplane import (
@@ -20,8 +20,22 @@ from server.servables import pending
 from server.servables.pending import Pending
 from tpuserve.errors import InvalidInput, SignatureNotFound
 
-EncodedResult: TypeAlias = tuple[JsonText, int]
-"""The body of a response, and the model version that computed the result."""
+# The size of a body in bytes from which on its memory is counted until it is sent.
+_MIN_COUNTED_BYTES = 64 << 10
+
+
+class EncodedResult(NamedTuple):
+    """The encoded result of an inference.
+
+    Attributes:
+      body: The body of the response.
+      version: The model version that computed the result.
+      memory: The memory of a large body; None for a small one.
+    """
+
+    body: JsonText
+    version: int
+    memory: MemoryReservation | None = None
 
 
 class Operation(Protocol):
@@ -49,7 +63,8 @@ class Operation(Protocol):
           request: The parsed request body.
           timeout_ms: The milliseconds in which the model must answer. None means no limit.
           cancellation: Tells whether the client still waits for the answer. None if unknown.
-          budget: Bounds the memory of the outputs and of their text while they are encoded.
+          budget: Bounds the memory of the outputs while they are encoded, and of their text until
+            it is sent.
 
         Raises:
           TpuserveError: The request is invalid, or the model failed.
@@ -85,11 +100,19 @@ def _encode_prediction(
     prediction: Prediction, request: ParsedRequest, budget: MemoryBudget
 ) -> EncodedResult:
     outputs = prediction.outputs
+    encode = (
+        responses.encode_row_format if request.is_row_format else responses.encode_columnar_format
+    )
     with budget.reserve() as memory:
         output_memory.reserve_for_json(outputs, memory.grow)
-        if request.is_row_format:
-            return responses.encode_row_format(outputs), prediction.version
-        return responses.encode_columnar_format(outputs), prediction.version
+        body = encode(outputs)
+    return _hold_memory(body, prediction.version, budget)
+
+
+def _hold_memory(body: JsonText, version: int, budget: MemoryBudget) -> EncodedResult:
+    """Return an encoded result with the memory of its body."""
+    memory = budget.reserve(len(body)) if len(body) >= _MIN_COUNTED_BYTES else None
+    return EncodedResult(body, version, memory)
 
 
 def _classify(
@@ -103,11 +126,13 @@ def _classify(
     result = dataplane.start_classify(
         model_spec, request.decode_examples(), timeout_ms=timeout_ms, cancellation=cancellation
     )
-    return pending.transform(result, _encode_classification)
+    return pending.transform(result, lambda each: _encode_classification(each, budget))
 
 
-def _encode_classification(result: Classification) -> EncodedResult:
-    return responses.encode_classifications(result.classes, result.scores), result.version
+def _encode_classification(result: Classification, budget: MemoryBudget) -> EncodedResult:
+    return _hold_memory(
+        responses.encode_classifications(result.classes, result.scores), result.version, budget
+    )
 
 
 def _regress(
@@ -121,11 +146,11 @@ def _regress(
     result = dataplane.start_regress(
         model_spec, request.decode_examples(), timeout_ms=timeout_ms, cancellation=cancellation
     )
-    return pending.transform(result, _encode_regression)
+    return pending.transform(result, lambda each: _encode_regression(each, budget))
 
 
-def _encode_regression(result: Regression) -> EncodedResult:
-    return responses.encode_regressions(result.values), result.version
+def _encode_regression(result: Regression, budget: MemoryBudget) -> EncodedResult:
+    return _hold_memory(responses.encode_regressions(result.values), result.version, budget)
 
 
 OPERATIONS: Mapping[str, Operation] = {

@@ -117,8 +117,8 @@ def _respond(finish: Callable[[], EncodedResult], route: Route, signature: str) 
 
 
 def _success_response(result: EncodedResult, route: Route, signature: str) -> Response:
-    encoded, version = result
-    return Response(200, encoded, JSON, (), "OK", route.model, version, signature)
+    body, version, memory = result
+    return Response(200, body, JSON, (), "OK", route.model, version, signature, memory)
 
 
 def _error_response(error: Exception, route: Route, signature: str) -> Response:
