@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.lowering.ir import op_defs
-from tpuserve.verification.hazards.xla_kernels import has_xla_kernel
+from tpuserve.stablehlo.xla_kernels import has_xla_kernel
 
 # Ops that draw other random numbers in XLA than in TensorFlow's kernels, for the same seeds.
 _RANDOM_OPS = re.compile(
