@@ -65,6 +65,8 @@ def model_to_estimator(
         model_dir=model_dir,
         config=config,
         use_tpu=False,
+        # Write one metagraph, as tf.estimator does, so that tf.saved_model.load(dir) needs no tags.
+        export_to_tpu=False,
         metric_names_map=metric_names_map,
         export_outputs=export_outputs,
     )

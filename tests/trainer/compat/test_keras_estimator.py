@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -114,16 +114,22 @@ def test_wrong_metric_name_is_refused_before_training(
     assert estimator.get_variable_value("global_step") == 0
 
 
-def test_export_has_a_signature_for_an_output(tmp_path: Path) -> None:
+def _answer(directory: bytes, signature: str, **inputs: Any) -> dict[str, Any]:
+    """Load an export as a program of TensorFlow 2 does, without tags, and call a signature."""
+    signatures = tf.saved_model.load(directory.decode()).signatures
+    results = signatures[signature](**{name: tf.constant(x) for name, x in inputs.items()})
+    return {name: result.numpy().tolist() for name, result in results.items()}
+
+
+def test_export_has_a_signature_for_an_output_and_loads_without_tags(tmp_path: Path) -> None:
     estimator: Any = model_to_estimator(
         two_output_model(),
         model_dir=str(tmp_path / "run"),
         export_outputs={"y": trainer.export.PredictOutput},
     )
-    path = Path(estimator.export_saved_model(str(tmp_path / "export")).decode())
-    x = {"x": np.array([[3.0]], np.float32)}
-    assert exports.answers(path, x, "y") == {"output": [[6.0]]}
-    assert exports.answers(path, x) == {"y": [[6.0]], "z": [[6.0]]}
+    path = estimator.export_saved_model(str(tmp_path / "export"))
+    assert _answer(path, "y", x=[[3.0]]) == {"output": [[6.0]]}
+    assert _answer(path, "serving_default", x=[[3.0]]) == {"y": [[6.0]], "z": [[6.0]]}
 
 
 def test_export_has_a_regression_signature_for_an_output(tmp_path: Path) -> None:
@@ -134,9 +140,17 @@ def test_export_has_a_regression_signature_for_an_output(tmp_path: Path) -> None
     )
     spec = {"x": tf.io.FixedLenFeature([1], tf.float32)}
     receiver = trainer.build_parsing_serving_input_receiver_fn(spec)
-    path = estimator.export_saved_model(str(tmp_path / "export"), receiver).decode()
-    examples = {"inputs": program_runner.make_example_inputs({"x": [3.0]})["examples"]}
-    assert exports.answers(Path(path), examples, "z") == {"outputs": [[6.0]]}
+    path = estimator.export_saved_model(str(tmp_path / "export"), receiver)
+    examples = program_runner.make_example_inputs({"x": [3.0]})["examples"]
+    assert _answer(path, "z", inputs=examples) == {"outputs": [[6.0]]}
+
+
+def test_both_metagraphs_are_exported_where_they_are_asked_for(tmp_path: Path) -> None:
+    estimator: Any = model_to_estimator(two_output_model(), model_dir=str(tmp_path / "run"))
+    on_tpu = trainer.to_tpu_estimator(estimator, train_batch_size=4)
+    path = Path(cast(Any, on_tpu).export_saved_model(str(tmp_path / "export")).decode())
+    x = {"x": np.array([[3.0]], np.float32)}
+    assert exports.answers(path, x) == {"y": [[6.0]], "z": [[6.0]]}
 
 
 @pytest.mark.parametrize(
