@@ -4,8 +4,9 @@
 
 Both run `tpuserve serve`. Printed are requests/s over REST of half_plus_two and of images as JSON,
 with 8 clients and with 1 client, and the processor time of all processes per request,
-which other programs of the machine change less. Then the slowest of the answers to /healthz while 8
-clients send images.
+which other programs of the machine change less. Then the 99th percentile and the maximum of the
+times of health checks, over REST and gRPC: while 8 clients send images, and while a version of a
+model with 300 MB of variables is loaded.
 
 Needs h2load (Debian: nghttp2-client).
 """
@@ -20,12 +21,15 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import grpc
 
 from benchmarks.serve import models, turns
 
@@ -33,6 +37,9 @@ _HOST = "127.0.0.1"
 _FIRST_PORT = 18_600
 _HALF = "half"
 _IMAGE = "image"
+_LARGE = "large"
+_LARGE_NUMBERS = 75 << 20
+_PROBE_SECONDS = 0.01
 _SMALL_BODY = b'{"instances": [1.0, 2.0, 5.0]}'
 
 
@@ -66,11 +73,15 @@ class Side:
 
     Attributes:
       port: The port of the REST API.
+      grpc_port: The port of gRPC.
       pid: The process ID of its first process.
+      large_model: The base path of the model that `measure_loading` loads.
     """
 
     port: int
+    grpc_port: int
     pid: int
+    large_model: Path
 
     def url(self, model: str) -> str:
         """Return the URL of predict."""
@@ -91,11 +102,37 @@ def save_image_mean(directory: Path) -> None:
         tf.saved_model.simple_save(session, str(directory), {"x": x}, {"y": y})
 
 
+def save_large(directory: Path) -> None:
+    """Export y = x + the first of 75 M numbers, which take 300 MB; shape [None]."""
+    import tensorflow.compat.v1 as tf
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.float32, [None], name="x")
+        numbers = tf.get_variable("numbers", [_LARGE_NUMBERS], use_resource=True)
+        session.run(tf.global_variables_initializer())
+        tf.saved_model.simple_save(session, str(directory), {"x": x}, {"y": x + numbers[0]})
+
+
 @contextmanager
-def serving(config: Path, port: int, frontend_processes: int) -> Iterator[Side]:
-    """Run a server of the models that a model config file lists, and stop it on exit."""
+def serving(directory: Path, port: int, frontend_processes: int) -> Iterator[Side]:
+    """Run a server of the models below a directory, and stop it on exit.
+
+    Args:
+      directory: The directory of the models, in which a directory for this server is created.
+      port: The port of the REST API; the next one is that of gRPC.
+      frontend_processes: The number of frontend processes.
+    """
+    large_model = directory / str(port) / _LARGE
+    _link_large(directory, large_model / "1")
+    config = directory / f"{port}.config"
+    listed = "".join(
+        f"config {{ name: '{path.name}' base_path: '{path}' model_platform: 'tensorflow' }}"
+        for path in (directory / _HALF, directory / _IMAGE, large_model)
+    )
+    config.write_text(f"model_config_list {{ {listed} }}")
     command = [sys.executable, "-m", "tpuserve", "serve", f"--host={_HOST}"]
-    command += [f"--rest_api_port={port}", "--port=0", f"--model_config_file={config}"]
+    command += [f"--rest_api_port={port}", f"--port={port + 1}", f"--model_config_file={config}"]
+    command += ["--enable_grpc_healthcheck_service", "--file_system_poll_wait_seconds=1"]
     command.append(f"--frontend_processes={frontend_processes}")
     process = subprocess.Popen(
         command,
@@ -110,7 +147,7 @@ def serving(config: Path, port: int, frontend_processes: int) -> Iterator[Side]:
                 break
         # Go on reading the log in a thread, so that the server never waits for a full pipe.
         threading.Thread(target=process.stderr.read, daemon=True).start()
-        yield Side(port, process.pid)
+        yield Side(port, port + 1, process.pid, large_model)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
@@ -130,26 +167,77 @@ def measure(load: Load, body: Path, side: Side) -> dict[str, float]:
     return {"requests/s": float(match[1]), "us of processor time per request": cpu}
 
 
-def measure_probes(load: Load, body: Path, side: Side) -> dict[str, float]:
-    """Return the 99th percentile of the latency of /healthz under a load, in milliseconds."""
-    latencies: list[float] = []
+@contextmanager
+def probing(side: Side) -> Iterator[dict[str, float]]:
+    """Send health checks in the body of the `with` statement.
+
+    Yields:
+      A dictionary that has the figures after the body: unit → milliseconds.
+    """
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    channel = grpc.insecure_channel(f"{_HOST}:{side.grpc_port}")
+    check_health = channel.unary_unary("/grpc.health.v1.Health/Check")
+
+    def check_rest() -> None:
+        with opener.open(f"http://{_HOST}:{side.port}/healthz", timeout=60) as response:
+            assert response.status == 200
+
+    def check_grpc() -> None:
+        assert check_health(b"", timeout=60) == b"\x08\x01"
+
+    latencies: dict[str, list[float]] = {"/healthz": [], "gRPC health": []}
     is_over = threading.Event()
 
-    def probe() -> None:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    def probe(name: str, check: Callable[[], None]) -> None:
         while not is_over.is_set():
             started = time.perf_counter()
-            with opener.open(f"http://{_HOST}:{side.port}/healthz", timeout=60) as response:
-                assert response.status == 200
-            latencies.append((time.perf_counter() - started) * 1000)
-            is_over.wait(0.01)
+            check()
+            latencies[name].append((time.perf_counter() - started) * 1000)
+            is_over.wait(_PROBE_SECONDS)
 
-    thread = threading.Thread(target=probe)
-    thread.start()
-    measure(load, body, side)
+    check_grpc()
+    threads = [
+        threading.Thread(target=probe, args=each)
+        for each in zip(latencies, (check_rest, check_grpc), strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    figures: dict[str, float] = {}
+    yield figures
     is_over.set()
-    thread.join()
-    return {"ms, p99 of /healthz": sorted(latencies)[int(len(latencies) * 0.99)]}
+    for thread in threads:
+        thread.join()
+    channel.close()
+    for name, times in latencies.items():
+        figures[f"ms, p99 of {name}"] = sorted(times)[int(len(times) * 0.99)]
+        figures[f"ms, maximum of {name}"] = max(times)
+
+
+def measure_probes(load: Load, body: Path, side: Side) -> dict[str, float]:
+    """Return the times of health checks under a load."""
+    with probing(side) as figures:
+        measure(load, body, side)
+    return figures
+
+
+def measure_loading(directory: Path, side: Side) -> dict[str, float]:
+    """Return the times of health checks while a further version of the large model is loaded."""
+    version = max(map(int, os.listdir(side.large_model))) + 1
+    with probing(side) as figures:
+        _link_large(directory, side.large_model / str(version))
+        url = f"http://{_HOST}:{side.port}/v1/models/{_LARGE}/versions/{version}"
+        while not _is_available(url):
+            time.sleep(0.05)
+    return figures
+
+
+def _is_available(url: str) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=60) as response:
+            return b"AVAILABLE" in response.read()
+    except urllib.error.HTTPError:
+        return False
 
 
 def main() -> None:
@@ -164,11 +252,14 @@ def main() -> None:
         sys.exit("h2load is not installed. Install it: apt-get install nghttp2-client")
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         directory = Path(temporary)
-        config, bodies = _write_inputs(directory)
+        bodies = _write_inputs(directory)
         with_processes, without = (
-            stack.enter_context(serving(config, _FIRST_PORT + index, count))
+            stack.enter_context(serving(directory, _FIRST_PORT + 2 * index, count))
             for index, count in enumerate((arguments.frontend_processes, 0))
         )
+        loading = partial(measure_loading, directory)
+        comparisons = turns.compare_in_turns(with_processes, without, loading, arguments.rounds)
+        turns.print_comparisons("probes while 300 MB are loaded", comparisons)
         for load in LOADS:
             function = partial(measure, load, bodies[load.model])
             for side in (with_processes, without):
@@ -182,15 +273,10 @@ def main() -> None:
         turns.print_comparisons("probes while images are parsed", comparisons)
 
 
-def _write_inputs(directory: Path) -> tuple[Path, dict[str, Path]]:
+def _write_inputs(directory: Path) -> dict[str, Path]:
     models.save_half_plus_two(directory / _HALF / "1")
     save_image_mean(directory / _IMAGE / "1")
-    listed = "".join(
-        f"config {{ name: '{name}' base_path: '{directory / name}' model_platform: 'tensorflow' }}"
-        for name in (_HALF, _IMAGE)
-    )
-    config = directory / "models.config"
-    config.write_text(f"model_config_list {{ {listed} }}")
+    save_large(directory / _LARGE)
     pixel = b"[0.1234, 0.5678, 0.9012]"
     row = b"[" + b", ".join([pixel] * 224) + b"]"
     image = b'{"instances": [[' + b", ".join([row] * 224) + b"]]}"
@@ -198,7 +284,14 @@ def _write_inputs(directory: Path) -> tuple[Path, dict[str, Path]]:
     for name, body in ((_HALF, _SMALL_BODY), (_IMAGE, image)):
         bodies[name] = directory / f"{name}.json"
         bodies[name].write_bytes(body)
-    return config, bodies
+    return bodies
+
+
+def _link_large(directory: Path, version: Path) -> None:
+    """Create a version of the large model, without a copy of its files."""
+    incomplete = version.with_name(f"{version.name}.incomplete")
+    shutil.copytree(directory / _LARGE, incomplete, copy_function=os.link)
+    incomplete.rename(version)
 
 
 def _descendants(pid: int) -> list[int]:
