@@ -18,7 +18,7 @@ from server.dataplane import (
     state_gauges,
 )
 from server.dataplane.example_method import ExampleMethod, Result
-from server.dataplane.interface import ReadInputs
+from server.dataplane.interface import DataPlaneInterface, ReadInputs
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.request_logger import RequestLogger
 from server.dataplane.results import (
@@ -46,13 +46,10 @@ StartedRun: TypeAlias = Mapping[str, Array] | Pending[Mapping[str, Array]]
 SIGNATURE_DEF = "signature_def"
 
 
-class DataPlane:
+class DataPlane(DataPlaneInterface):
     """Answers requests for the REST and gRPC frontends.
 
-    The frontends admit and count requests, because some requests never reach the data plane. Every
-    inference method raises ModelNotFound if no such model or version is available,
-    DeadlineExceeded if the time limit passes, and Cancelled if the request is cancelled before its
-    model runs.
+    The frontends admit and count requests, because some requests never reach the data plane.
     """
 
     def __init__(
@@ -83,40 +80,12 @@ class DataPlane:
         self._check_method_names = check_method_names
         self._reload = reload
         self._configured = configured
-        self.run_limits = run_limits
+        self._run_limits = run_limits
         state_gauges.register_state_gauges(self._metrics, manager)
 
-    def predict(
-        self,
-        spec: ModelSpec,
-        read_inputs: ReadInputs,
-        output_filter: Sequence[str] = (),
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
-    ) -> Prediction:
-        """Run a model on inputs, in the calling thread unless requests are batched.
-
-        Args:
-          spec: the model, version and signature.
-          read_inputs: takes the signature and returns the request's inputs, alias → array. It is
-            called once the signature is known, because the signature determines how a request
-            is parsed.
-          output_filter: the aliases of the requested outputs; empty for all outputs.
-          timeout_ms: the time limit in milliseconds; None for no limit.
-          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
-
-        Raises:
-          SignatureNotFound: the model has no such signature.
-          WrongMethodName: check_method_names is set and the signature has another method.
-          InvalidInputNames: the request's aliases do not match the signature.
-          InvalidTensor: an input's type or shape does not match the signature or the model.
-          ModelExecutionError: the model failed.
-        """
-        prediction = self.start_predict(
-            spec, read_inputs, output_filter, timeout_ms=timeout_ms, cancellation=cancellation
-        )
-        return prediction.finish() if isinstance(prediction, Pending) else prediction
+    def run_limits(self, model: str) -> RunLimits | None:
+        """Return the limits of a model's queue; see `DataPlaneInterface.run_limits`."""
+        return self._run_limits(model)
 
     def start_predict(
         self,
@@ -127,12 +96,7 @@ class DataPlane:
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> Prediction | Pending[Prediction]:
-        """Begin to run a model on inputs; arguments and errors are those of `predict`.
-
-        Returns:
-          The prediction; its Pending if the request waits for a batch. The model's version stays
-          loaded until `finish` of the Pending was called.
-        """
+        """Begin to run a model on inputs; see `DataPlaneInterface.start_predict`."""
         servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
         try:
             name = spec.effective_signature_name
@@ -166,32 +130,6 @@ class DataPlane:
 
         return outputs.then(finish) if isinstance(outputs, Pending) else finish()
 
-    def classify(
-        self,
-        spec: ModelSpec,
-        serialized: Sequence[bytes],
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
-    ) -> Classification:
-        """Classify examples.
-
-        Args:
-          spec: the model, version and signature.
-          serialized: serialised tf.train.Example messages; the answer has a row for each.
-          timeout_ms: the time limit in milliseconds; None for no limit.
-          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
-
-        Raises:
-          InvalidInput: the model has no such classification signature, the request has no
-            examples, or an output has an unexpected type or shape.
-          ModelExecutionError: the model failed.
-        """
-        answer = self.start_classify(
-            spec, serialized, timeout_ms=timeout_ms, cancellation=cancellation
-        )
-        return answer.finish() if isinstance(answer, Pending) else answer
-
     def start_classify(
         self,
         spec: ModelSpec,
@@ -200,11 +138,7 @@ class DataPlane:
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> Classification | Pending[Classification]:
-        """Begin to classify examples; arguments and errors are those of `classify`.
-
-        Returns:
-          The answer; its Pending if the request waits for a batch, as in `start_predict`.
-        """
+        """Begin to classify examples; see `DataPlaneInterface.start_classify`."""
 
         def log(answer: Classification) -> None:
             if self._request_log is not None and self._request_log.should_log(spec.model):
@@ -214,20 +148,6 @@ class DataPlane:
             classify.METHOD, spec, serialized, timeout_ms, cancellation, log
         )
 
-    def regress(
-        self,
-        spec: ModelSpec,
-        serialized: Sequence[bytes],
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
-    ) -> Regression:
-        """Regress examples; arguments and errors are those of `classify`."""
-        answer = self.start_regress(
-            spec, serialized, timeout_ms=timeout_ms, cancellation=cancellation
-        )
-        return answer.finish() if isinstance(answer, Pending) else answer
-
     def start_regress(
         self,
         spec: ModelSpec,
@@ -236,7 +156,7 @@ class DataPlane:
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> Regression | Pending[Regression]:
-        """Begin to regress examples; see `start_classify`."""
+        """Begin to regress examples; see `DataPlaneInterface.start_regress`."""
 
         def log(answer: Regression) -> None:
             if self._request_log is not None and self._request_log.should_log(spec.model):
@@ -254,11 +174,7 @@ class DataPlane:
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> list[Classification | Regression] | Pending[list[Classification | Regression]]:
-        """Begin to answer; arguments and errors are those of `multi_inference`.
-
-        Returns:
-          The answers; their Pending if the request waits for a batch.
-        """
+        """Begin to run several signatures; see `DataPlaneInterface.start_multi_inference`."""
         spec = multi_inference.model_spec_of_request(tasks)
         servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
         try:
@@ -289,36 +205,6 @@ class DataPlane:
             return answers
 
         return outputs.then(finish) if isinstance(outputs, Pending) else finish()
-
-    def multi_inference(
-        self,
-        tasks: Sequence[multi_inference.Task],
-        serialized: Sequence[bytes],
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
-    ) -> list[Classification | Regression]:
-        """Classify and regress examples with several signatures of one model.
-
-        The model, version and label of the first task apply to all tasks. As in TensorFlow Serving,
-        the request is not counted in request_count.
-
-        Args:
-          tasks: the model specification of each task, with "tensorflow/serving/classify" or
-            "tensorflow/serving/regress".
-          serialized: serialised tf.train.Example messages.
-          timeout_ms: the time limit in milliseconds; None for no limit.
-          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
-
-        Raises:
-          InvalidInput: the tasks name several models or an unsuitable signature.
-          UnsupportedModel: a task's method is neither Classify nor Regress.
-          ModelExecutionError: the model failed.
-        """
-        answers = self.start_multi_inference(
-            tasks, serialized, timeout_ms=timeout_ms, cancellation=cancellation
-        )
-        return answers.finish() if isinstance(answers, Pending) else answers
 
     def metadata(self, spec: ModelSpec, fields: Sequence[str]) -> Metadata:
         """Return the signatures of a version.

@@ -15,6 +15,7 @@ from server.dataplane.results import (
     Statistics,
 )
 from server.scheduling.run_limits import RunLimits
+from server.servables import pending
 from server.servables.pending import Pending
 from server.servables.servable import Array, VersionStatus
 from tpuserve.saved_model.signature import Signature
@@ -25,23 +26,19 @@ ReadInputs: TypeAlias = Callable[[Signature], Mapping[str, Array]]
 class DataPlaneInterface(Protocol):
     """What the frontends need of a data plane: that of their own process, or of another process.
 
-    The methods have the arguments, results and errors of those of `DataPlane`.
+    Every inference method raises ModelNotFound if no such model or version is available,
+    DeadlineExceeded if the time limit passes, Cancelled if the request is cancelled before its
+    model has run, and ModelExecutionError if the model failed. The methods whose names begin with
+    "start" return a Pending if the request waits for a batch or for another process. The model's
+    version stays loaded until `finish` of the Pending was called. The others wait for the result.
     """
 
     @property
     def is_available(self) -> bool:
         """Whether any version of any model can answer requests."""
 
-    def predict(
-        self,
-        spec: ModelSpec,
-        read_inputs: ReadInputs,
-        output_filter: Sequence[str] = (),
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
-    ) -> Prediction:
-        """Run a model on inputs."""
+    def run_limits(self, model: str) -> RunLimits | None:
+        """Return the limits of a model's queue at once; None if no such model is known."""
 
     def start_predict(
         self,
@@ -52,27 +49,38 @@ class DataPlaneInterface(Protocol):
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> Prediction | Pending[Prediction]:
-        """Begin to run a model on inputs."""
+        """Begin to run a model on inputs, in the calling thread unless requests are batched.
 
-    def classify(
+        Args:
+          spec: the model, version and signature.
+          read_inputs: takes the signature and returns the request's inputs, alias → array. It is
+            called once the signature is known, because the signature determines how a request
+            is parsed.
+          output_filter: the aliases of the requested outputs; empty for all outputs.
+          timeout_ms: the time limit in milliseconds; None for no limit.
+          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
+
+        Raises:
+          SignatureNotFound: the model has no such signature.
+          WrongMethodName: methods are checked, and the signature has another method.
+          InvalidInputNames: the request's aliases do not match the signature.
+          InvalidTensor: an input's type or shape does not match the signature or the model.
+        """
+
+    def predict(
         self,
         spec: ModelSpec,
-        serialized: Sequence[bytes],
+        read_inputs: ReadInputs,
+        output_filter: Sequence[str] = (),
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
-    ) -> Classification:
-        """Classify examples."""
-
-    def regress(
-        self,
-        spec: ModelSpec,
-        serialized: Sequence[bytes],
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
-    ) -> Regression:
-        """Regress examples."""
+    ) -> Prediction:
+        """Run a model on inputs; see `start_predict`."""
+        started = self.start_predict(
+            spec, read_inputs, output_filter, timeout_ms=timeout_ms, cancellation=cancellation
+        )
+        return pending.wait(started)
 
     def start_classify(
         self,
@@ -82,7 +90,31 @@ class DataPlaneInterface(Protocol):
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> Classification | Pending[Classification]:
-        """Begin to classify examples."""
+        """Begin to classify examples.
+
+        Args:
+          spec: the model, version and signature.
+          serialized: serialised tf.train.Example messages; the answer has a row for each.
+          timeout_ms: the time limit in milliseconds; None for no limit.
+          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
+
+        Raises:
+          InvalidInput: the model has no such classification signature, the request has no
+            examples, or an output has an unexpected type or shape.
+        """
+
+    def classify(
+        self,
+        spec: ModelSpec,
+        serialized: Sequence[bytes],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Classification:
+        """Classify examples; see `start_classify`."""
+        return pending.wait(
+            self.start_classify(spec, serialized, timeout_ms=timeout_ms, cancellation=cancellation)
+        )
 
     def start_regress(
         self,
@@ -92,17 +124,20 @@ class DataPlaneInterface(Protocol):
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> Regression | Pending[Regression]:
-        """Begin to regress examples."""
+        """Begin to regress examples; arguments and errors are those of `start_classify`."""
 
-    def multi_inference(
+    def regress(
         self,
-        tasks: Sequence[Task],
+        spec: ModelSpec,
         serialized: Sequence[bytes],
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
-    ) -> list[Classification | Regression]:
-        """Classify and regress examples with several signatures of one model."""
+    ) -> Regression:
+        """Regress examples; see `start_regress`."""
+        return pending.wait(
+            self.start_regress(spec, serialized, timeout_ms=timeout_ms, cancellation=cancellation)
+        )
 
     def start_multi_inference(
         self,
@@ -112,14 +147,37 @@ class DataPlaneInterface(Protocol):
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> list[Classification | Regression] | Pending[list[Classification | Regression]]:
-        """Begin to classify and regress examples with several signatures of one model."""
+        """Begin to classify and regress examples with several signatures of one model.
 
-    @property
-    def run_limits(self) -> Callable[[str], RunLimits | None]:
-        """A function that returns the limits of a model's queue at once, without waiting.
+        The model, version and label of the first task apply to all tasks. As in TensorFlow Serving,
+        the request is not counted in request_count.
 
-        The function returns None if no model of the name is configured.
+        Args:
+          tasks: the model specification of each task, with "tensorflow/serving/classify" or
+            "tensorflow/serving/regress".
+          serialized: serialised tf.train.Example messages.
+          timeout_ms: the time limit in milliseconds; None for no limit.
+          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
+
+        Raises:
+          InvalidInput: the tasks name several models or an unsuitable signature.
+          UnsupportedModel: a task's method is neither Classify nor Regress.
         """
+
+    def multi_inference(
+        self,
+        tasks: Sequence[Task],
+        serialized: Sequence[bytes],
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> list[Classification | Regression]:
+        """Classify and regress examples with several signatures; see `start_multi_inference`."""
+        return pending.wait(
+            self.start_multi_inference(
+                tasks, serialized, timeout_ms=timeout_ms, cancellation=cancellation
+            )
+        )
 
     def metadata(self, spec: ModelSpec, fields: Sequence[str]) -> Metadata:
         """Return the signatures of a version."""

@@ -19,7 +19,7 @@ from server.dataplane import (
     Regression,
     Statistics,
 )
-from server.dataplane.interface import ReadInputs
+from server.dataplane.interface import DataPlaneInterface, ReadInputs
 from server.dataplane.multi_inference import Task
 from server.remote import protocol
 from server.remote.call import Call
@@ -37,8 +37,8 @@ _MAX_SIGNATURES = 1024
 _LIMITS = RunLimits(max_concurrent_runs=128, only_waits=True)
 
 
-class RemoteDataPlane:
-    """Answers requests with the data plane of the engine process; see `DataPlane`.
+class RemoteDataPlane(DataPlaneInterface):
+    """Answers requests with the data plane of the engine process; see `DataPlaneInterface`.
 
     Inputs are read in this process, by the signature of the model, which is asked for once and kept
     in a cache. The engine process refuses inputs that were read by a signature which the model has
@@ -75,20 +75,6 @@ class RemoteDataPlane:
         """Whether any version of any model can answer requests."""
         return self._client.is_available
 
-    def predict(
-        self,
-        spec: ModelSpec,
-        read_inputs: ReadInputs,
-        output_filter: Sequence[str] = (),
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
-    ) -> Prediction:
-        """Run a model on inputs; see `DataPlane.predict`."""
-        return self.start_predict(
-            spec, read_inputs, output_filter, timeout_ms=timeout_ms, cancellation=cancellation
-        ).finish()
-
     def start_predict(
         self,
         spec: ModelSpec,
@@ -98,7 +84,7 @@ class RemoteDataPlane:
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> Pending[Prediction]:
-        """Send a request to the engine process; see `DataPlane.start_predict`.
+        """Send a request to the engine process; see `DataPlaneInterface.start_predict`.
 
         The first request for a signature waits until the engine process has sent the signature.
         """
@@ -136,19 +122,6 @@ class RemoteDataPlane:
             request.signature = signature
         return self._send(request, number).finish()
 
-    def classify(
-        self,
-        spec: ModelSpec,
-        serialized: Sequence[bytes],
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
-    ) -> Classification:
-        """Classify examples; see `DataPlane.classify`."""
-        return self.start_classify(
-            spec, serialized, timeout_ms=timeout_ms, cancellation=cancellation
-        ).finish()
-
     def start_classify(
         self,
         spec: ModelSpec,
@@ -157,21 +130,8 @@ class RemoteDataPlane:
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> Pending[Classification]:
-        """Send a request to the engine process; see `DataPlane.start_classify`."""
+        """Send a request to the engine process; see `DataPlaneInterface.start_classify`."""
         return self._infer("classify", spec, serialized, timeout_ms, cancellation)
-
-    def regress(
-        self,
-        spec: ModelSpec,
-        serialized: Sequence[bytes],
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
-    ) -> Regression:
-        """Regress examples; see `DataPlane.regress`."""
-        return self.start_regress(
-            spec, serialized, timeout_ms=timeout_ms, cancellation=cancellation
-        ).finish()
 
     def start_regress(
         self,
@@ -181,21 +141,8 @@ class RemoteDataPlane:
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> Pending[Regression]:
-        """Send a request to the engine process; see `DataPlane.start_regress`."""
+        """Send a request to the engine process; see `DataPlaneInterface.start_regress`."""
         return self._infer("regress", spec, serialized, timeout_ms, cancellation)
-
-    def multi_inference(
-        self,
-        tasks: Sequence[Task],
-        serialized: Sequence[bytes],
-        *,
-        timeout_ms: float | None = None,
-        cancellation: Cancellation | None = None,
-    ) -> list[Classification | Regression]:
-        """Run several signatures on examples; see `DataPlane.multi_inference`."""
-        return self.start_multi_inference(
-            tasks, serialized, timeout_ms=timeout_ms, cancellation=cancellation
-        ).finish()
 
     def start_multi_inference(
         self,
@@ -205,7 +152,7 @@ class RemoteDataPlane:
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> Pending[list[Classification | Regression]]:
-        """Send a request to the engine process; see `DataPlane.start_multi_inference`."""
+        """Send a request to the engine process; see `DataPlaneInterface.start_multi_inference`."""
         return self._infer("multi_inference", tasks, serialized, timeout_ms, cancellation)
 
     def metadata(self, spec: ModelSpec, fields: Sequence[str]) -> Metadata:
@@ -320,7 +267,7 @@ class _Request:
 
     Attributes:
       spec: the model, version and signature name.
-      read_inputs: see `DataPlane.predict`.
+      read_inputs: see `DataPlaneInterface.start_predict`.
       signature: the signature by which the inputs were read.
       inputs: alias → array.
       options: the requested outputs, and the time limit in milliseconds.

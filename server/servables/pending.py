@@ -56,3 +56,8 @@ def transform(
         return function(result)
     finish = result.finish
     return result.then(lambda: function(finish()))
+
+
+def wait(result: Result | Pending[Result]) -> Result:
+    """Return a result; wait for it if it is pending."""
+    return result.finish() if isinstance(result, Pending) else result

@@ -28,14 +28,14 @@ _WriteResult: TypeAlias = Callable[[Any, _Result], None]
 
 
 def classify_function(dataplane: DataPlaneInterface) -> UnaryFunction:
-    """Return the implementation of Classify; raises what `DataPlane.classify` raises."""
+    """Return the implementation of Classify; raises what `start_classify` raises."""
     return _examples_function(
         dataplane.start_classify, classification_pb2.ClassificationResponse, _write_classification
     )
 
 
 def regress_function(dataplane: DataPlaneInterface) -> UnaryFunction:
-    """Return the implementation of Regress; raises what `DataPlane.regress` raises."""
+    """Return the implementation of Regress; raises what `start_regress` raises."""
     return _examples_function(
         dataplane.start_regress, regression_pb2.RegressionResponse, _write_regression
     )

@@ -56,7 +56,7 @@ class Predict:
         """Run a model on the inputs of a PredictRequest; return a PredictResponse or its Pending.
 
         Raises:
-          TpuserveError: the request is invalid, or `DataPlane.predict` has raised the error.
+          TpuserveError: the request is invalid, or the data plane has raised the error.
         """
         if len(raw) > LARGE_BYTES:
             request = read_large_predict_request(raw, call)
