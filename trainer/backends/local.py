@@ -99,9 +99,7 @@ class LocalBackend:
     ) -> TrainGraph:
         """Build the graph whose training op repeats the step that model_fn has built.
 
-        The ops of a host_call are built before the loop: `build_train_loop` makes existing ops that
-        read variables wait for all steps but the last. So a host_call reads the values with which
-        the last step starts, and not those from before the loop.
+        The ops of a host_call belong to the train_op, so the loop repeats them with the step.
         """
         model = _build_model(program, input_fn, ModeKeys.TRAIN, checkpoint)
         summaries.add_loss_summary(model.spec.loss)

@@ -6,7 +6,8 @@ from typing import Any
 
 from tpuserve.errors import InvalidSetting
 from trainer.config.namedtuple_compat import NamedTupleMixin
-from trainer.hooks.training_hooks import HostCallHook
+from trainer.execution.host_call_step import join_host_call
+from trainer.hooks.training_hooks import HostCallHook, SummaryWritersHook
 from trainer.model import spec_validation
 from trainer.model.host_call import call_on_host as call_on_host
 from trainer.model.host_call import validate_host_function
@@ -140,15 +141,23 @@ class TPUEstimatorSpec(NamedTupleMixin):
     def as_estimator_spec(self) -> EstimatorSpec:
         """Return the spec for a CPU or GPU, and call the functions of eval_metrics and host_call.
 
-        A host_call becomes a hook that runs its ops once in each `session.run`.
+        In training, the train_op runs the ops of the host_call too, so that they run in each step
+        of a loop. In other modes, a hook runs them once in each `session.run`.
         """
         metrics = call_on_host(self.eval_metrics) if self.eval_metrics else None
-        host_call = (HostCallHook(call_on_host(self.host_call)),) if self.host_call else ()
+        train_op = self.train_op
+        host_call: tuple[Any, ...] = ()
+        if self.host_call:
+            fetches = call_on_host(self.host_call)
+            host_call = (HostCallHook(fetches),)
+            if self.mode == ModeKeys.TRAIN:
+                train_op = join_host_call(train_op, self.host_call[1], fetches)
+                host_call = (SummaryWritersHook(),)
         return EstimatorSpec(
             mode=self.mode,
             predictions=self.predictions,
             loss=self.loss,
-            train_op=self.train_op,
+            train_op=train_op,
             eval_metric_ops=metrics,
             export_outputs=self.export_outputs,
             training_hooks=(*host_call, *(self.training_hooks or ())),

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.core.util import event_pb2
 
 import trainer
+from tests.trainer import programs
 from tests.trainer.backends.tpu import slope
 from tests.trainer.programs import variable
 from trainer import ModeKeys
@@ -58,6 +59,26 @@ def test_a_host_call_writes_a_summary_of_every_step(compiled: bool, tmp_path: Pa
     losses = _written(tmp_path / "host")["loss"]
     assert len(losses) == 6
     assert [losses[each] for each in sorted(losses)] == pytest.approx(slope.losses(6))
+
+
+@pytest.mark.parametrize("compile_step", [False, "auto"])
+def test_a_host_call_runs_in_every_step_of_a_loop_off_the_tpu(
+    compile_step: Any, tmp_path: Path
+) -> None:
+    config = trainer.RunConfig(trainer.TPUConfig(8), compile_step=compile_step)
+    more = _summaries(tmp_path / "host")
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = programs.slope_model_fn(features, labels, mode, params)
+        return spec._replace(**more(mode=mode, loss=spec.loss))
+
+    estimator = trainer.TPUEstimator(
+        model_fn, str(tmp_path / "model"), config, params={"rate": 0.5}, use_tpu=False
+    )
+    estimator.train(programs.ones(), max_steps=18)
+    # 1 - w is 1, 1/2, 1/4, ... at the start of each step, and the loss is half its square.
+    expected = {step: 0.5 * 0.25**step for step in range(18)}
+    assert _written(tmp_path / "host")["loss"] == pytest.approx(expected, rel=1e-4, abs=1e-12)
 
 
 @pytest.mark.on_pjrt_too

@@ -1,0 +1,51 @@
+"""A training step that includes the ops of a host_call, so that they run in each step of a loop."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.graph import reachability
+
+
+def join_host_call(train_op: Any, tensors: Any, fetches: Any) -> Any:
+    """Build the op that makes a training step and runs the ops of a host_call.
+
+    The host_call reads the values that variables have before the step, as on a TPU: model_fn reads
+    them there before the train_op writes them.
+
+    Args:
+      train_op: the op or tensor that makes one step.
+      tensors: the tensors of the host_call, a nest.
+      fetches: the return value of the host_call's function: a nest of tensors, ops and Nones.
+    """
+    parts = [part for part in tf.nest.flatten(fetches) if part is not None]
+    step = reachability.reachable_ops([getattr(train_op, "op", train_op)])
+    _order_reads_before_writes(_operations(tf.nest.flatten(tensors)), step)
+    return tf.group(train_op, *parts)
+
+
+def _order_reads_before_writes(tensors: Iterable[Any], step: Mapping[str, Any]) -> None:
+    """Let each op of a step that writes a variable wait for the reads that tensors depend on.
+
+    A read that depends on the write itself, by a control dependency of model_fn, is left alone.
+
+    Args:
+      tensors: the operations of the tensors.
+      step: the operations of the step, by name.
+    """
+    writes: dict[str, list[Any]] = {}
+    for operation in step.values():
+        if operation.type.startswith("Assign") and operation.type.endswith("VariableOp"):
+            writes.setdefault(operation.inputs[0].name, []).append(operation)
+    for read in reachability.reachable_ops(tensors).values():
+        if read.type != "ReadVariableOp" or read.inputs[0].name not in writes:
+            continue
+        before = reachability.reachable_ops([read])
+        for write in writes[read.inputs[0].name]:
+            if write.name not in before:
+                write._add_control_input(read)
+
+
+def _operations(tensors: Iterable[Any]) -> list[Any]:
+    return [tensor.op for tensor in tensors if hasattr(tensor, "op")]
