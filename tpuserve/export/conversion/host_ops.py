@@ -33,6 +33,9 @@ _CLOSING = ("Merge", "RefMerge", "Exit", "RefExit")
 _COMPILED_PREFIXES = ("Xla", "_")
 _FORWARDING = ("Identity", "IdentityN", "NoOp", "StopGradient", "PreventGradient")
 
+# Ops that return their arguments; a loop does so with the handle of each variable that it reads.
+_PASSING = ("Identity", "While", "StatelessWhile")
+
 # Nodes that each side of a partition gets a copy of.
 _FREE = ("Const", "VarHandleOp")
 
@@ -137,8 +140,9 @@ def _walk(node: Node, library: "Library") -> "Iterator[NodeDef]":
 
 def _is_variable(value: Value, graph: GraphIR) -> bool:
     node = graph.nodes.get(value.producer)
-    while node is not None and node.op == "Identity":
-        node = graph.nodes.get(node.inputs[0].producer)
+    while node is not None and node.op in _PASSING:
+        value = node.inputs[value.output_index]
+        node = graph.nodes.get(value.producer)
     return node is not None and node.op == "VarHandleOp"
 
 

@@ -1,5 +1,6 @@
 """Rewrites a metagraph so that its signatures run on the TPU as far as possible."""
 
+import dataclasses
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from tpuserve.graph import pruning
 from tpuserve.graph.graph_walk import called_functions
 from tpuserve.lowering.ir import default_attrs, graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
+from tpuserve.lowering.passes.functionalization import functionalize
 from tpuserve.saved_model.initialisation import INIT_SIGNATURE
 from tpuserve.tensorflow_internals import op_def_registry
 
@@ -102,7 +104,9 @@ def rewrite_meta_graph(
         for info in meta_graph.signature_def[name].outputs.values()
         for tensor in find_tensors(info)
     ]
-    flat = flattening.flatten(main, fetches, library, options.aliased)
+    flat = _functionalize(
+        flattening.flatten(main, fetches, library, options.aliased), library, graph.library
+    )
     ordered = flattening.order_effects(flat.graph, library)
     rewriting = _Rewriting(
         flat, ordered, library, graph.library, dict(flat.graph.nodes), options, refused
@@ -118,6 +122,15 @@ def rewrite_meta_graph(
     _replace_library(graph, library)
     _list_ops(meta_graph)
     return meta_graph, converted
+
+
+def _functionalize(flat: FlatGraph, library: dict[str, Any], function_library: Any) -> FlatGraph:
+    """Replace the control flow of TensorFlow 1, and add the functions to both libraries."""
+    before = set(library)
+    functional = functionalize(flat.graph, library)
+    function_library.function.extend(library[name] for name in library if name not in before)
+    replaced = {**flat.replaced, **functional.replaced}
+    return dataclasses.replace(flat, graph=functional.graph, replaced=replaced)
 
 
 def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> ConvertedSignature:
