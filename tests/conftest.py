@@ -75,6 +75,9 @@ _WITH_EXTRAS = (
 """Directories and files with tests whose processes need jax or matplotlib."""
 _PYTHONPATH = os.environ.get("PYTHONPATH", "")
 
+# Keep the executables of trainings out of the user's cache directory.
+os.environ["TPUSERVE_XLA_CACHE_DIR"] = "off"
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -5,6 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ENVIRONMENT_NAME = "TPUSERVE_CACHE_DIR"
+EXECUTABLES_VARIABLE = "TPUSERVE_XLA_CACHE_DIR"
+"""The environment variable that names the directory of executables for training."""
+OFF = "off"
+"""In place of a directory of executables: keep none."""
 
 
 def find_cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
@@ -13,3 +17,14 @@ def find_cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
     named = environ.get(ENVIRONMENT_NAME)
     return Path(named) if named else Path(platformdirs.user_cache_dir("tpuserve"))
+
+
+def find_executables_directory(named: str) -> Path | None:
+    """Return the directory in which executables that XLA has compiled are kept; None for none.
+
+    Args:
+      named: a directory; empty for the usual one, in the cache directory; or `OFF`.
+    """
+    if named == OFF:
+        return None
+    return Path(named) if named else find_cache_directory() / "executables"

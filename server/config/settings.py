@@ -12,7 +12,6 @@ DEFAULT_PORT = 8500
 DEFAULT_REST_API_PORT = 8501
 DEFAULT_HOST = "0.0.0.0"
 DEFAULT_MODEL_NAME = "default"
-CACHE_OFF = "off"
 
 # The default number of threads that load models. With two threads, a slow load does not delay the
 # next model, and enough processor time remains for requests.

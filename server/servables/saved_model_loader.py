@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from server.config.model_config import XLA_ENGINE
-from server.config.settings import CACHE_OFF, LOAD_THREADS, Settings
+from server.config.settings import LOAD_THREADS, Settings
 from server.process.throttled_executor import Result, ThrottledExecutor
 from server.servables import symlinks
 from server.servables.servable import Model
+from tpuserve.cache_directory import find_executables_directory
 
 TFLITE_FILE = "model.tflite"
 # The largest saved_model.pb whose tags are checked before TensorFlow is imported. It is parsed in
@@ -103,7 +104,7 @@ class SavedModelLoader:
             initialise_tpu=not settings.skip_initialize_tpu,
             runtime=XLA_ENGINE if (engine or settings.engine) == XLA_ENGINE else None,
             batch_sizes=self._find_batch_sizes(directory),
-            cache_directory=_find_executables(settings),
+            cache_directory=find_executables_directory(settings.xla_cache_dir),
             make_plan=subprocess_prepare.make_load_plan_in_subprocess
             if self._is_serving
             else load_plan.make_load_plan,
@@ -168,17 +169,6 @@ class SavedModelLoader:
 def _num_interpreters(settings: Settings) -> int:
     pools = settings.num_tflite_pools or os.cpu_count() or 1
     return pools * max(1, settings.num_tflite_interpreters_per_pool)
-
-
-def _find_executables(settings: Settings) -> Path | None:
-    """Return the directory in which executables are kept; None for none."""
-    if settings.xla_cache_dir == CACHE_OFF:
-        return None
-    if settings.xla_cache_dir:
-        return Path(settings.xla_cache_dir)
-    from tpuserve.cache_directory import find_cache_directory
-
-    return find_cache_directory() / "executables"
 
 
 def _run_inline(work: Callable[[], Result]) -> Result:

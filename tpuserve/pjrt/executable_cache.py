@@ -61,10 +61,10 @@ class ExecutableCache:
         parts = [_FORMAT, _describe_machine(device), *content]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
-    def find(self, key: str, device: Any) -> Any:
-        """Return the executable of a key for a device as a jax.stages.Compiled; None without one.
+    def find(self, key: str, *devices: Any) -> Any:
+        """Return the executable of a key for jax devices, a jax.stages.Compiled, or None.
 
-        A file that is damaged, or that the device refuses, counts as none.
+        A file that is damaged, or that the devices refuse, counts as none, and is reported.
         """
         if self._directory is None:
             return None
@@ -75,6 +75,7 @@ class ExecutableCache:
             return None
         digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
         if hashlib.sha256(content).digest() != digest:
+            logger.warning("%s is compiled again: the file is damaged", path)
             return None
         from jax.experimental import serialize_executable
 
@@ -84,8 +85,8 @@ class ExecutableCache:
                 serialized,
                 in_tree,
                 out_tree,
-                backend=device.client,
-                execution_devices=[device],
+                backend=devices[0].client,
+                execution_devices=devices,
             )
         except Exception as error:  # jax and its runtime define no error for a refused file.
             logger.warning("%s is compiled again: %s", path, error)

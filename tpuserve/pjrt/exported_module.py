@@ -30,6 +30,7 @@ def export_module(
     import jax.numpy as jnp
 
     parsed = jax_internals.parse_stablehlo(module)
+    jax_internals.rename_module(parsed, name)
     jax_internals.remove_copies(parsed)
     spmd_collectives.convert_collectives(parsed)
     results = [

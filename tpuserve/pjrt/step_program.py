@@ -1,5 +1,6 @@
 """Runs the steps of all replicas on PJRT devices, several steps in each dispatch."""
 
+import hashlib
 import importlib
 import math
 from collections.abc import Sequence
@@ -10,9 +11,12 @@ import numpy as np
 
 from tpuserve.errors import DeviceMemoryExhausted, TpuRunError
 from tpuserve.pjrt.device_core import Array
+from tpuserve.pjrt.executable_cache import ExecutableCache
 from tpuserve.pjrt.replica_step import ReplicaStep
 from tpuserve.pjrt.step_loop import AXIS, StepLayout, build_step_loop
 
+# Part of each key in the cache. Increase it when `build_step_loop` changes.
+_LOOP_VERSION = "step loop 1"
 # How many bytes the batches and the results of the steps of one dispatch may take on one device.
 _MAX_BYTES = 2**26
 # More steps in a dispatch no longer save time, and delay the first result and the end at Ctrl-C.
@@ -48,7 +52,11 @@ class StepProgram:
     """
 
     def __init__(
-        self, step: ReplicaStep, devices: Sequence[Any], checked: Sequence[int] = ()
+        self,
+        step: ReplicaStep,
+        devices: Sequence[Any],
+        checked: Sequence[int] = (),
+        cache: ExecutableCache | None = None,
     ) -> None:
         """Initialise the program; nothing is compiled yet.
 
@@ -56,6 +64,7 @@ class StepProgram:
           step: the step of a replica.
           devices: a jax device for each replica, all of one platform.
           checked: indices of the variables that are checked for finite values.
+          cache: the executables of earlier processes; None for a cache that stores nothing.
         """
         jax: Any = importlib.import_module("jax")
 
@@ -65,6 +74,10 @@ class StepProgram:
         self._replicated = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec())
         self._by_replica = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(AXIS))
         self._executables: dict[int, Any] = {}
+        if cache is None or jax.process_count() > 1:
+            # An executable for the devices of several processes cannot be read by one of them.
+            cache = ExecutableCache(None)
+        self._cache = cache
         self._variables: list[Any] = [None] * len(step.variables)
         self.max_steps = find_max_steps(step)
 
@@ -134,13 +147,12 @@ class StepProgram:
 
         capacity = batches[0].shape[1] if batches else round_up_capacity(count)
         try:
-            if capacity not in self._executables:
-                self._executables[capacity] = self._compile(capacity)
-            given = [jax.device_put(batch, self._by_replica) for batch in batches]
+            given = tuple(jax.device_put(batch, self._by_replica) for batch in batches)
             position = np.array([seed, step, done], np.int64)
-            variables, results, is_sent, is_finite = self._executables[capacity](
-                tuple(self._variables), tuple(given), position, np.int64(count)
-            )
+            arguments = (tuple(self._variables), given, position, np.int64(count))
+            if capacity not in self._executables:
+                self._executables[capacity] = self._compile(capacity, arguments)
+            variables, results, is_sent, is_finite = self._executables[capacity](*arguments)
             self._variables = list(variables)
             if self._devices[0].platform == "cpu":
                 # Devices of the CPU share its threads. With several dispatches under way, the
@@ -154,13 +166,22 @@ class StepProgram:
             ) from error
         return Dispatch(count, results, is_sent, is_finite)
 
-    def _compile(self, capacity: int) -> Any:
-        return build_step_loop(
-            self.step.export(self._devices[0].platform),
-            StepLayout.of_step(self.step, self._checked),
-            self._mesh,
-            capacity,
-        )
+    def _compile(self, capacity: int, arguments: tuple[Any, ...]) -> Any:
+        """Compile the loop for a capacity, or find its executable in the cache."""
+        layout = StepLayout.of_step(self.step, self._checked)
+        platform = self._devices[0].platform
+        module = hashlib.sha256(self.step.export(platform).mlir_module_serialized).hexdigest()
+        content = (_LOOP_VERSION, module, repr(layout), repr(capacity), repr(self._device_ids()))
+        key = self._cache.make_key(self._devices[0], *content)
+        compiled = self._cache.find(key, *self._devices)
+        if compiled is None:
+            loop = build_step_loop(self.step.export(platform), layout, self._mesh, capacity)
+            compiled = loop.lower(*arguments).compile()
+            self._cache.store(key, compiled)
+        return compiled
+
+    def _device_ids(self) -> list[int]:
+        return [device.id for device in self._devices]
 
 
 def find_max_steps(step: ReplicaStep) -> int:

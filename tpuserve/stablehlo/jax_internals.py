@@ -77,6 +77,18 @@ def parse_stablehlo(module: bytes) -> Any:
     return stablehlo.deserialize_portable_artifact(mlir.make_ir_context(), module)
 
 
+def rename_module(module: Any, name: str) -> None:
+    """Set the name of an MLIR module.
+
+    TensorFlow's XLA bridge numbers the names in the order of its calls, so that the module of a
+    function is another in each call.
+    """
+    from jaxlib.mlir import ir
+
+    operation = module.operation
+    operation.attributes["sym_name"] = ir.StringAttr.get(name, operation.context)
+
+
 def remove_copies(module: Any) -> None:
     """Replace each mhlo.copy op of an MLIR module by its operand, in place.
 

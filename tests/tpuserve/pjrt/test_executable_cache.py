@@ -74,10 +74,13 @@ def test_stored_executable_is_found_by_another_process(tmp_path: Path, device: A
 
 
 @pytest.mark.parametrize("size", [0, 10, -1])
-def test_damaged_file_counts_as_none(tmp_path: Path, device: Any, size: int) -> None:
+def test_damaged_file_counts_as_none_and_is_reported(
+    tmp_path: Path, device: Any, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
     path = store(tmp_path, device)
     path.write_bytes(path.read_bytes()[:size])
     assert find(tmp_path, device) is None
+    assert caplog.messages == [f"{path} is compiled again: the file is damaged"]
     store(tmp_path, device)
     assert find(tmp_path, device) is not None
 

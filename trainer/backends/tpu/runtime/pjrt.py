@@ -1,5 +1,6 @@
 """The runtime of PJRT devices: the TPU graph's steps run on the devices of jax's PJRT client."""
 
+import os
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,8 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve import jax_client
+from tpuserve.cache_directory import EXECUTABLES_VARIABLE, find_executables_directory
 from tpuserve.errors import InvalidSetting
 from tpuserve.lowering.live_graph import lower_in_place
+from tpuserve.pjrt.executable_cache import ExecutableCache
 from tpuserve.pjrt.replica_step import ReplicaStep
 from tpuserve.pjrt.step_program import StepProgram
 from tpuserve.stablehlo.xla_errors import LineOf
@@ -74,7 +77,10 @@ class PjrtRuntime(TpuRuntime):
         step.export(self.platform)
         checked = _float_variables(step)
         devices = jax_client.list_devices(self.platform)[: topology.replicas]
-        program = StepProgram(step, devices, list(checked))
+        cache = ExecutableCache(
+            find_executables_directory(os.environ.get(EXECUTABLES_VARIABLE, ""))
+        )
+        program = StepProgram(step, devices, list(checked), cache)
         lowered = lower_in_place(transfers)
         for target, lowered_target in zip(transfers, lowered.targets, strict=True):
             if tf.is_tensor(lowered_target):

@@ -1,0 +1,81 @@
+"""Training on PJRT devices keeps what XLA has compiled on disk."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.trainer import programs
+from tests.trainer.backends.tpu.test_pjrt import train
+from tpuserve.cache_directory import EXECUTABLES_VARIABLE
+from tpuserve.pjrt.step_loop import build_step_loop
+
+pytest.importorskip("jax")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The capacities of the loops that have been compiled since the test began."""
+    capacities: list[int] = []
+
+    def record(exported: Any, layout: Any, mesh: Any, capacity: int) -> Any:
+        capacities.append(capacity)
+        return build_step_loop(exported, layout, mesh, capacity)
+
+    monkeypatch.setattr("tpuserve.pjrt.step_program.build_step_loop", record)
+    return capacities
+
+
+def test_a_second_start_compiles_nothing_and_trains_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: list[int]
+) -> None:
+    monkeypatch.setenv(EXECUTABLES_VARIABLE, str(tmp_path / "executables"))
+    # Loops of 5 steps have the capacity 8; the last loop of 2 steps has the capacity 2.
+    train(tmp_path / "first", "pjrt", 7, rate=0.5)
+    assert compiled == [8, 2]
+    train(tmp_path / "second", "pjrt", 7, rate=0.5)
+    assert compiled == [8, 2]
+    for name in ("hidden", "out", "out/Momentum"):
+        first, second = (programs.variable(tmp_path / each, name) for each in ("first", "second"))
+        np.testing.assert_array_equal(first, second)
+
+
+def test_another_model_is_not_mistaken_for_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: list[int]
+) -> None:
+    monkeypatch.setenv(EXECUTABLES_VARIABLE, str(tmp_path / "executables"))
+    train(tmp_path / "first", "pjrt", 2)
+    train(tmp_path / "second", "pjrt", 2, rate=0.5)
+    assert compiled == [2, 2]
+
+
+def test_a_damaged_file_is_compiled_again_with_one_line_in_the_log(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    compiled: list[int],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv(EXECUTABLES_VARIABLE, str(tmp_path / "executables"))
+    train(tmp_path / "first", "pjrt", 2)
+    (path,) = (tmp_path / "executables").glob("*.executable")
+    path.write_bytes(path.read_bytes()[:-10])
+    train(tmp_path / "second", "pjrt", 2)
+    assert compiled == [2, 2]
+    assert [each for each in caplog.messages if "compiled again" in each] == [
+        f"{path} is compiled again: the file is damaged"
+    ]
+    train(tmp_path / "third", "pjrt", 2)
+    assert compiled == [2, 2]
+
+
+def test_off_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: list[int]
+) -> None:
+    monkeypatch.setenv(EXECUTABLES_VARIABLE, "off")
+    monkeypatch.setenv("TPUSERVE_CACHE_DIR", str(tmp_path / "cache"))
+    train(tmp_path / "first", "pjrt", 2)
+    assert compiled == [2]
+    assert not (tmp_path / "cache").exists()
