@@ -1,8 +1,7 @@
 """Parses request messages, large ones one after the other."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -63,8 +62,10 @@ def parse_message(message_type: type[Message], raw: bytes | memoryview) -> Messa
     Raises:
       InvalidInput: the bytes are not a message of the type.
     """
-    with _reporting_errors(message_type):
+    try:
         return message_type.FromString(raw)
+    except (DecodeError, RecursionError) as error:
+        raise _invalid_request(message_type) from error
 
 
 def read_large_predict_request(raw: bytes | memoryview, call: CallContext) -> LargePredictRequest:
@@ -78,15 +79,14 @@ def read_large_predict_request(raw: bytes | memoryview, call: CallContext) -> La
       InvalidInput: the bytes are not a PredictRequest.
       RequestTooLarge, MemoryBudgetExceeded: parsing would need too much time or memory.
     """
-    with parsing_turn(len(raw)), _reporting_errors(PredictRequest):
+    with parsing_turn(len(raw)):
         call.cancellation.raise_if_cancelled()
-        return read_predict_request(raw, call.memory.grow)
+        try:
+            return read_predict_request(raw, call.memory.grow)
+        except (DecodeError, RecursionError) as error:
+            raise _invalid_request(PredictRequest) from error
 
 
-@contextmanager
-def _reporting_errors(message_type: type[Message]) -> Iterator[None]:
-    try:
-        yield
-    except (DecodeError, RecursionError) as error:
-        name = message_type.DESCRIPTOR.full_name
-        raise InvalidInput(f"the request cannot be parsed as a {name}") from error
+def _invalid_request(message_type: type[Message]) -> InvalidInput:
+    name = message_type.DESCRIPTOR.full_name
+    return InvalidInput(f"the request cannot be parsed as a {name}")
