@@ -62,6 +62,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "deprecation": ("tensorflow.python.util.deprecation", ""),
     "device_assignment": ("tensorflow.python.tpu.device_assignment", ""),
     "eager_context": ("tensorflow.python.eager.context", ""),
+    "evaluation": ("tensorflow.python.training.evaluation", ""),
     "fn_args": ("tensorflow.python.util.function_utils", "fn_args"),
     "func_graph_from_py_func": (
         "tensorflow.python.framework.func_graph",
@@ -105,6 +106,7 @@ _MODULE_ATTRIBUTES = {
     "defined_function": ("_from_definition",),
     "deprecation": ("silence",),
     "device_assignment": ("DeviceAssignment", "device_assignment"),
+    "evaluation": ("_StopAfterNEvalsHook", "_get_or_create_eval_step"),
     "gen_xla_ops": ("xla_replica_id",),
     "graph_io": ("text_format",),
     "model_utils": ("EXPORT_TAG_MAP", "build_all_signature_defs", "export_outputs_for_mode"),

@@ -17,6 +17,10 @@ from trainer.model.eval_metrics import EvalMetrics
 from trainer.model.spec import EstimatorSpec
 
 
+def _ignore(steps: int) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class TrainGraph:
     """The graph of a training run.
@@ -45,12 +49,16 @@ class EvalGraph:
       hooks: SessionRunHooks that the session needs, for example to feed the input.
       batches_done: function that returns the number of batches evaluated so far; None if the
         backend does not count batches.
+      steps_per_run: the number of steps that a `session.run` makes, a number or an int32 tensor [].
+      limit_steps_per_run: function that sets the largest number of steps of a `session.run`.
     """
 
     metrics: EvalMetrics
     spec: EstimatorSpec
     hooks: tuple[Any, ...]
     batches_done: Callable[[], int] | None = None
+    steps_per_run: Any = 1
+    limit_steps_per_run: Callable[[int], None] = _ignore
 
 
 @dataclass(frozen=True)

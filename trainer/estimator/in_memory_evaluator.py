@@ -141,6 +141,21 @@ class _LoadHook(tf.compat.v1.train.SessionRunHook):
     def __init__(self, values: VariableValues) -> None:
         self._values = values
 
+    def _set_scaffold(self, scaffold: Any) -> None:
+        """Check the scaffold of the model's spec for the evaluation.
+
+        Raises:
+          InvalidSetting: the scaffold gives variables other values than those of training.
+        """
+        custom = [name for name in ("saver", "init_fn") if getattr(scaffold, name) is not None]
+        if custom:
+            raise InvalidSetting(
+                f"InMemoryEvaluatorHook does not support custom {' and '.join(custom)}, and the "
+                f"scaffold of the model's spec for evaluation has one: the hook gives each "
+                f"variable the value that it has in training. Leave it out of the spec, or use "
+                f"train_and_evaluate."
+            )
+
     def after_create_session(self, session: Any, coord: Any) -> None:
         variables = [
             variable

@@ -61,7 +61,7 @@ def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> Eval
         )
     named = {**value_update_pairs(metrics), "loss": tf.compat.v1.metrics.mean(loss, weights=rows)}
     values = {name: value for name, (value, _) in named.items()}
-    return EvalMetrics(values, tf.group(*(update for _, update in named.values())))
+    return EvalMetrics(values, tf.group(*tf.nest.flatten([update for _, update in named.values()])))
 
 
 def value_update_pairs(metrics: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

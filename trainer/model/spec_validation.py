@@ -95,6 +95,8 @@ def validate_export_outputs(owner: str, value: Any, predicted: Any) -> dict[str,
 def validate_metric_ops(owner: str, value: Any) -> dict[str, Any]:
     """Return metrics by name, each a pair (value, update op) or a Keras metric.
 
+    A value may be a nest of tensors, such as a tuple.
+
     Args:
       owner: name of the spec's class, for errors.
       value: name → metric; None for no metrics.
@@ -120,7 +122,7 @@ def validate_metric_ops(owner: str, value: Any) -> dict[str, Any]:
         elif not isinstance(metric, tuple) or len(metric) != 2:
             raise InvalidType(f"{title} is {metric!r}. Give a pair (value, update op).")
         else:
-            for part in metric:
+            for part in tf.nest.flatten(metric):
                 _check_operation(title, part)
     return dict(value)
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from trainer.backends.base import ExecutionBackend
 from trainer.checkpoints import checkpoints
 from trainer.execution import graceful_shutdown
-from trainer.hooks import eval_summary, progress
+from trainer.hooks import eval_step, eval_summary, progress
 from trainer.model.model_program import ModelProgram
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -54,6 +54,15 @@ def evaluate(
         )
     with backend.new_graph(program.config) as global_step:
         eval_graph = backend.build_eval_graph(program, input_fn, checkpoint, steps)
+        for hook in hooks:
+            _set_scaffold(hook, eval_graph.spec.scaffold)
+        user_hooks = [*hooks, *(eval_graph.spec.evaluation_hooks or ())]
+        if user_hooks:
+            # Call the hooks after each step on every device, as programs for one step expect.
+            eval_graph.limit_steps_per_run(1)
+        update = eval_step.count_steps(
+            eval_graph.metrics.update, eval_graph.steps_per_run, user_hooks
+        )
         # Read the metrics' values in a hook at the end of the session, after the last update.
         final = tf.compat.v1.train.FinalOpsHook(
             {**eval_graph.metrics.values, checkpoints.GLOBAL_STEP: global_step}
@@ -86,7 +95,7 @@ def evaluate(
             ) as session,
         ):
             while not session.should_stop():
-                session.run(eval_graph.metrics.update)
+                session.run(update)
     if shutdown is not None and shutdown.is_requested:
         raise graceful_shutdown.GracefulExit
     progress.estimator_logger.info(
@@ -117,7 +126,16 @@ def eval_directory(model_dir: str, name: str | None = None) -> str:
     return str(tf.io.gfile.join(model_dir, f"eval_{name}" if name else "eval"))
 
 
+def _set_scaffold(hook: Any, scaffold: Any) -> None:
+    """Pass the scaffold of the model's spec to a hook that depends on it."""
+    set_scaffold = getattr(hook, "_set_scaffold", None)
+    if set_scaffold is not None and scaffold is not None:
+        set_scaffold(scaffold)
+
+
 def _to_python(value: Any) -> Any:
+    if isinstance(value, (tuple, list, dict)):
+        return tf.nest.map_structure(_to_python, value)
     return value.item() if isinstance(value, np.generic) and np.ndim(value) == 0 else value
 
 

@@ -4,11 +4,13 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+import trainer
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.estimator.in_memory_evaluator import InMemoryEvaluatorHook
 
 pytestmark = pytest.mark.slow
+v1 = tf.compat.v1
 
 
 def test_the_values_of_the_step_are_evaluated_without_a_checkpoint_of_it(tmp_path: Path) -> None:
@@ -47,3 +49,22 @@ def test_the_distance_must_be_positive(every_n_iter: Any, tmp_path: Path) -> Non
 def test_what_is_no_estimator_is_refused() -> None:
     with pytest.raises(InvalidType, match="estimator must have type"):
         InMemoryEvaluatorHook(object(), programs.ones())
+
+
+@pytest.mark.parametrize("part", ["saver", "init_fn"])
+def test_a_scaffold_with_other_values_than_those_of_training_is_refused(
+    tmp_path: Path, part: str
+) -> None:
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = programs.slope_model_fn(features, labels, mode, params)
+        if mode != trainer.ModeKeys.EVAL:
+            return spec
+
+        values = {"saver": v1.train.Saver(), "init_fn": lambda *_: None}
+        scaffold = v1.train.Scaffold(**{part: values[part]})
+        return spec._replace(scaffold_fn=lambda: scaffold)
+
+    estimator = programs.estimator(tmp_path, model_fn=model_fn)
+    hook = InMemoryEvaluatorHook(estimator, programs.ones(), steps=1)
+    with pytest.raises(InvalidSetting, match=f"does not support custom {part}"):
+        estimator.train(programs.ones(), hooks=[hook], max_steps=1)

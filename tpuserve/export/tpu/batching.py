@@ -34,7 +34,7 @@ class BatchConfig:
     num_batch_threads: int
     max_batch_size: int
     batch_timeout_micros: int
-    allowed_batch_sizes: Sequence[int] | None
+    allowed_batch_sizes: Sequence[int] | None = None
     max_enqueued_batches: int = 100
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ def inference_on_tpu(
     num_batch_threads: int,
     max_batch_size: int,
     batch_timeout_micros: int,
-    allowed_batch_sizes: Any,
+    allowed_batch_sizes: Any = None,
     max_enqueued_batches: int = 100,
 ) -> Any:
     """Run a computation on the TPU, with batching in front of it.

@@ -70,6 +70,8 @@ def build_eval_graph(
         host_spec,
         (*connected.hooks, controller, *connected.part_hooks),
         lambda: receiver.num_full_batches,
+        steps_per_run=step.iterations,
+        limit_steps_per_run=controller.limit_iterations,
     )
 
 
@@ -87,6 +89,10 @@ class _EvalLoopController(tf.compat.v1.train.SessionRunHook):
         self._receiver, self._iterations = receiver, iterations
         self._iterations_per_run, self._steps = iterations_per_run, steps
         self._send_next_batch_signal = send_next_batch_signal
+
+    def limit_iterations(self, iterations: int) -> None:
+        """Set the largest number of steps of a loop."""
+        self._iterations_per_run = min(self._iterations_per_run, iterations)
 
     def before_run(self, run_context: Any) -> Any:
         """Choose the number of steps of the next loop, and announce it to infeed and outfeed."""

@@ -43,6 +43,13 @@ def test_a_batch_function_surrounds_the_tpu_computation() -> None:
     assert node.attr["max_enqueued_batches"].i == 100
 
 
+def test_batches_are_not_padded_where_no_sizes_are_given() -> None:
+    with tf.Graph().as_default() as graph:
+        inference_on_tpu(lambda x: x, [tf.compat.v1.placeholder(tf.float32, [None])], 1, 2, 100)
+        (batch,) = (op for op in graph.get_operations() if op.type == "BatchFunction")
+    assert list(batch.get_attr("allowed_batch_sizes")) == []
+
+
 def test_a_list_is_the_arguments_and_any_other_nest_the_only_argument() -> None:
     with tf.Graph().as_default():
         x, y = tf.ones([2, 1]), tf.ones([2, 3])

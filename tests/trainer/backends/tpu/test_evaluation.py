@@ -11,6 +11,7 @@ import tpuserve
 from tests.trainer.backends.tpu import slope
 from tpuserve.errors import InvalidSetting
 from trainer import InputPipelineConfig
+from trainer.compat.contrib.training import StopAfterNEvalsHook, get_or_create_eval_step
 
 pytestmark = pytest.mark.slow
 
@@ -87,3 +88,46 @@ def test_training_needs_whole_batches(tmp_path: Path) -> None:
 def test_a_batch_size_not_divisible_by_the_replicas_is_refused(tmp_path: Path) -> None:
     with slope.tpu(3), pytest.raises(InvalidSetting, match=r"train_batch_size \(4\)"):
         slope.estimator(tmp_path).train(slope.ones(), steps=1)
+
+
+class _EvalStepHook(tf.compat.v1.train.SessionRunHook):
+    """Records the eval step after each session.run."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def begin(self) -> None:
+        self._step = get_or_create_eval_step()
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.counts.append(int(run_context.session.run(self._step)))
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_the_eval_step_counts_and_hooks_run_once_a_step(use_tpu: bool, trained: Path) -> None:
+    hook = _EvalStepHook()
+    with slope.tpu():
+        slope.estimator(trained, use_tpu=use_tpu).evaluate(slope.ones(), steps=3, hooks=[hook])
+    assert hook.counts == [1, 2, 3]
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_a_hook_of_tensorflow_stops_after_its_number_of_steps(use_tpu: bool, trained: Path) -> None:
+    mine, stop = _EvalStepHook(), StopAfterNEvalsHook(2)
+    with slope.tpu():
+        slope.estimator(trained, use_tpu=use_tpu).evaluate(slope.ones(9), hooks=[mine, stop])
+    assert mine.counts == [1, 2]
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_a_metric_may_have_a_tuple_of_values(use_tpu: bool, trained: Path) -> None:
+    def metric_fn(y: Any) -> Any:
+        (mean, mean_update), (total, update) = v1.metrics.mean(y), v1.metrics.mean(2 * y)
+        return {"pair": ((mean, total), tf.group(mean_update, update))}
+
+    def more(mode: str, y: Any, **_: Any) -> dict[str, Any]:
+        return {"eval_metrics": (metric_fn, {"y": y})} if mode == "eval" else {}
+
+    with slope.tpu():
+        results = slope.estimator(trained, more, use_tpu=use_tpu).evaluate(slope.ones(1))
+    assert results["pair"] == (0.5, 1.0)

@@ -1,0 +1,32 @@
+"""The eval step: a local variable that counts the steps of an evaluation, for hooks to read."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.tensorflow_internals import evaluation
+
+
+def count_steps(update: Any, steps_per_run: Any, hooks: Sequence[Any]) -> Any:
+    """Build the op that updates the metrics and counts the steps, if a hook may read the count.
+
+    Args:
+      update: the op that updates the metrics.
+      steps_per_run: the number of steps of each run of `update`, a number or an integer tensor [].
+      hooks: the hooks of the caller and of model_fn. A hook of TensorFlow that stops after a number
+        of steps gets the count.
+
+    Returns:
+      The op; `update` itself if there are no hooks, and model_fn has not created the eval step.
+    """
+    if not hooks and not tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.EVAL_STEP):
+        return update
+    step = evaluation._get_or_create_eval_step()
+    with tf.control_dependencies([update]):
+        count = tf.compat.v1.assign_add(step, tf.cast(steps_per_run, tf.int64))
+        completed = tf.identity(count, name="evals_completed")
+    for hook in hooks:
+        if isinstance(hook, evaluation._StopAfterNEvalsHook):
+            hook._set_evals_completed_tensor(completed)
+    return completed.op
