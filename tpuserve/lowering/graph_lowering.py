@@ -14,6 +14,7 @@ from tpuserve.graph.graph_walk import (
 from tpuserve.lowering.ir import default_attrs, graph_ir, op_defs
 from tpuserve.lowering.ir.outlining import MUST_COMPILE, SWITCH_MERGE
 from tpuserve.lowering.passes import replicated_computations
+from tpuserve.lowering.passes.functionalization import functionalize_function
 from tpuserve.lowering.rules import op_traits
 from tpuserve.lowering.rules.node_rewriting import RewriteScope
 from tpuserve.lowering.rules.op_table import op_spec
@@ -49,6 +50,7 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     default_attrs.restore_default_attrs(lowered)
     functions = {function.signature.name: function for function in lowered.library.function}
     reachable_before = _reachable_functions(lowered, functions)
+    _functionalize_computations(lowered, functions)
     _lower_computation_functions(lowered, functions, compiled=compiled)
     if any(CLUSTER_ATTRIBUTE in node.attr for node in lowered.node):
         main_graph = replicated_computations.lower_computations(
@@ -91,6 +93,22 @@ def _keep_functional_control_flow(
         for node in functions[name].node_def:
             node.attr.pop(SWITCH_MERGE, None)
             pending.extend({node.op, *called_functions(node)})
+
+
+def _functionalize_computations(graph: "GraphDef", functions: "dict[str, FunctionDef]") -> None:
+    """Replace the control flow of TensorFlow 1 in TPU computations, which old exporters write."""
+    node_lists = [graph.node, *(function.node_def for function in functions.values())]
+    pending = [
+        node.attr["f"].func.name for nodes in node_lists for node in nodes if node.op == TPU_CALL
+    ]
+    visited: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in functions and name not in visited:
+            visited.add(name)
+            functionalize_function(name, functions)
+            for node in functions[name].node_def:
+                pending.extend({node.op, *called_functions(node)})
 
 
 def _lower_computation_functions(

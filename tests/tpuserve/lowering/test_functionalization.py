@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.framework import types_pb2
+from tensorflow.python.framework.function import Defun
 
+from tpuserve.lowering import lower
 from tpuserve.lowering.ir import default_attrs, graph_ir, outlining
 from tpuserve.lowering.ir.graph_ir import Value
-from tpuserve.lowering.passes.functionalization import CONTROL_FLOW_OPS, functionalize
+from tpuserve.lowering.passes.functionalization import functionalize
+from tpuserve.lowering.passes.version_1_loops import OPS
 
 pytestmark = pytest.mark.slow
 
@@ -131,11 +134,11 @@ ALL = [
 @pytest.mark.parametrize("build", ALL)
 def test_functional_control_flow_computes_the_same(build: Callable[[Any], Any]) -> None:
     graph_def, expected = run_as_built(build)
-    assert {node.op for node in graph_def.node} & CONTROL_FLOW_OPS
+    assert {node.op for node in graph_def.node} & OPS
     functional = functional_graph(graph_def)
-    assert not {node.op for node in functional.node} & CONTROL_FLOW_OPS
+    assert not {node.op for node in functional.node} & OPS
     for function in functional.library.function:
-        assert not {node.op for node in function.node_def} & CONTROL_FLOW_OPS
+        assert not {node.op for node in function.node_def} & OPS
     np.testing.assert_allclose(run(functional), expected, rtol=1e-6)
 
 
@@ -145,6 +148,27 @@ def test_xla_compiles_the_functional_graph(build: Callable[[Any], Any]) -> None:
     graph_def, expected = run_as_built(build)
     compiled = call_through_xla(functional_graph(graph_def))
     np.testing.assert_allclose(run(compiled), expected, rtol=1e-5)
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize("build", [branch_in_a_loop, recurrent_network])
+def test_computation_of_an_old_exporter_is_lowered(
+    build: Callable[[Any], Any], is_compiled: bool
+) -> None:
+    _, expected = run_as_built(build)
+    computation = Defun(tf.float32, func_name="computation")(
+        lambda x: tf.identity(build(tf.ensure_shape(x, [2, 2])))
+    )
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [2, 2], name="x")
+        computation.add_to_graph(graph)
+        call = tf.raw_ops.TPUPartitionedCall(
+            args=[x], device_ordinal=0, Tout=[tf.float32], f=computation
+        )
+        tf.identity(call[0], "y")
+    lowered = lower(graph.as_graph_def(), compiled=is_compiled)
+    np.testing.assert_allclose(run(lowered), expected, rtol=1e-5)
 
 
 def test_graph_without_control_flow_is_returned_as_it_is() -> None:

@@ -1,0 +1,115 @@
+"""Finds the loops of TensorFlow 1, which are Enter, Merge, Switch, NextIteration and Exit nodes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tpuserve.lowering.ir import graph_ir
+from tpuserve.lowering.ir.graph_ir import Node, Value
+from tpuserve.lowering.passes.subgraphs import Subgraph, extract_subgraph
+
+OPS = frozenset(("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"))
+"""The ops of the control flow of TensorFlow 1."""
+
+
+@dataclass(frozen=True)
+class LoopVariable:
+    """A value that each turn of a loop changes: the names of its nodes.
+
+    Attributes:
+      merge: Merges the value before the first turn and the value after each turn.
+      enter: Takes the value before the first turn into the loop.
+      initial: The value before the first turn.
+      switch: The Switch that leads to the body or to the exits; None if nothing reads it.
+      next_value: The value after a turn.
+    """
+
+    merge: str
+    enter: str
+    initial: Value
+    switch: str | None
+    next_value: Value
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop: its nodes, and the functions for its condition and its body."""
+
+    condition: Subgraph
+    body: Subgraph
+    variables: tuple[LoopVariable, ...]
+
+
+def find_loop(nodes: Mapping[str, Node], loop_cond: str) -> Loop | None:
+    """Return the loop of a LoopCond; None if it has another loop inside, or another form."""
+    predicate = nodes[loop_cond].inputs[0]
+    switches = {
+        node.inputs[0].producer: name
+        for name, node in nodes.items()
+        if node.op == "Switch" and node.inputs[1].producer == loop_cond
+    }
+    merges = dict.fromkeys(name for name in switches if _is(nodes, name, "Merge"))
+    # A value that the condition alone reads has no Switch.
+    merges |= dict.fromkeys(
+        name for name in _walk(nodes, [predicate], merges) if is_loop_merge(nodes, name)
+    )
+    variables = [_find_variable(nodes, name, switches.get(name)) for name in merges]
+    if not all(variables):
+        return None
+    found = tuple(each for each in variables if each is not None)
+    stop = {*merges, *(each.switch for each in found if each.switch), loop_cond}
+    condition_inputs = {Value(each.merge): index for index, each in enumerate(found)}
+    body_inputs = {
+        value: index
+        for index, each in enumerate(found)
+        for value in [Value(each.switch, 1) if each.switch else Value(each.merge)]
+    }
+    # A value that a turn leaves as it is may come from the Merge directly.
+    body_inputs |= {value: index for value, index in condition_inputs.items()}
+    condition = extract_subgraph(nodes, [predicate], condition_inputs, stop)
+    body = extract_subgraph(nodes, [each.next_value for each in found], body_inputs, stop)
+    inner = [*condition.nodes.values(), *body.nodes.values()]
+    if any(node.op in ("LoopCond", "NextIteration", "Exit") for node in inner):
+        return None
+    if not (condition.is_closed and body.is_closed):
+        return None
+    return Loop(condition, body, found)
+
+
+def is_loop_merge(nodes: Mapping[str, Node], name: str) -> bool:
+    """Return whether a node is the Merge of a loop, and not that of a branch."""
+    return _is(nodes, name, "Merge") and any(
+        _is(nodes, value.producer, "NextIteration") for value in nodes[name].inputs
+    )
+
+
+def _find_variable(
+    nodes: Mapping[str, Node], merge: str, switch: str | None
+) -> LoopVariable | None:
+    inputs = [nodes.get(value.producer) for value in nodes[merge].inputs]
+    entering = [node for node in inputs if node is not None and node.op == "Enter"]
+    turning = [node for node in inputs if node is not None and node.op == "NextIteration"]
+    if len(entering) != 1 or len(turning) != 1:
+        return None
+    return LoopVariable(
+        merge, entering[0].name, entering[0].inputs[0], switch, turning[0].inputs[0]
+    )
+
+
+def _is(nodes: Mapping[str, Node], name: str, op: str) -> bool:
+    return name in nodes and nodes[name].op == op
+
+
+def _walk(
+    nodes: Mapping[str, Node], values: Iterable[Value], stop: Mapping[str, None]
+) -> list[str]:
+    """Return the nodes that values depend on, up to loop variables and values from outside."""
+    reached: dict[str, None] = {}
+    pending = [value.producer for value in values]
+    while pending:
+        name = pending.pop()
+        if name in reached or name not in nodes:
+            continue
+        reached[name] = None
+        if name not in stop and not _is(nodes, name, "Enter") and not is_loop_merge(nodes, name):
+            pending.extend(graph_ir.predecessors(nodes[name]))
+    return list(reached)
