@@ -27,7 +27,7 @@ def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
     if scaffold.saver is None and savers:
         set_scaffold_saver(scaffold, savers[0])
     if scaffold.saver is None:
-        saver = tf.compat.v1.train.Saver(
+        saver = _RunSaver(
             max_to_keep=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
             # Store relative paths in the file `checkpoint`: they stay valid when model_dir is moved
@@ -42,6 +42,44 @@ def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
         # creates looks for a saver there.
         savers.append(saver)
     return scaffold
+
+
+class _RunSaver(tf.compat.v1.train.Saver):
+    """A Saver that also restores checkpoints without the variables that hooks create in begin().
+
+    The first checkpoint of a converted Keras model exists before any hook. A hook's variables that
+    the checkpoint lacks get their initial values.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        """Create the Saver after the model is built, and before hooks are called."""
+        self._names_of_model = {variable.op.name for variable in tf.compat.v1.global_variables()}
+        self._variables_of_hooks: list[Any] = []
+        self._saver_of_model: Any = None
+        super().__init__(**options)
+
+    def build(self) -> None:
+        """Build the ops of the Saver, and those that restore the model's variables alone."""
+        super().build()
+        variables = tf.compat.v1.global_variables()
+        self._variables_of_hooks = [
+            variable for variable in variables if variable.op.name not in self._names_of_model
+        ]
+        if self._variables_of_hooks:
+            hooks = {id(variable) for variable in self._variables_of_hooks}
+            objects = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS)
+            self._saver_of_model = tf.compat.v1.train.Saver(
+                [each for each in (*variables, *objects) if id(each) not in hooks]
+            )
+
+    def restore(self, sess: Any, save_path: str) -> None:
+        """Restore a checkpoint; initialise the variables of hooks if the checkpoint lacks them."""
+        of_hooks = {variable.op.name: variable for variable in self._variables_of_hooks}
+        if not of_hooks or set(missing_variables(self, save_path)) != set(of_hooks):
+            super().restore(sess, save_path)
+            return
+        self._saver_of_model.restore(sess, save_path)
+        sess.run([variable.initializer for variable in of_hooks.values()])
 
 
 def read_global_step(checkpoint: str) -> int:

@@ -392,3 +392,28 @@ def test_arguments_that_are_not_a_model_are_refused(tmp_path: Path) -> None:
         trainer.model_to_tpu_estimator(keras_model_path=str(tmp_path))
     with pytest.raises(InvalidType, match="from model_to_tpu_estimator"):
         to_keras(7)  # type: ignore[arg-type]
+
+
+class _CountingHook(tf.compat.v1.train.SessionRunHook):
+    """Counts the calls of session.run in a variable that begin() creates."""
+
+    def begin(self) -> None:
+        self._count = tf.compat.v1.get_variable("runs", [], initializer=tf.zeros_initializer())
+        self._add = tf.compat.v1.assign_add(self._count, 1.0)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        run_context.session.run(self._add)
+
+
+@pytest.mark.parametrize("cores", [0, 2])
+def test_a_hook_may_create_a_variable_for_a_fitted_model(cores: int, tmp_path: Path) -> None:
+    (package, _) = models.PACKAGES
+    fitted = models.dense(package)
+    models.fit_epoch(package, fitted)
+    estimator = models.estimator(fitted, tmp_path, use_tpu=cores > 0)
+    with models.emulated_tpu(cores):
+        for _ in range(2):
+            estimator.train(models.input_fn(models.batches), steps=3, hooks=[_CountingHook()])
+    # 6 steps of fit and 6 of the estimator; the second training continues the count of the first.
+    assert estimator.get_variable_value("global_step") == 12
+    assert estimator.get_variable_value("runs") == 6.0
