@@ -38,9 +38,11 @@ class BatchSpec:
     shards: int = 1
 
     def full_leaves(self) -> tuple[TensorLeaf, ...]:
-        """Return `leaves` with a full batch's number of rows in the shapes."""
+        """Return `leaves` with a full batch's number of rows in the shapes that have none."""
         return tuple(
-            leaf if axis is None else leaf.with_dimension(axis, self.rows)
+            leaf
+            if axis is None or leaf.size(axis) is not None
+            else leaf.with_dimension(axis, self.rows)
             for leaf, axis in zip(self.leaves, self.axes, strict=True)
         )
 

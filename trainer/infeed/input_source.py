@@ -11,7 +11,7 @@ from trainer.config.run_config import InputPipelineConfig
 from trainer.distribution.topology import BatchTopology
 from trainer.infeed import shards, validation
 from trainer.infeed.final_batch_padding import BatchSpec, FinalBatchPadding, RefusePartialBatches
-from trainer.infeed.tensor_nest import TensorNest, build_tensor_nest
+from trainer.infeed.tensor_nest import TensorLeaf, TensorNest, build_tensor_nest
 from trainer.tensorflow_internals import nest
 
 
@@ -167,18 +167,32 @@ def _axes_of_unsplit_batch(
 
 
 def _count_rows(input_nest: TensorNest, axes: tuple[int | None, ...], batch_size: int) -> int:
-    """Return the number of rows of a full batch: from the tensors' shapes, or else batch_size."""
+    """Return the number of rows of a full batch: from the tensors' shapes, or else batch_size.
+
+    A tensor of static shape may be flattened, as by tf.reshape(images, [-1]): its only dimension is
+    then a multiple of the batch size. There is no partial batch of such tensors.
+    """
     rows_by_leaf = {
         leaf: rows
         for leaf, axis in zip(input_nest.leaves, axes, strict=True)
         if axis is not None and (rows := leaf.size(axis)) is not None
     }
     if len(set(rows_by_leaf.values())) > 1:
+        sizes = [leaf.size(axis) for leaf in input_nest.leaves for axis in range(_rank(leaf))]
+        others = {leaf: rows for leaf, rows in rows_by_leaf.items() if rows != batch_size}
+        if None not in sizes and all(
+            _rank(leaf) == 1 and rows % batch_size == 0 for leaf, rows in others.items()
+        ):
+            return batch_size
         raise InvalidSetting(
             f"the tensors of input_fn have different numbers of rows: "
             f"{', '.join(map(str, rows_by_leaf))}. Give every tensor one row for each example."
         )
     return next(iter(rows_by_leaf.values()), batch_size)
+
+
+def _rank(leaf: TensorLeaf) -> int:
+    return int(leaf.spec.shape.rank)
 
 
 def _flatten_elements(dataset: Any, input_nest: TensorNest) -> Any:

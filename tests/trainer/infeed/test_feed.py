@@ -281,6 +281,17 @@ def test_per_host_v2_takes_rows_on_the_last_axis(padding: FinalBatchPadding) -> 
     assert [[batch.mask for batch in each] for each in result] == [[[1, 1], [0, 0]]] * 2
 
 
+@pytest.mark.parametrize("padding", [None, SpreadFinalBatch(), PadFinalBatch()])
+def test_a_flattened_batch_is_fed_as_it_is(padding: FinalBatchPadding | None) -> None:
+    def input_fn(_: Any) -> Any:
+        return _numbers(1, 2, last=4).map(lambda n: (tf.reshape([n, n * 10, -n], [6]), n))
+
+    one_by_two = topology(1, 2, Mode.PER_HOST_V2, batch_size=4)
+    (result,) = zip(*dequeue_batches(input_fn, one_by_two, 1, padding=padding), strict=True)
+    assert [batch.features for batch in result] == [[1, 2, 10, 20, -1, -2], [3, 4, 30, 40, -3, -4]]
+    assert [batch.labels for batch in result] == [[1, 2], [3, 4]]
+
+
 def test_evaluation_waits_for_the_host_with_the_longest_input() -> None:
     two_by_one = topology(2, 1, Mode.PER_HOST_V1, batch_size=4)
     result = dequeue_batches(
