@@ -140,6 +140,24 @@ class TpuNotFound(TpuserveError):
     code = Code.FAILED_PRECONDITION
 
 
+class HostMissing(TpuserveError):
+    """A host of a program that runs on several hosts has not joined the others in time."""
+
+    code = Code.DEADLINE_EXCEEDED
+
+
+class HostLost(TpuserveError):
+    """Another host of a program has ended, or has failed in what it does for all hosts."""
+
+    code = Code.ABORTED
+
+
+class HostsDiffer(TpuserveError):
+    """The hosts of a program do different things, or were started with different settings."""
+
+    code = Code.FAILED_PRECONDITION
+
+
 class TpuInUse(TpuserveError):
     """Another process uses the TPU, which only one process can use at a time."""
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.config import host_addresses
+from trainer.config.host_addresses import HostAddresses
 
 VARIABLE = "TF_CONFIG"
 
@@ -33,6 +35,7 @@ class ClusterTask:
       jobs: job name → task index → address; empty without a cluster.
       service: the value of "service" in TF_CONFIG, unchanged.
       model_dir: the model directory in TF_CONFIG, or None.
+      hosts: the hosts that run a program on a TPU together; None for a single host.
     """
 
     task_type: str = WORKER
@@ -46,6 +49,7 @@ class ClusterTask:
     jobs: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     service: Mapping[str, Any] | None = None
     model_dir: str | None = None
+    hosts: HostAddresses | None = None
 
 
 def read_tf_config(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -81,6 +85,9 @@ def read_tf_config(environ: Mapping[str, str]) -> dict[str, Any]:
 def read_cluster_task(environ: Mapping[str, str]) -> ClusterTask:
     """Determine the task of this process in the cluster that TF_CONFIG describes.
 
+    Without a cluster in TF_CONFIG, other variables may name the hosts of a program on a TPU; see
+    `host_addresses.read_host_addresses`. They are then workers, and worker 0 is the chief.
+
     Args:
       environ: the environment variables.
 
@@ -93,7 +100,15 @@ def read_cluster_task(environ: Mapping[str, str]) -> ClusterTask:
     jobs = _parse_jobs(config)
     common = {"service": config.get("service"), "model_dir": config.get("model_dir")}
     if not jobs:
+        hosts = host_addresses.read_host_addresses(environ)
+        if hosts is not None:
+            return _make_host_task(hosts, common)
         return _make_single_task(config, common)
+    if environ.get(host_addresses.HOSTS_VARIABLE):
+        raise InvalidSetting(
+            f"{host_addresses.HOSTS_VARIABLE} is set, and {VARIABLE} has a cluster too. Unset one "
+            f"of them."
+        )
     return _make_cluster_task(config, jobs, common)
 
 
@@ -160,6 +175,18 @@ def _make_single_task(config: dict[str, Any], common: dict[str, Any]) -> Cluster
     )
 
 
+def _make_host_task(hosts: HostAddresses, common: dict[str, Any]) -> ClusterTask:
+    """Build the task of one of the hosts that run a program on a TPU together."""
+    return ClusterTask(
+        task_id=hosts.index,
+        is_chief=hosts.index == 0,
+        num_worker_replicas=len(hosts.addresses),
+        global_id_in_cluster=hosts.index,
+        hosts=hosts,
+        **common,
+    )
+
+
 def _make_cluster_task(
     config: dict[str, Any], jobs: dict[str, dict[int, str]], common: dict[str, Any]
 ) -> ClusterTask:
@@ -203,8 +230,27 @@ def _make_cluster_task(
         num_ps_replicas=len(jobs.get(PS, ())),
         global_id_in_cluster=_global_task_id(jobs, chief, task_type, task_id),
         jobs=jobs,
+        hosts=_hosts_of_cluster(jobs, chief, task_type, task_id),
         **common,
     )
+
+
+def _hosts_of_cluster(
+    jobs: dict[str, dict[int, str]], chief: str, task_type: str, task_id: int
+) -> HostAddresses | None:
+    """Return the chief and the workers as the hosts of a program on a TPU.
+
+    Returns:
+      None for a single host, and for a cluster with other jobs, such as parameter servers.
+    """
+    workers = sorted(jobs.get(WORKER, {}).items())
+    if not workers or set(jobs) - {chief, WORKER}:
+        return None
+    (address,) = jobs[chief].values()
+    host_addresses.check_port(VARIABLE, address)
+    numbers = [number for number, _ in workers]
+    index = 0 if task_type == chief else 1 + numbers.index(task_id)
+    return HostAddresses(index, (address, *(address for _, address in workers)))
 
 
 def _parse_jobs(config: dict[str, Any]) -> dict[str, dict[int, str]]:

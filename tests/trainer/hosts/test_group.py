@@ -1,0 +1,244 @@
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests import processes
+from tpuserve import __version__
+from tpuserve.errors import HostLost, HostMissing, HostsDiffer, InvalidSetting, PortInUse
+from trainer.config.host_addresses import HostAddresses
+from trainer.hosts import joining
+from trainer.hosts.connection import Connection
+from trainer.hosts.group import HostGroup
+
+# Seconds; only to catch a test that hangs.
+LIMIT = 30
+
+
+def addresses(index: int, count: int, port: int) -> HostAddresses:
+    others = (f"host-{number}" for number in range(1, count))
+    return HostAddresses(index, (f"{processes.LOOPBACK}:{port}", *others))
+
+
+class Member:
+    """A host of a group, whose process would end with the message in `lost`."""
+
+    def __init__(self, index: int, count: int, port: int, **options: Any) -> None:
+        self.lost = ""
+        self.has_ended = threading.Event()
+        hosts = addresses(index, count, port)
+        options = {"end_process": self._end, "farewell_secs": 0.1, **options}
+        self.group = joining.connect_hosts(hosts, LIMIT, **options)
+
+    def _end(self, message: str) -> None:
+        self.lost = message
+        self.has_ended.set()
+
+    def wait_for_end(self) -> str:
+        assert self.has_ended.wait(LIMIT)
+        return self.lost
+
+    def drop(self) -> None:
+        """End the connections, as the end of a process does."""
+        for connection in self.group._connections.values():
+            connection.shut_down()
+
+
+@contextmanager
+def members(count: int, **options: Any) -> Iterator[tuple[list[Member], ThreadPoolExecutor]]:
+    (port,) = processes.free_ports(1)
+    with ThreadPoolExecutor(count) as pool:
+        made = [pool.submit(Member, index, count, port, **options) for index in range(count)]
+        found = [each.result(LIMIT) for each in made]
+        yield found, pool
+        for member in found:
+            member.group.close()
+
+
+def on_all(
+    found: list[Member], pool: ThreadPoolExecutor, call: Callable[[HostGroup], Any]
+) -> list[Any]:
+    """What each host gets from a call, an error included."""
+
+    def attempt(member: Member) -> Any:
+        try:
+            return call(member.group)
+        except Exception as error:
+            return error
+
+    return [each.result(LIMIT) for each in [pool.submit(attempt, member) for member in found]]
+
+
+def test_every_host_gets_the_values_of_all_in_order() -> None:
+    with members(3) as (found, pool):
+        gathered = on_all(found, pool, lambda group: group.gather("squares", group.index**2))
+        assert gathered == [[0, 1, 4]] * 3
+        assert on_all(found, pool, lambda group: group.broadcast("index", group.index)) == [0] * 3
+
+
+def test_only_the_first_host_runs_what_writes_and_all_get_its_result() -> None:
+    called = []
+
+    def write(group: HostGroup) -> Any:
+        called.append(group.index)
+        # A nested call does not wait for hosts that do not make it.
+        return group.broadcast("nested", f"written by {group.index}")
+
+    with members(3) as (found, pool):
+        results = on_all(
+            found, pool, lambda group: group.run_on_first("writing", lambda: write(group))
+        )
+    assert results == ["written by 0"] * 3
+    assert called == [0]
+
+
+def test_all_hosts_learn_that_the_first_one_failed() -> None:
+    def fail(group: HostGroup) -> Any:
+        return group.run_on_first("the export", lambda: 1 // 0)
+
+    with members(2) as (found, pool):
+        first, second = on_all(found, pool, fail)
+    assert isinstance(first, ZeroDivisionError)
+    assert isinstance(second, HostLost)
+    assert "the export failed on host 0 (127.0.0.1:" in str(second)
+
+
+def test_hosts_that_do_different_things_are_named() -> None:
+    def call(group: HostGroup) -> Any:
+        return group.wait_for_all("evaluation" if group.index == 2 else "training")
+
+    with members(3) as (found, pool):
+        errors = on_all(found, pool, call)
+    assert all(isinstance(error, HostsDiffer) for error in errors)
+    assert "is at 'training', and host 2 (host-2) at 'evaluation'" in str(errors[1])
+
+
+def test_a_lost_host_ends_those_that_wait_for_it_with_a_line_that_names_it() -> None:
+    with members(3) as (found, pool):
+        waiting = [pool.submit(found[index].group.gather, "step", 0) for index in (0, 2)]
+        found[1].drop()
+        for index, wait in zip((0, 2), waiting, strict=True):
+            assert (
+                found[index]
+                .wait_for_end()
+                .startswith(
+                    "host 1 (host-1) is lost: its process has ended. "
+                    f"This process, on host {index}, ends too."
+                )
+            )
+            with pytest.raises(HostLost, match="host 1"):
+                wait.result(LIMIT)
+
+
+def test_the_loss_of_the_first_host_ends_the_others() -> None:
+    with members(3) as (found, _), found[1].group.needing_all(), found[2].group.needing_all():
+        found[0].drop()
+        assert "host 0 (127.0.0.1:" in found[1].wait_for_end()
+        assert "host 0 (127.0.0.1:" in found[2].wait_for_end()
+
+
+def test_a_host_that_falls_silent_is_lost() -> None:
+    with (
+        members(2, beat_secs=3600, silence_secs=0.2) as (found, _),
+        found[0].group.needing_all(),
+    ):
+        assert "nothing has come from it for 0.2 s" in found[0].wait_for_end()
+
+
+def test_a_process_may_finish_what_needs_no_other_host_but_not_for_ever() -> None:
+    with members(2, grace_secs=0.5) as (found, _):
+        found[1].drop()
+        assert "host 1 (host-1) is lost" in found[0].wait_for_end()
+
+
+def test_the_first_host_leaves_last_and_an_orderly_end_is_no_loss() -> None:
+    with members(2, grace_secs=0) as (found, pool):
+        leaving = pool.submit(found[0].group.leave)
+        found[1].group.leave()
+        assert not leaving.done()
+        found[1].drop()
+        leaving.result(LIMIT)
+        assert not found[0].lost
+
+
+def test_a_single_host_has_no_one_to_wait_for() -> None:
+    group = HostGroup()
+    assert (group.size, group.is_first) == (1, True)
+    assert group.gather("x", 7) == [7]
+    assert group.run_on_first("y", lambda: 8) == 8
+
+
+def test_a_host_that_does_not_come_is_named() -> None:
+    (port,) = processes.free_ports(1)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [
+            pool.submit(joining.connect_hosts, addresses(index, 4, port), 1.0) for index in (0, 2)
+        ]
+        for wait in waiting:
+            with pytest.raises(
+                HostMissing, match=r"host 1 \(host-1\) and host 3 \(host-3\) did not join host 0"
+            ):
+                wait.result(LIMIT)
+
+
+def test_a_first_host_that_does_not_answer_is_named() -> None:
+    (port,) = processes.free_ports(1)
+    with pytest.raises(HostMissing, match=rf"host 0 \(127.0.0.1:{port}\) does not answer"):
+        joining.connect_hosts(addresses(1, 2, port), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("index", "count", "text"),
+    [(1, 3, "host 1 was started with 3 hosts, and host 0 with 2"), (0, 2, "as host 0")],
+)
+def test_hosts_with_other_settings_are_refused(index: int, count: int, text: str) -> None:
+    (port,) = processes.free_ports(1)
+    hello = {"kind": "hello", "index": index, "count": count, "version": __version__}
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(joining.connect_hosts, addresses(0, 2, port), LIMIT)
+        with contextlib.closing(connected(port)) as other:
+            other.send(**hello)
+            with pytest.raises(HostsDiffer, match=text):
+                first.result(LIMIT)
+            answer = other.receive(LIMIT)
+    assert answer is not None
+    assert text in answer["error"]
+
+
+def test_a_stranger_on_the_port_is_ignored() -> None:
+    (port,) = processes.free_ports(1)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(Member, 0, 2, port)
+        with contextlib.closing(connected(port)) as stranger:
+            stranger._socket.sendall(b"GET / HTTP/1.1\r\n")
+            assert stranger.receive(LIMIT) is None
+        for member in (pool.submit(Member, 1, 2, port), first):
+            with contextlib.closing(member.result(LIMIT).group) as group:
+                assert group.size == 2
+
+
+def connected(port: int) -> Connection:
+    while True:
+        try:
+            return Connection(socket.create_connection((processes.LOOPBACK, port), LIMIT))
+        except ConnectionRefusedError:
+            continue
+
+
+def test_a_port_in_use_is_told() -> None:
+    with socket.create_server(("", 0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(PortInUse, match=f"host 0 cannot listen on port {port}"):
+            joining.connect_hosts(addresses(0, 2, port), 1.0)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "inf", "nan"])
+def test_the_time_limit_is_a_number(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(joining.TIMEOUT_VARIABLE, text)
+    with pytest.raises(InvalidSetting, match="TPUSERVE_HOSTS_TIMEOUT"):
+        joining.find_timeout_secs()

@@ -1,0 +1,356 @@
+"""HostGroup: the processes of a program on several hosts, with connections between them.
+
+Host 0 has a connection to every other host. It collects the values of an exchange and sends all of
+them back. Every process sends a sign of life at intervals. If a process is lost, the others could
+wait for it forever inside a computation of the devices, which nothing interrupts. Therefore a
+thread ends the process then, with one line that says which host is lost.
+"""
+
+import functools
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from tpuserve.errors import HostLost, HostsDiffer
+from trainer.config.host_addresses import HostAddresses
+from trainer.hosts.connection import Connection
+
+BEAT_SECS = 5.0
+"""The interval between two signs of life, in seconds."""
+SILENCE_SECS = 40.0
+"""A host is lost if nothing has come from it for this time, in seconds."""
+# The default of `grace_secs`, in seconds. It lets a process finish the save of a checkpoint.
+_GRACE_SECS = 15.0
+# The default of `farewell_secs`, in seconds.
+_FAREWELL_SECS = 2.0
+
+_EXIT_FAILED = 1
+
+
+class HostGroup:
+    """The hosts of a program. Every host calls the same methods in the same order.
+
+    Attributes:
+      hosts: the addresses, and the number of this host; None for a program on one host.
+      size: the number of hosts.
+      index: the number of this host, from 0.
+    """
+
+    def __init__(
+        self,
+        hosts: HostAddresses | None = None,
+        connections: Mapping[int, Connection] | None = None,
+        *,
+        end_process: Callable[[str], None] | None = None,
+        beat_secs: float = BEAT_SECS,
+        silence_secs: float = SILENCE_SECS,
+        grace_secs: float = _GRACE_SECS,
+        farewell_secs: float = _FAREWELL_SECS,
+    ) -> None:
+        """Start the threads that serve the connections.
+
+        Args:
+          hosts: see the attribute.
+          connections: number of a host → the connection to it. Host 0 has one to every other host,
+            and another host has one to host 0.
+          end_process: called in a thread with a message when a host is lost; None ends the process
+            with exit code 1.
+          beat_secs: see `BEAT_SECS`.
+          silence_secs: see `SILENCE_SECS`.
+          grace_secs: how long a process goes on without a host that it does not need.
+          farewell_secs: how long host 0 waits for the others to end before it ends after a loss.
+        """
+        self.hosts = hosts
+        self.size = len(hosts.addresses) if hosts else 1
+        self.index = hosts.index if hosts else 0
+        self._connections = dict(connections or {})
+        self._end_process = end_process or _end_process
+        self._beat_secs, self._silence_secs, self._grace_secs = beat_secs, silence_secs, grace_secs
+        self._farewell_secs = farewell_secs
+        self._changed = threading.Condition()
+        self._inbox: dict[int, deque[dict[str, Any]]] = {
+            host: deque() for host in self._connections
+        }
+        # Number of a host → the time at which it was missed, and how the connection ended.
+        self._gone: dict[int, tuple[float, str]] = {}
+        self._said_bye: set[int] = set()
+        self._disconnected: set[int] = set()
+        self._needed_since: float | None = None
+        self._waits_for: set[int] = set()
+        self._loss = ""
+        self._reported_loss: tuple[int, str] | None = None
+        self._nesting = 0
+        self._is_closed = threading.Event()
+        tasks: list[Callable[[], None]] = [
+            functools.partial(self._receive, host) for host in self._connections
+        ]
+        if self._connections:
+            tasks += [self._send_beats, self._watch]
+        self._threads = [threading.Thread(target=task, daemon=True) for task in tasks]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is host 0, which writes checkpoints, summaries and exports."""
+        return self.index == 0
+
+    def gather(self, name: str, value: Any) -> list[Any]:
+        """Exchange a value with all hosts; return the values of all hosts, in their order.
+
+        Args:
+          name: what the value is; equal on all hosts.
+          value: a value that JSON can represent.
+
+        Raises:
+          HostsDiffer: another host exchanges something else.
+        """
+        if self.size == 1 or self._nesting:
+            return [value] * self.size
+        if self.is_first:
+            others = range(1, self.size)
+            with self._changed:
+                self._waits_for.update(others)
+                self._changed.notify_all()
+            messages = [{"name": name, "value": value}, *map(self._take, others)]
+            error = self._difference([str(message["name"]) for message in messages])
+            values = [message["value"] for message in messages]
+            for connection in self._connections.values():
+                _try_to_send(connection, kind="values", name=name, value=values, error=error)
+        else:
+            _try_to_send(self._connections[0], kind="value", name=name, value=value)
+            answer = self._take(0)
+            values, error = answer["value"], answer["error"]
+        if error:
+            raise HostsDiffer(error)
+        return list(values)
+
+    def broadcast(self, name: str, value: Any) -> Any:
+        """Return host 0's value on all hosts; see `gather`."""
+        return self.gather(name, value if self.is_first else None)[0]
+
+    def wait_for_all(self, name: str) -> None:
+        """Wait until every host has come to the same place; see `gather`."""
+        self.gather(name, None)
+
+    def run_on_first(self, name: str, function: Callable[[], Any]) -> Any:
+        """Call a function on host 0 only; return its result on all hosts.
+
+        Inside of the function, the methods of the group do not wait for the other hosts.
+
+        Args:
+          name: what the function does; equal on all hosts.
+          function: returns a value that JSON can represent.
+
+        Raises:
+          HostLost: the function failed on host 0. Host 0 itself raises the function's own error.
+        """
+        if self.size == 1 or self._nesting:
+            return function()
+        result, error = None, None
+        if self.is_first:
+            self._nesting += 1
+            try:
+                result = function()
+            except Exception as raised:
+                error = raised
+            finally:
+                self._nesting -= 1
+        text = f"{type(error).__name__}: {error}" if error is not None else ""
+        result, text = self.broadcast(name, [result, text])
+        if error is not None:
+            raise error
+        if text:
+            raise HostLost(f"{name} failed on {self.describe(0)}: {text}. See the output there.")
+        return result
+
+    def describe(self, host: int) -> str:
+        """Return the number and the address of a host, for messages."""
+        return self.hosts.describe(host) if self.hosts else f"host {host}"
+
+    @contextmanager
+    def needing_all(self) -> Iterator[None]:
+        """Declare that a computation of the devices needs all hosts until the end of the context.
+
+        If a host is lost in this time, the process ends at once.
+        """
+        with self._changed:
+            self._needed_since = time.monotonic()
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._needed_since = None
+
+    def wait_for_loss(self, timeout_secs: float) -> None:
+        """Wait for the end of the process if a host is lost, after devices have reported an error.
+
+        The devices may notice the end of another process before its connection tells.
+
+        Args:
+          timeout_secs: how long to wait, in seconds, if no host is lost.
+        """
+        deadline = time.monotonic() + timeout_secs
+        with self._changed:
+            while time.monotonic() < deadline:
+                self._changed.wait(deadline - time.monotonic())
+
+    def leave(self) -> None:
+        """Tell the others that this process ends.
+
+        Host 0 waits until the processes of all others have ended: jax on the other hosts needs the
+        service that host 0 runs.
+        """
+        for connection in self._connections.values():
+            _try_to_send(connection, kind="bye")
+        if self.is_first:
+            with self._changed:
+                self._changed.wait_for(self._is_alone)
+
+    def close(self) -> None:
+        """End the threads and the connections. The others take that for the loss of this host."""
+        with self._changed:
+            self._is_closed.set()
+            self._changed.notify_all()
+        for connection in self._connections.values():
+            connection.shut_down()
+        for thread in self._threads:
+            thread.join()
+        for connection in self._connections.values():
+            connection.close()
+
+    def _difference(self, names: list[str]) -> str:
+        """Return an error text unless all hosts have exchanged values of the same name."""
+        differing = [host for host, name in enumerate(names) if name != names[0]]
+        if not differing:
+            return ""
+        host = differing[0]
+        return (
+            f"the hosts do different things: {self.describe(0)} is at {names[0]!r}, and "
+            f"{self.describe(host)} at {names[host]!r}. Every host must run the same program, with "
+            f"the same calls of train, evaluate and export in the same order."
+        )
+
+    def _take(self, host: int) -> dict[str, Any]:
+        """Return the next message of an exchange from a host; wait for it."""
+        with self._changed:
+            self._waits_for.add(host)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._inbox[host] or self._loss)
+            self._waits_for.discard(host)
+            if not self._inbox[host]:
+                raise HostLost(self._loss)
+            return self._inbox[host].popleft()
+
+    def _receive(self, host: int) -> None:
+        """Receive the messages of a host, in a thread, until the connection ends."""
+        reason = "its process has ended"
+        connection = self._connections[host]
+        while True:
+            try:
+                message = connection.receive(self._silence_secs)
+            except TimeoutError:
+                reason = f"nothing has come from it for {self._silence_secs:g} s"
+                break
+            if message is None:
+                break
+            self._handle(host, message)
+        with self._changed:
+            self._disconnected.add(host)
+            self._gone.setdefault(host, (time.monotonic(), reason))
+            self._changed.notify_all()
+
+    def _handle(self, host: int, message: dict[str, Any]) -> None:
+        kind = message.get("kind")
+        with self._changed:
+            if kind in ("value", "values"):
+                self._inbox[host].append(message)
+            elif kind == "bye":
+                self._said_bye.add(host)
+                self._gone[host] = (time.monotonic(), "its program has ended")
+            elif kind == "lost":
+                self._reported_loss = int(message["host"]), str(message["reason"])
+            self._changed.notify_all()
+
+    def _send_beats(self) -> None:
+        while not self._is_closed.wait(self._beat_secs):
+            for connection in self._connections.values():
+                _try_to_send(connection, kind="beat")
+
+    def _watch(self) -> None:
+        """Wait for a loss that this process cannot go on after, in a thread; end the process."""
+        with self._changed:
+            while (loss := self._reported_loss or self._find_loss(time.monotonic())) is None:
+                # Look again after a second only if there is a loss that may become fatal by time.
+                self._changed.wait(1.0 if self._gone else None)
+                if self._is_closed.is_set():
+                    return
+        host, reason = loss
+        for connection in self._connections.values():
+            _try_to_send(connection, kind="lost", host=host, reason=reason)
+        text = (
+            f"{self.describe(host)} is lost: {reason}. This process, on host {self.index}, ends "
+            f"too. See the output of host {host}, and then start the program on all hosts again: "
+            f"it continues from the last checkpoint."
+        )
+        if self.is_first:
+            # Let the others end first: they must not take the end of this process for the loss.
+            with self._changed:
+                self._changed.wait_for(self._is_alone, timeout=self._farewell_secs)
+        self._end_process(text)
+        with self._changed:
+            self._loss = text
+            self._changed.notify_all()
+
+    def _is_alone(self) -> bool:
+        return len(self._disconnected) == len(self._connections)
+
+    def _find_loss(self, now: float) -> tuple[int, str] | None:
+        """Return a host without which this process cannot go on, and why it is gone."""
+        for host, (since, reason) in self._gone.items():
+            if host in self._waits_for and not self._inbox[host]:
+                return host, reason
+            is_needed = self._needed_since is not None
+            waited = now - max(since, self._needed_since or since)
+            # A program that has ended in order may have made its part of the computation.
+            if host not in self._said_bye and (is_needed or waited > self._grace_secs):
+                return host, reason
+            if is_needed and waited > self._grace_secs:
+                return host, reason
+        return None
+
+
+def _try_to_send(connection: Connection, **message: Any) -> None:
+    """Send a message; do nothing if the connection has ended, which the receiver notices."""
+    try:
+        connection.send(**message)
+    except OSError:
+        return
+
+
+def _end_process(message: str) -> NoReturn:
+    """End the process, although its main thread may wait inside of a computation forever."""
+    sys.stdout.flush()
+    print(f"Error: {message}", file=sys.stderr, flush=True)
+    os._exit(_EXIT_FAILED)
+
+
+_ONE_HOST = HostGroup()
+_current = _ONE_HOST
+
+
+def current_group() -> HostGroup:
+    """Return the hosts that this program runs on; a group of one host unless it has joined one."""
+    return _current
+
+
+def set_current_group(group: HostGroup | None) -> None:
+    """Set what `current_group` returns; None sets the group of one host."""
+    global _current
+    _current = group or _ONE_HOST

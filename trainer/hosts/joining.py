@@ -1,0 +1,178 @@
+"""Connects the processes of a program on several hosts, at the program's first run on a TPU."""
+
+import contextlib
+import logging
+import os
+import socket
+import time
+from typing import Any
+
+from tpuserve import __version__
+from tpuserve.errors import HostMissing, HostsDiffer, InvalidSetting, PortInUse
+from trainer.config.host_addresses import HostAddresses
+from trainer.hosts.connection import Connection
+from trainer.hosts.group import HostGroup
+
+logger = logging.getLogger("tensorflow.trainer")
+
+TIMEOUT_VARIABLE = "TPUSERVE_HOSTS_TIMEOUT"
+"""The variable with the time that a host waits for the others at the start, in seconds."""
+_DEFAULT_TIMEOUT_SECS = 300.0
+
+_RETRY_SECS = 0.2
+# How long a host that connects may take to say which host it is, in seconds.
+_HELLO_SECS = 10.0
+
+
+def find_timeout_secs() -> float:
+    """Return the time that a host waits for the others, in seconds.
+
+    Raises:
+      InvalidSetting: TPUSERVE_HOSTS_TIMEOUT is not a number above 0.
+    """
+    text = os.environ.get(TIMEOUT_VARIABLE, "").strip()
+    try:
+        seconds = float(text) if text else _DEFAULT_TIMEOUT_SECS
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InvalidSetting(
+            f"{TIMEOUT_VARIABLE} is {text!r}. Set it to a number of seconds, or unset it, which "
+            f"means {_DEFAULT_TIMEOUT_SECS:g}."
+        )
+    return seconds
+
+
+def connect_hosts(hosts: HostAddresses, timeout_secs: float, **options: Any) -> HostGroup:
+    """Connect this process with those of the other hosts.
+
+    Args:
+      hosts: the addresses, and the number of this host.
+      timeout_secs: how long to wait for the others, in seconds.
+      options: more arguments of `HostGroup`.
+
+    Raises:
+      HostMissing: a host has not come in time, or host 0 does not answer.
+      HostsDiffer: the hosts were started with different settings.
+      PortInUse: another process of host 0 uses the port.
+    """
+    deadline = time.monotonic() + timeout_secs
+    if hosts.index:
+        connections = {0: _connect_to_first(hosts, deadline, timeout_secs)}
+    else:
+        connections = _accept_others(hosts, deadline, timeout_secs)
+    return HostGroup(hosts, connections, **options)
+
+
+def _accept_others(
+    hosts: HostAddresses, deadline: float, timeout_secs: float
+) -> dict[int, Connection]:
+    """Wait on host 0 until all others have connected; return the connections."""
+    _, port = hosts.first
+    connections: dict[int, Connection] = {}
+    try:
+        listener = socket.create_server(("", port))
+    except OSError as error:
+        raise PortInUse(
+            f"host 0 cannot listen on port {port} for the other hosts: {error.strerror}. End the "
+            f"process that uses the port, or give host 0 another port, on all hosts: "
+            f"{hosts.addresses[0].partition(':')[0]}:PORT."
+        ) from error
+    logger.info("host 0 of %d: waiting for the others on port %d", len(hosts.addresses), port)
+    with listener, contextlib.ExitStack() as on_error:
+        while len(connections) < len(hosts.addresses) - 1:
+            listener.settimeout(max(deadline - time.monotonic(), 0.001))
+            try:
+                connected, _ = listener.accept()
+            except TimeoutError:
+                missing = set(range(1, len(hosts.addresses))) - set(connections)
+                text = (
+                    f"{' and '.join(map(hosts.describe, sorted(missing)))} did not join host 0 "
+                    f"within {timeout_secs:g} s. Start the program on every host, let every host "
+                    f"reach port {port} of host 0, or set {TIMEOUT_VARIABLE} to more seconds."
+                )
+                _send_to_all(connections, error=text)
+                raise HostMissing(text) from None
+            connection = Connection(connected)
+            on_error.callback(connection.close)
+            _welcome(connection, hosts, connections)
+        on_error.pop_all()
+    _send_to_all(connections, kind="welcome")
+    return connections
+
+
+def _welcome(
+    connection: Connection, hosts: HostAddresses, connections: dict[int, Connection]
+) -> None:
+    """Add the connection of a host; close it if it is not one of a host.
+
+    Raises:
+      HostsDiffer: the host has other settings.
+    """
+    try:
+        hello = connection.receive(_HELLO_SECS)
+    except TimeoutError:
+        hello = None
+    if hello is None or hello.get("kind") != "hello":
+        # The process is not a host of this program.
+        connection.close()
+        return
+    index, count, version = int(hello["index"]), hello["count"], hello["version"]
+    expected = len(hosts.addresses)
+    error = ""
+    if count != expected:
+        error = f"host {index} was started with {count} hosts, and host 0 with {expected}"
+    elif version != __version__:
+        error = f"host {index} has tpuserve {version}, and host 0 has {__version__}"
+    elif not 0 < index < expected or index in connections:
+        error = f"two processes were started as host {index}"
+    if error:
+        text = f"{error}. Give every host the same addresses in the same order, and its own number."
+        _send_to_all({**connections, -1: connection}, error=text)
+        raise HostsDiffer(text)
+    connections[index] = connection
+
+
+def _connect_to_first(hosts: HostAddresses, deadline: float, timeout_secs: float) -> Connection:
+    """Connect to host 0, and wait until all hosts have done so."""
+    name, port = hosts.first
+    logger.info("host %d of %d: connecting to %s:%d", hosts.index, len(hosts.addresses), name, port)
+    with contextlib.ExitStack() as on_error:
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                connection = Connection(socket.create_connection((name, port), max(left, 0.001)))
+                on_error.callback(connection.close)
+                connection.send(
+                    kind="hello",
+                    index=hosts.index,
+                    count=len(hosts.addresses),
+                    version=__version__,
+                )
+                # Host 0 may have started later, and then waits as long again.
+                answer = connection.receive(timeout_secs + _HELLO_SECS)
+                if answer is not None:
+                    break
+                reason = "it has closed the connection"
+            except OSError as error:
+                reason = error.strerror or str(error)
+            if time.monotonic() + _RETRY_SECS >= deadline:
+                raise HostMissing(
+                    f"host 0 ({name}:{port}) does not answer within {timeout_secs:g} s: {reason}. "
+                    f"Start the program on host 0 too, check its address and that port {port} can "
+                    f"be reached, or set {TIMEOUT_VARIABLE} to more seconds."
+                )
+            time.sleep(_RETRY_SECS)
+        if answer.get("error"):
+            raise HostMissing(f"host 0 reports: {answer['error']}")
+        on_error.pop_all()
+        return connection
+
+
+def _send_to_all(connections: dict[int, Connection], **message: Any) -> None:
+    for connection in connections.values():
+        try:
+            connection.send(**message)
+        except OSError:
+            # The host has ended; the group finds that out.
+            continue
