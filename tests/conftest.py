@@ -69,6 +69,7 @@ _WITH_EXTRAS = (
     "tests/tpuserve/diagnosis",
     "tests/trainer/estimator/test_compile_train_step.py",
     "tests/trainer/backends/tpu/test_signals.py",
+    "tests/trainer/hosts",
     "tests/tpuserve/pjrt/test_executable_cache.py",
     "tests/trainer/keras/model/test_unsupported_options.py",
 )

@@ -144,11 +144,30 @@ def find_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem:
     emulated = find_emulated_tpu_system(environ)
     if emulated is not None:
         return emulated
-    runtime = environ.get(RUNTIME_VARIABLE, "").strip()
-    if runtime == PJRT or (not runtime and _has_tpu_for_jax()):
-        platform = jax_client.find_platform(environ)
+    platform = find_pjrt_platform(environ)
+    if platform:
         return TpuSystem(len(jax_client.list_devices(platform)), 1, pjrt_platform=platform)
     return _find_tensorflow_tpu()
+
+
+def find_pjrt_platform(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the platform of the PJRT devices that `find_tpu_system` returns, without starting jax.
+
+    Args:
+      environ: the environment variables.
+
+    Returns:
+      "tpu" or "cpu"; empty if `find_tpu_system` returns no PJRT devices.
+
+    Raises:
+      InvalidSetting: a variable has an invalid value.
+    """
+    if find_emulated_tpu_system(environ) is not None:
+        return ""
+    runtime = environ.get(RUNTIME_VARIABLE, "").strip()
+    if runtime == PJRT or (not runtime and _has_tpu_for_jax()):
+        return jax_client.find_platform(environ)
+    return ""
 
 
 def find_emulated_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem | None:

@@ -5,6 +5,7 @@ PJRT is the interface through which jax, and no longer TensorFlow, drives the TP
 
 import importlib
 import importlib.metadata
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,9 @@ from tpuserve.errors import (
     InvalidSetting,
     TpuInUse,
     TpuNotFound,
+    TpuRunError,
     TpuserveError,
+    WrongContext,
 )
 from tpuserve.tpu_hardware import chips, processes
 
@@ -25,6 +28,15 @@ PLATFORM_VARIABLE = "TPUSERVE_PJRT_PLATFORM"
 _PLATFORMS = ("tpu", "cpu")
 # A text that libtpu's error contains if another process is using the TPU.
 _IN_USE = "already in use"
+# The time in seconds after which jax ends a process with a stack trace, because another process
+# gives no sign of life. It is long, because `trainer.hosts` finds lost processes sooner.
+_HEARTBEAT_TIMEOUT_SECS = 600
+_DISTRIBUTED_OPTIONS = {
+    # jax's service for preemptions would replace the program's handler of SIGTERM.
+    "jax_enable_preemption_service": False,
+    # A process that fails must not wait for the others when it ends, as they may wait for it.
+    "jax_enable_recoverability": True,
+}
 # The oldest version of jax that was tested, and the first version that was not.
 _LOWEST, _TOO_NEW = (0, 8), (0, 11)
 
@@ -45,7 +57,7 @@ def find_platform(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def list_devices(platform: str) -> tuple[Any, ...]:
-    """Return jax's devices of a platform, and switch jax to 64-bit types.
+    """Return jax's devices of a platform in this process, and switch jax to 64-bit types.
 
     Variables such as the global step, and the inputs of many models, have 64-bit types, which jax
     would otherwise convert to 32 bits.
@@ -58,16 +70,89 @@ def list_devices(platform: str) -> tuple[Any, ...]:
       TpuNotFound: jax finds no device of the platform.
       TpuInUse: another process uses the TPU.
     """
+    jax = _configured_jax(platform)
+    try:
+        return tuple(jax.local_devices(backend=platform))
+    except RuntimeError as error:
+        raise _explain(error, platform) from error
+
+
+def connect_processes(
+    platform: str, index: int, count: int, *, service: str, port: int, timeout_secs: float
+) -> None:
+    """Connect jax in this process with jax in the processes of other hosts.
+
+    Afterwards a computation can use the devices of all processes. Call this function once, before
+    jax starts a platform.
+
+    Args:
+      platform: "tpu" or "cpu".
+      index: the number of this process, from 0.
+      count: the number of processes.
+      service: the address, "HOST:PORT", at which this process reaches jax's service.
+      port: the port on which process 0 runs the service.
+      timeout_secs: how long jax waits for the other processes, in seconds.
+
+    Raises:
+      ExtraNotInstalled: jax is not installed, or has a version that was not tested.
+      WrongContext: jax runs in this process already.
+      TpuRunError: the processes could not be connected.
+    """
+    jax = _configured_jax(platform)
+    if platform == "cpu":
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    for option, value in _DISTRIBUTED_OPTIONS.items():
+        jax.config.update(option, value)
+    try:
+        jax.distributed.initialize(
+            coordinator_address=service,
+            num_processes=count,
+            process_id=index,
+            cluster_detection_method="deactivate",
+            initialization_timeout=math.ceil(timeout_secs),
+            heartbeat_timeout_seconds=_HEARTBEAT_TIMEOUT_SECS,
+            coordinator_bind_address=f"[::]:{port}",
+        )
+    except jax.errors.JaxRuntimeError as error:
+        raise TpuRunError(
+            f"jax cannot connect process {index} of {count} with the others: "
+            f"{str(error).splitlines()[0]}. Start the program on all hosts again."
+        ) from error
+    except RuntimeError as error:
+        raise WrongContext(
+            f"jax cannot connect process {index} of {count} with the others: {error} Train or "
+            f"evaluate with use_tpu=True before the program calls jax itself."
+        ) from error
+
+
+def list_devices_of_all_processes(platform: str) -> tuple[Any, ...]:
+    """Return the devices of all processes that `connect_processes` has connected."""
+    jax: Any = importlib.import_module("jax")
+    return tuple(jax.devices(platform))
+
+
+def broadcast_arrays(arrays: Sequence[Any], *, is_source: bool) -> list[Any]:
+    """Return one process's arrays in all processes that `connect_processes` has connected.
+
+    Args:
+      arrays: NumPy arrays, of the same shapes and types in all processes.
+      is_source: whether the arrays of this process are to be returned; true in one process.
+    """
+    if not arrays:
+        return []
+    multihost_utils: Any = importlib.import_module("jax.experimental.multihost_utils")
+    return list(multihost_utils.broadcast_one_to_all(list(arrays), is_source=is_source))
+
+
+def _configured_jax(platform: str) -> Any:
+    """Import jax, and set the platform that it starts and its 64-bit types."""
     jax = _import_jax()
     if not jax.config.jax_platforms:
         # Start only this platform. By default jax starts every platform, and so occupies a TPU
         # even for a program that runs on the CPU.
         jax.config.update("jax_platforms", platform)
     jax.config.update("jax_enable_x64", True)
-    try:
-        return tuple(jax.local_devices(backend=platform))
-    except RuntimeError as error:
-        raise _explain(error, platform) from error
+    return jax
 
 
 def _explain(error: RuntimeError, platform: str) -> TpuserveError:

@@ -37,7 +37,9 @@ class StepLayout:
         return cls(len(step.feeds), len(step.results), step.changed_variables, tuple(checked))
 
 
-def build_step_loop(exported: Any, layout: StepLayout, mesh: Any, capacity: int) -> Any:
+def build_step_loop(
+    exported: Any, layout: StepLayout, mesh: Any, capacity: int, *, gathers_results: bool = False
+) -> Any:
     """Return the jitted function that runs several steps on all replicas.
 
     The function takes the variables, a batch array [replicas, capacity, ...] for each feed, the
@@ -50,6 +52,8 @@ def build_step_loop(exported: Any, layout: StepLayout, mesh: Any, capacity: int)
       layout: the order of the step's arguments and results.
       mesh: a jax Mesh with the axis `AXIS` and a device for each replica.
       capacity: the largest number of steps.
+      gathers_results: whether every device holds the results of all replicas afterwards, so that
+        each of several processes can read them. Otherwise a device holds those of its replica.
     """
     import jax.numpy as jnp
     from jax import lax
@@ -87,6 +91,8 @@ def build_step_loop(exported: Any, layout: StepLayout, mesh: Any, capacity: int)
         is_finite = jnp.array(
             [jnp.isfinite(variables[index]).all() for index in layout.checked], bool
         )
+        if gathers_results:
+            results = tuple(lax.all_gather(array, AXIS, axis=0, tiled=True) for array in results)
         return variables, results, is_sent, is_finite
 
     everywhere, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(AXIS)
@@ -95,7 +101,7 @@ def build_step_loop(exported: Any, layout: StepLayout, mesh: Any, capacity: int)
         run_steps,
         mesh=mesh,
         in_specs=(everywhere, split, everywhere, everywhere),
-        out_specs=(everywhere, split, everywhere, everywhere),
+        out_specs=(everywhere, everywhere if gathers_results else split, everywhere, everywhere),
         check_vma=False,
     )
     return jax.jit(sharded, donate_argnums=0)

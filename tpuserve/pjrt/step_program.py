@@ -44,7 +44,9 @@ class Dispatch:
 class StepProgram:
     """A loop over the steps of all replicas, with variables that stay on the devices.
 
-    Each device runs one replica. A dispatch runs up to `max_steps` steps without the host.
+    Each device runs one replica. A dispatch runs up to `max_steps` steps without the host. If the
+    devices belong to several processes, each process has such an object. All of them set the same
+    variables and dispatch the same steps, each with the batches of its own devices.
 
     Attributes:
       step: the step of a replica.
@@ -62,7 +64,8 @@ class StepProgram:
 
         Args:
           step: the step of a replica.
-          devices: a jax device for each replica, all of one platform.
+          devices: a jax device for each replica, all of one platform; those of a process are
+            neighbours.
           checked: indices of the variables that are checked for finite values.
           cache: the executables of earlier processes; None for a cache that stores nothing.
         """
@@ -70,6 +73,9 @@ class StepProgram:
 
         self.step = step
         self._devices, self._checked = tuple(devices), tuple(checked)
+        processes = [device.process_index for device in self._devices]
+        self._num_local = processes.count(jax.process_index())
+        self._is_local = self._num_local == len(self._devices)
         self._mesh = jax.sharding.Mesh(np.array(self._devices), (AXIS,))
         self._replicated = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec())
         self._by_replica = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(AXIS))
@@ -82,7 +88,7 @@ class StepProgram:
         self.max_steps = find_max_steps(step)
 
     def set_variable(self, index: int, value: Array) -> None:
-        """Copy the value of a variable to all devices.
+        """Copy the value of a variable to all devices of this process.
 
         Raises:
           DeviceMemoryExhausted: a device has too little memory for the variable.
@@ -91,7 +97,7 @@ class StepProgram:
         jax: Any = importlib.import_module("jax")
 
         try:
-            self._variables[index] = jax.device_put(value, self._replicated)
+            self._variables[index] = self._put(value, self._replicated)
         except jax.errors.JaxRuntimeError as error:
             text = (str(error).splitlines() or [type(error).__name__])[0]
             variable = f"the variable {self.step.variables[index].name!r} of {value.nbytes} bytes"
@@ -118,10 +124,10 @@ class StepProgram:
 
         Returns:
           For each feed of the step an array [replicas, capacity, ...], whose entry [r, k] is to
-          hold the batch of replica r in step k.
+          hold the batch in step k of replica r of those of this process.
         """
         capacity = round_up_capacity(count)
-        leading = (len(self._devices), capacity)
+        leading = (self._num_local, capacity)
         return [
             np.zeros((*leading, *(feed.shape or ())), feed.dtype.as_numpy_dtype)
             for feed in self.step.feeds
@@ -147,7 +153,7 @@ class StepProgram:
 
         capacity = batches[0].shape[1] if batches else round_up_capacity(count)
         try:
-            given = tuple(jax.device_put(batch, self._by_replica) for batch in batches)
+            given = tuple(self._put(batch, self._by_replica) for batch in batches)
             position = np.array([seed, step, done], np.int64)
             arguments = (tuple(self._variables), given, position, np.int64(count))
             if capacity not in self._executables:
@@ -166,8 +172,19 @@ class StepProgram:
             ) from error
         return Dispatch(count, results, is_sent, is_finite)
 
+    def _put(self, value: Array, sharding: Any) -> Any:
+        """Copy this process's part of an array to its devices; return the array of all devices."""
+        jax: Any = importlib.import_module("jax")
+
+        if self._is_local:
+            return jax.device_put(value, sharding)
+        return jax.make_array_from_process_local_data(sharding, np.asarray(value))
+
     def _compile(self, capacity: int, arguments: tuple[Any, ...]) -> Any:
         """Compile the loop for a capacity, or find its executable in the cache."""
+        if not self._is_local:
+            # An executable for the devices of several processes is not stored.
+            return self._build_loop(capacity)
         layout = StepLayout.of_step(self.step, self._checked)
         platform = self._devices[0].platform
         module = hashlib.sha256(self.step.export(platform).mlir_module_serialized).hexdigest()
@@ -175,10 +192,18 @@ class StepProgram:
         key = self._cache.make_key(self._devices[0], *content)
         compiled = self._cache.find(key, *self._devices)
         if compiled is None:
-            loop = build_step_loop(self.step.export(platform), layout, self._mesh, capacity)
-            compiled = loop.lower(*arguments).compile()
+            compiled = self._build_loop(capacity).lower(*arguments).compile()
             self._cache.store(key, compiled)
         return compiled
+
+    def _build_loop(self, capacity: int) -> Any:
+        return build_step_loop(
+            self.step.export(self._devices[0].platform),
+            StepLayout.of_step(self.step, self._checked),
+            self._mesh,
+            capacity,
+            gathers_results=not self._is_local,
+        )
 
     def _device_ids(self) -> list[int]:
         return [device.id for device in self._devices]

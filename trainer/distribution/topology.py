@@ -25,11 +25,13 @@ class TpuSlice:
       hosts: number of machines that the cores are attached to.
       cores: number of TPU cores of all hosts together.
       job: job name of the TPU workers; None if this process is the only worker.
+      local_host: number of the host that this process feeds; None if the process feeds all hosts.
     """
 
     hosts: int
     cores: int
     job: str | None = None
+    local_host: int | None = None
 
     def host_device(self, host: int) -> str:
         """Return the name of a host's CPU device.
@@ -89,13 +91,20 @@ class EmulatedTpuSlice(TpuSlice):
 
 @dataclass(frozen=True)
 class PjrtSlice(TpuSlice):
-    """The devices of jax's PJRT client, which all belong to this process.
+    """The devices of jax's PJRT clients; on several hosts, each host has a process of its own.
+
+    The ordinal of a core is its number among the cores of all hosts: each process has a queue for
+    the results of every core.
 
     Attributes:
       platform: the platform of the devices, "tpu" or "cpu".
     """
 
     platform: str = "tpu"
+
+    def core_ordinal(self, core: int, cores_per_host: int) -> int:
+        """Return the core's number, which counts the cores of all hosts."""
+        return core
 
     def infeed_device_assignment(self, device_assignment: Any) -> None:
         """Return None: a replica has one device, found by its number."""
@@ -234,6 +243,17 @@ class BatchTopology:
             for index, replicas in enumerate(groups)
         )
 
+    @property
+    def local_pipelines(self) -> tuple[Pipeline, ...]:
+        """The input pipelines that this process runs."""
+        host = self.system.local_host
+        return tuple(each for each in self.pipelines if host is None or each.host == host)
+
+    @property
+    def local_replicas(self) -> tuple[int, ...]:
+        """Numbers of the replicas that this process feeds, in order."""
+        return tuple(replica for each in self.local_pipelines for replica in each.replicas)
+
     def host_device(self, host: int) -> str:
         """Return the name of a host's CPU device."""
         return self.system.host_device(host)
@@ -258,6 +278,7 @@ class BatchTopology:
         self._check_cores()
         self._check_shards()
         self._check_batch_size()
+        self._check_processes()
         self._check_hosts()
         if self.is_one_core and self.system.cores > 1:
             logger.warning(
@@ -326,6 +347,23 @@ class BatchTopology:
                 f"{self._size_name} ({size}) must be divisible by the number of replicas "
                 f"({self.replicas}). Use a multiple of {self.replicas}, for example "
                 f"{' or '.join(multiples)}."
+            )
+
+    def _check_processes(self) -> None:
+        """Check that each of several processes can feed its own cores."""
+        if self.system.local_host is None:
+            return
+        if self.is_one_core:
+            raise InvalidSetting(
+                f"TPUConfig num_shards is 1, and the program runs on {self.system}, each host with "
+                f"a process of its own. Leave num_shards out, or run the program on one host."
+            )
+        if self.input_mode in _WHOLE_BATCH:
+            raise InvalidSetting(
+                f"the input mode {InputPipelineConfig(self.input_mode).name} feeds all cores from "
+                f"one host, and the program runs on {self.system}, each host with a process that "
+                f"feeds its own cores. Use "
+                f"per_host_input_for_training=InputPipelineConfig.PER_HOST_V2."
             )
 
     def _check_hosts(self) -> None:

@@ -48,6 +48,7 @@ class Infeed:
       hooks: SessionRunHooks that start the Datasets before the first run of `enqueue`.
       dequeue: builds, inside the replicated computation, the op that takes a replica's next
         shard from its infeed; returns the shard.
+      nest: describes the tensors of a batch that input_fn returned.
       shard_nest: describes the tensors of one replica's shard, without the mask of `Batch`.
       max_iterations: the largest allowed value of `iterations`; None for no limit.
     """
@@ -56,6 +57,7 @@ class Infeed:
     enqueue: Any
     hooks: tuple[Any, ...]
     dequeue: Callable[[], Batch]
+    nest: TensorNest
     shard_nest: TensorNest
     max_iterations: int | None = None
 
@@ -107,7 +109,7 @@ def build_infeed(
     first: InputSource | None = None
     core_partition: InputPartition | None = None
     loops, initializers, limits = [], [], []
-    for pipeline in topology.pipelines:
+    for pipeline in topology.local_pipelines:
         with tf.name_scope(f"input_pipeline_task{pipeline.host}"), tf.device(pipeline.device):
             source = input_source.build_input_source(
                 call_input_fn(pipeline),
@@ -153,6 +155,7 @@ def build_infeed(
             core_partition,
             adds_padding_feature=padding.adds_padding_feature,
         ),
+        nest=first.nest,
         shard_nest=first.shard_nest(),
         max_iterations=min(limits, default=None),
     )

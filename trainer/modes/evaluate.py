@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from trainer.backends.base import ExecutionBackend
 from trainer.checkpoints import checkpoints
-from trainer.execution import graceful_shutdown
+from trainer.execution import graceful_shutdown, host_agreement
 from trainer.hooks import eval_step, eval_summary, progress
+from trainer.hosts.group import current_group
 from trainer.model.model_program import ModelProgram
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -30,7 +31,8 @@ def evaluate(
     """Evaluate a checkpoint; return its metrics, including the loss and the global step.
 
     The loss is the mean over batches, each weighted by its number of rows. The results are also
-    written as summaries to model_dir/eval, or model_dir/eval_NAME.
+    written as summaries to model_dir/eval, or model_dir/eval_NAME; of several hosts, host 0 writes
+    them.
 
     Args:
       program: the user's model_fn and its settings.
@@ -48,6 +50,7 @@ def evaluate(
         train_and_evaluate.
     """
     checkpoint = checkpoints.find_checkpoint_or_none(program.model_dir, checkpoint_path)
+    host_agreement.check_same_checkpoint(checkpoint, program.model_dir)
     if checkpoint is None:
         logger.warning(
             "Could not find trained model in %s: evaluating initial values", program.model_dir
@@ -80,6 +83,7 @@ def evaluate(
             *(eval_graph.spec.evaluation_hooks or ()),
             *progress_hooks,
             *([graceful_shutdown.StopWithTrainingHook(shutdown)] if shutdown else []),
+            *host_agreement.stop_together("evaluation", shutdown),
             final,
         ]
         scaffold = checkpoints.scaffold_with_saver(eval_graph.spec.scaffold, program.config)
@@ -107,7 +111,9 @@ def evaluate(
         ),
     )
     results = {key: _to_python(value) for key, value in final.final_ops_values.items()}
-    eval_summary.write_eval_summary(eval_directory(program.model_dir, name), results, checkpoint)
+    if current_group().is_first:
+        directory = eval_directory(program.model_dir, name)
+        eval_summary.write_eval_summary(directory, results, checkpoint)
     logger.info(
         "evaluated %s: %s",
         checkpoint or "initial values",

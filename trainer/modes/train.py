@@ -11,12 +11,18 @@ from tpuserve.errors import InvalidSetting
 from trainer.backends.base import ExecutionBackend, TrainGraph
 from trainer.checkpoints import checkpoints
 from trainer.config.run_config import COMPILE_AUTO, RunConfig
-from trainer.execution import graceful_shutdown, protobuf_compat, train_loop
+from trainer.execution import (
+    graceful_shutdown,
+    host_agreement,
+    protobuf_compat,
+    train_loop,
+)
 from trainer.execution.iterations_per_loop import UNBOUNDED, IterationPlan
 from trainer.hooks import progress, summaries
 from trainer.hooks.profiling import ProfileStepsHook
 from trainer.hooks.step_trial import MIN_TRIAL_RUNS, CompiledStepHook
 from trainer.hooks.training_hooks import StepLimitHook, StepRangeHook
+from trainer.hosts.group import current_group
 from trainer.model.model_program import ModelProgram
 from trainer.model.spec import ModeKeys
 from trainer.tensorflow_internals import add_saving_listeners
@@ -39,7 +45,8 @@ def train(
     Training starts from the newest checkpoint of the program's model_dir, if there is one, and
     saves a checkpoint of its last step, unless the config switches checkpoints off. In a cluster, a
     worker starts from the variables that the chief has initialised, and leaves checkpoints,
-    summaries and profiles to the chief.
+    summaries and profiles to the chief. On several hosts of a TPU, host 0 is the chief; all hosts
+    stop after the same step, and return after host 0 has saved the last checkpoint.
 
     Args:
       program: the user's model_fn and its settings.
@@ -57,7 +64,9 @@ def train(
         saved.
     """
     config = program.config
+    hosts = current_group()
     newest = tf.train.latest_checkpoint(program.model_dir)
+    host_agreement.check_same_checkpoint(newest, program.model_dir)
     if (
         newest is not None
         and max_steps is not None
@@ -69,7 +78,7 @@ def train(
         graceful_shutdown.sigterm_watcher() as shutdown_hook,
         backend.new_graph(config) as global_step,
     ):
-        plan = program.iteration_plan()
+        plan = host_agreement.agree_on_plan(program.iteration_plan())
         compile_step = _find_compile_step(config, plan, newest, steps, max_steps)
         train_graph = backend.build_train_graph(
             program, input_fn, global_step, newest, plan, compile_step
@@ -95,6 +104,7 @@ def train(
             ),
             *profile_hooks,
             shutdown_hook,
+            *host_agreement.stop_together("training", shutdown_hook),
         ]
         for hook in all_hooks:
             _set_steps_per_run(hook, train_graph.loop.max_iterations)
@@ -109,13 +119,15 @@ def train(
                     scaffold,
                     all_hooks,
                     checkpoint_dir=program.model_dir,
-                    is_chief=config.is_chief,
+                    # Each host of a TPU has a session of its own, with its own variables.
+                    is_chief=config.is_chief or hosts.size > 1,
                 )
             )
             if start.is_over:
                 logger.info("nothing to train: step %d of %d is reached", start.step, max_steps)
             while not (session.should_stop() or start.is_over):
                 session.run(train_graph.loop.train_op)
+        hosts.wait_for_all("the end of training")
     if progress_hook.loss is not None:
         progress.estimator_logger.info("Loss for final step: %s.", progress_hook.loss)
 

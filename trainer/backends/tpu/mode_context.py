@@ -8,6 +8,7 @@ from trainer import infeed
 from trainer.backends.tpu.replica_program import ReplicaProgram, make_replica_program
 from trainer.backends.tpu.runtime.base import TpuRuntime
 from trainer.backends.tpu.step.step_part import StepPart
+from trainer.backends.tpu.transfer import host_inputs
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.distribution.topology import BatchTopology
 from trainer.infeed import Infeed
@@ -58,4 +59,5 @@ class TpuModeContext:
             only_first_core_computes=self.runtime.only_first_core_computes,
             **options,
         )
+        host_inputs.check_same_input(replica_infeed.nest)
         return replica_program, replica_infeed

@@ -3,6 +3,9 @@
 As on an emulated TPU, each core has a queue in the session from which it takes its batches, and a
 queue into which it puts what it sends to the host. Here the main thread takes the batches of
 several steps from the queues, runs the steps on the devices, and puts the results into the queues.
+
+On several hosts, each process takes the batches of its own cores and puts the results of all cores
+into its queues. The hosts agree before each dispatch, because a dispatch needs all of them.
 """
 
 import threading
@@ -11,11 +14,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpuserve.errors import HostsDiffer
 from tpuserve.lowering.rules.infeed_outfeed import CAPACITY, queue_name_prefix
 from tpuserve.pjrt.step_program import Dispatch, StepProgram
 from trainer.backends.tpu.diagnostics import nan_errors
 from trainer.backends.tpu.pjrt.resident_variables import ResidentVariables
 from trainer.distribution.topology import BatchTopology
+from trainer.hosts.group import current_group
 
 _GLOBAL_STEP = tf.compat.v1.GraphKeys.GLOBAL_STEP
 
@@ -41,7 +46,7 @@ class DeviceLoop:
           checked: index of a variable that the program checks for finite values → its name.
           seed: the seed of the random numbers of the steps.
         """
-        self._program, self._seed = program, seed
+        self._program, self._seed, self._hosts = program, seed, current_group()
         self._checked = list(checked.values())
         graph = tf.compat.v1.get_default_graph()
         self._iterations = graph.as_graph_element(program.step.iterations)
@@ -57,7 +62,7 @@ class DeviceLoop:
                     handle=_make_queue("infeed", topology.ordinal_of(replica), types),
                     component_types=types,
                 )
-                for replica in range(topology.replicas)
+                for replica in topology.local_replicas
             ]
             self._results = [
                 [
@@ -89,7 +94,7 @@ class DeviceLoop:
             before the end have run.
           NanVariableError: a trainable variable is NaN or infinite after the loop.
         """
-        count = int(feeds.get(self._iterations, 1))
+        count = self._agree_on_count(int(feeds.get(self._iterations, 1)))
         with self.lock:
             copied = self.variables.copy_to_devices(session)
         # Count the steps from the global step, because the random ops of a step are seeded with its
@@ -101,8 +106,9 @@ class DeviceLoop:
             batches, taken, end = self._take_batches(
                 session, min(count - done, self._program.max_steps)
             )
+            taken, end = self._agree_on_end(taken, end)
             if taken:
-                with self.lock:
+                with self.lock, self._hosts.needing_all():
                     dispatch = self._program.dispatch(
                         batches, taken, seed=self._seed, step=self._num_steps, done=done
                     )
@@ -134,6 +140,33 @@ class DeviceLoop:
                 for batch, value in zip(batches, values, strict=True):
                     batch[replica, number] = value
         return batches, count, None
+
+    def _agree_on_count(self, count: int) -> int:
+        """Check that all hosts run the same number of steps; return the number.
+
+        Raises:
+          HostsDiffer: another host is to run another number of steps.
+        """
+        counts = self._hosts.gather("a loop of steps", count)
+        if len(set(counts)) > 1:
+            raise HostsDiffer(
+                f"the hosts are to run loops of different lengths: {', '.join(map(str, counts))} "
+                f"steps on host 0, 1 and so on. Give all hosts the same iterations_per_loop, steps "
+                f"and hooks."
+            )
+        return count
+
+    def _agree_on_end(self, taken: int, end: Exception | None) -> tuple[int, Exception | None]:
+        """Return how many steps all hosts have batches for, and the error if an input has ended."""
+        if self._hosts.size == 1:
+            return taken, end
+        hosts = self._hosts.gather("the batches of a dispatch", [taken, end is not None])
+        ended = [host for host, (_, has_ended) in enumerate(hosts) if has_ended]
+        if ended and end is None:
+            end = tf.errors.OutOfRangeError(
+                None, None, f"the input of {self._hosts.describe(ended[0])} has ended"
+            )
+        return min(taken for taken, _ in hosts), end
 
     def _put_results(self, session: Any, dispatch: Dispatch | None) -> None:
         """Put what the replicas sent in the steps of a dispatch into the queues."""

@@ -5,12 +5,18 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve import jax_client
 from tpuserve.pjrt.step_program import StepProgram
 from trainer.backends.tpu.pjrt.variable_uses import shared_name
+from trainer.hosts.group import current_group
 
 
 class ResidentVariables:
-    """Copies variables between session and devices, and only those that have changed."""
+    """Copies variables between session and devices, and only those that have changed.
+
+    On several hosts, each has a session. The values in the session of host 0 count: initial values
+    are random, and only host 0 has the hooks of the chief.
+    """
 
     def __init__(self, program: StepProgram) -> None:
         """Build the ops that read and assign the variables, in the default graph.
@@ -18,7 +24,7 @@ class ResidentVariables:
         Args:
           program: the program that holds the variables on the devices.
         """
-        self._program = program
+        self._program, self._hosts = program, current_group()
         graph = tf.compat.v1.get_default_graph()
         handles = {
             shared_name(operation): operation.outputs[0]
@@ -50,7 +56,15 @@ class ResidentVariables:
           Name of a copied variable → its value.
         """
         indices = sorted(self._newer_in_session)
+        if self._hosts.size > 1:
+            indices = self._hosts.broadcast("the variables to copy", indices)
         values = session.run([self._reads[index] for index in indices])
+        if self._hosts.size > 1:
+            with self._hosts.needing_all():
+                values = jax_client.broadcast_arrays(values, is_source=self._hosts.is_first)
+            if not self._hosts.is_first:
+                # The values in this session may be others.
+                self._newer_on_devices.update(indices, self._newer_in_session)
         for index, value in zip(indices, values, strict=True):
             self._program.set_variable(index, value)
         self._newer_in_session.clear()

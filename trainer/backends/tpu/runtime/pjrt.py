@@ -23,11 +23,12 @@ from trainer.backends.tpu.runtime import emulated
 from trainer.backends.tpu.runtime.base import PreparedTargets, TpuRuntime
 from trainer.config.run_config import RunConfig
 from trainer.distribution.topology import BatchTopology, PjrtSlice
+from trainer.hosts.group import current_group
 
 
 @dataclass
 class PjrtRuntime(TpuRuntime):
-    """The PJRT devices of this process.
+    """The PJRT devices of this process, or of the processes of several hosts.
 
     Attributes:
       system: the devices, each of which is a core.
@@ -76,7 +77,7 @@ class PjrtRuntime(TpuRuntime):
         # Translate now, so that an op that XLA refuses is an error before the run starts.
         step.export(self.platform)
         checked = _float_variables(step)
-        devices = jax_client.list_devices(self.platform)[: topology.replicas]
+        devices = self._list_devices()[: topology.replicas]
         cache = ExecutableCache(
             find_executables_directory(os.environ.get(EXECUTABLES_VARIABLE, ""))
         )
@@ -87,6 +88,7 @@ class PjrtRuntime(TpuRuntime):
                 lowered_target.set_shape(target.shape)
         # TensorFlow's seeds have 64 bits with a sign; a seed must fit into the position of a step.
         seed = random.getrandbits(62) if self.seed is None else self.seed
+        seed = current_group().broadcast("the seed", seed)
         self._loop = DeviceLoop(program, topology, checked, seed)
         return PreparedTargets(
             [self._loop.done, *lowered.targets], lowered.end_infeeds, lowered.end_outfeeds
@@ -94,7 +96,10 @@ class PjrtRuntime(TpuRuntime):
 
     def session_config(self, proto: Any) -> Any:
         """Return a ConfigProto that lets TensorFlow assign devices only to the ops that run."""
-        return emulated.place_only_running_ops(proto)
+        proto = emulated.place_only_running_ops(proto)
+        # The session has only the devices of this process, also in a cluster of TF_CONFIG.
+        del proto.device_filters[:]
+        return proto
 
     def wrap_session(self, session: Any) -> Any:
         """Return a session that runs the loop on the devices."""
@@ -113,6 +118,19 @@ class PjrtRuntime(TpuRuntime):
     def describe(self) -> str:
         """Return an empty string: the log line already describes the devices."""
         return ""
+
+    def _list_devices(self) -> tuple[Any, ...]:
+        """Return the devices of all hosts: those of host 0, of host 1, and so on."""
+        hosts = current_group()
+        if hosts.size == 1:
+            return jax_client.list_devices(self.platform)
+        by_process: dict[int, list[Any]] = {}
+        for device in jax_client.list_devices_of_all_processes(self.platform):
+            by_process.setdefault(device.process_index, []).append(device)
+        # On a TPU, jax numbers the processes by the positions of their chips.
+        local = jax_client.list_devices(self.platform)[0].process_index
+        order = hosts.gather("the number of jax's process", local)
+        return tuple(device for process in order for device in by_process[process])
 
 
 def _float_variables(step: ReplicaStep) -> dict[int, str]:

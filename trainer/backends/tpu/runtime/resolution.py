@@ -1,7 +1,7 @@
 """The choice of the TPU system for a run: emulated, PJRT devices, or TensorFlow's runtime."""
 
 from tpuserve import devices
-from tpuserve.errors import TpuNotFound
+from tpuserve.errors import HostsDiffer, TpuNotFound
 from tpuserve.stablehlo.xla_errors import LineOf, unknown_line
 from trainer.backends.tpu.runtime.base import TpuRuntime
 from trainer.backends.tpu.runtime.emulated import EmulatedRuntime
@@ -9,6 +9,8 @@ from trainer.backends.tpu.runtime.pjrt import PjrtRuntime
 from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime, query_slice
 from trainer.config.run_config import RunConfig
 from trainer.distribution.topology import EmulatedTpuSlice, PjrtSlice
+from trainer.hosts import program
+from trainer.hosts.group import HostGroup
 from trainer.model.spec import ModeKeys
 
 
@@ -26,6 +28,8 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
     Raises:
       TpuNotFound: there is no TPU system.
     """
+    # Join the other hosts first: jax must know them before it starts.
+    hosts = program.join_hosts(config)
     tpu_system = devices.find_tpu_system()
     if tpu_system.is_emulated:
         return EmulatedRuntime(
@@ -35,7 +39,7 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
         )
     if tpu_system.pjrt_platform:
         return PjrtRuntime(
-            PjrtSlice(1, tpu_system.tpu_cores, platform=tpu_system.pjrt_platform),
+            _find_pjrt_slice(hosts, tpu_system),
             tpu_system.pjrt_platform,
             line_of,
             seed=config.tf_random_seed,
@@ -48,3 +52,22 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
         f"Pass use_tpu=False to run on the CPU or a GPU, or emulate a TPU: "
         f"{devices.EMULATION_VARIABLE}=8, or tpuserve.emulated_tpu(cores=8)."
     )
+
+
+def _find_pjrt_slice(hosts: HostGroup, tpu_system: devices.TpuSystem) -> PjrtSlice:
+    """Return the devices of all hosts.
+
+    Raises:
+      HostsDiffer: a host has another number of devices than host 0.
+    """
+    platform = tpu_system.pjrt_platform
+    if hosts.size == 1:
+        return PjrtSlice(1, tpu_system.tpu_cores, platform=platform)
+    counts = hosts.gather("the number of devices", tpu_system.tpu_cores)
+    for host, count in enumerate(counts):
+        if count != counts[0]:
+            raise HostsDiffer(
+                f"{hosts.describe(host)} has {count} devices of the platform {platform}, and "
+                f"{hosts.describe(0)} has {counts[0]}. Give every host the same number of devices."
+            )
+    return PjrtSlice(hosts.size, sum(counts), local_host=hosts.index, platform=platform)

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.backends.tpu.step.step_part import StepPart
 from trainer.hooks.training_hooks import SummaryWritersHook
+from trainer.hosts.group import current_group
 from trainer.infeed import Batch
 from trainer.model import eval_metrics
 from trainer.model.host_call import call_on_host
@@ -32,8 +33,13 @@ class HostCallPart(StepPart):
         return tensors
 
     def host_ops(self, tensors: Any) -> Any:
-        """Build the host's ops by calling the function of the host_call with the tensors."""
+        """Build the host's ops by calling the function of the host_call with the tensors.
+
+        Of several hosts, only host 0 calls the function, which usually writes summaries.
+        """
         assert self._function is not None
+        if not current_group().is_first:
+            return None
         fetches = call_on_host((self._function, tensors))
         self._hooks = [SummaryWritersHook()]
         return fetches

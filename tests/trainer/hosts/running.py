@@ -1,0 +1,67 @@
+"""Processes of a program on several hosts, all of them on this machine."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests import processes
+from tpuserve import devices, jax_client
+from trainer.config import host_addresses
+
+# Seconds; only to catch processes that hang.
+LIMIT_SECS = 300
+
+_ROOT = Path(__file__).parents[3]
+
+
+def environment(index: int, count: int, cores: int, port: int) -> dict[str, str]:
+    """The environment variables of a host."""
+    first = f"{processes.LOOPBACK}:{port}"
+    return {
+        **os.environ,
+        host_addresses.HOSTS_VARIABLE: ",".join([first] + [processes.LOOPBACK] * (count - 1)),
+        host_addresses.HOST_INDEX_VARIABLE: str(index),
+        devices.RUNTIME_VARIABLE: "pjrt",
+        jax_client.PLATFORM_VARIABLE: "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={cores}",
+    }
+
+
+@contextmanager
+def hosts(count: int, cores: int, *arguments: object) -> Iterator[list["subprocess.Popen[str]"]]:
+    """The program on so many hosts with so many cores each, ended for certain on leaving."""
+    (port,) = processes.free_ports(1)
+    command = [sys.executable, "-m", "tests.trainer.hosts.program", *map(str, arguments)]
+    with ExitStack() as ending:
+        started = []
+        for index in range(count):
+            process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=_ROOT,
+                env=environment(index, count, cores, port),
+            )
+            ending.callback(process.communicate)
+            ending.callback(process.kill)
+            started.append(process)
+        yield started
+
+
+def results(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """What the program reports until it ends without an error."""
+    output, errors = process.communicate(timeout=LIMIT_SECS)
+    assert process.returncode == 0, errors
+    return reported(output)
+
+
+def reported(output: str) -> dict[str, Any]:
+    """What the program reports in its output."""
+    lines = (line for line in output.splitlines() if line.startswith("{"))
+    return {name: value for line in lines for name, value in json.loads(line).items()}

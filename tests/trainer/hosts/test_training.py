@@ -1,0 +1,55 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.pjrt_devices import pjrt_devices
+from tests.trainer.hosts import program, running
+
+pytestmark = pytest.mark.slow
+
+
+def weights(model_dir: Path) -> dict[str, Any]:
+    reader = tf.train.load_checkpoint(str(model_dir))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any]:
+    """The weights and the evaluation of one process with all eight devices."""
+    pytest.importorskip("jax")
+    model_dir = tmp_path_factory.mktemp("alone")
+    with pjrt_devices(program.REPLICAS):
+        evaluation = program.train_model(model_dir).evaluate(program.make_input(3))
+    return weights(model_dir), evaluation
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize(("count", "cores"), [(2, 4), (4, 2)])
+def test_several_hosts_compute_what_one_process_computes(
+    count: int, cores: int, alone: Any, tmp_path: Path
+) -> None:
+    with running.hosts(count, cores, "together", tmp_path) as processes:
+        results = [running.results(process) for process in processes]
+    expected, evaluation = alone
+    found = weights(tmp_path)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        # Each of 18 steps adds eight gradients of the size of 1, in another order: an error of
+        # some 1e-7 in each step, which a rate of 0.05 and a momentum of 0.9 make no larger.
+        np.testing.assert_allclose(found[name], value, atol=2e-6, err_msg=name)
+    assert results == [results[0]] * count
+    assert results[0]["same"] == pytest.approx(evaluation, rel=1e-5)
+    assert results[0]["same"]["rows"] == 3 * program.REPLICAS * program.ROWS
+
+
+def test_all_hosts_stop_where_the_shortest_input_ends(tmp_path: Path) -> None:
+    with running.hosts(2, 2, "uneven", tmp_path) as processes:
+        results = [running.results(process) for process in processes]
+    assert results[0] == results[1]
+    # Host 0 has 7 batches for each of its replicas, and host 1 has 11.
+    assert results[0]["step"] == 7
+    # An evaluation takes all rows: 2 and 3 batches of four rows for the two replicas of each host.
+    assert results[0]["evaluation"]["rows"] == (2 + 3) * 2 * 4

@@ -1,0 +1,66 @@
+"""Joins the processes of this program on several hosts, once in a process."""
+
+import atexit
+import socket
+
+from tpuserve import devices, jax_client
+from tpuserve.errors import HostsDiffer
+from trainer.config.run_config import RunConfig
+from trainer.hosts import joining
+from trainer.hosts.forwarder import Forwarder
+from trainer.hosts.group import HostGroup, current_group, set_current_group
+
+
+def runs_on_several_hosts(config: RunConfig) -> bool:
+    """Return whether the runs of a config on a TPU are those of several hosts together."""
+    return config.task.hosts is not None and bool(devices.find_pjrt_platform())
+
+
+def join_hosts(config: RunConfig) -> HostGroup:
+    """Connect with the other hosts, unless it was done before; return the hosts.
+
+    Args:
+      config: names the hosts; see `ClusterTask.hosts`.
+
+    Returns:
+      A group of one host if the config names no hosts, or PJRT devices are not used.
+
+    Raises:
+      HostMissing: a host has not come in time.
+      HostsDiffer: the hosts have different settings.
+    """
+    hosts = config.task.hosts
+    if hosts is None or current_group().hosts is not None or not runs_on_several_hosts(config):
+        return current_group()
+    platform = devices.find_pjrt_platform()
+    jax_client.check_installed()
+    timeout_secs = joining.find_timeout_secs()
+    group = joining.connect_hosts(hosts, timeout_secs)
+    platforms = group.gather("the platform", platform)
+    if len(set(platforms)) > 1:
+        raise HostsDiffer(
+            f"the hosts use devices of different platforms: {', '.join(platforms)}. Set "
+            f"{jax_client.PLATFORM_VARIABLE} to the same value on all hosts."
+        )
+    port = group.broadcast("the port of jax's service", _find_free_port())
+    name, _ = hosts.first
+    service = f"localhost:{port}" if group.is_first else Forwarder(name, port).address
+    with group.needing_all():
+        jax_client.connect_processes(
+            platform,
+            group.index,
+            group.size,
+            service=service,
+            port=port,
+            timeout_secs=timeout_secs,
+        )
+    # Registered after jax's own function, and therefore called before: jax stops its service there.
+    atexit.register(group.leave)
+    set_current_group(group)
+    return group
+
+
+def _find_free_port() -> int:
+    with socket.create_server(("", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
