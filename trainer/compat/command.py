@@ -6,6 +6,14 @@ import click
 
 from tpuserve import devices
 from tpuserve.errors import InvalidSetting
+from trainer.config import host_addresses
+
+_EXAMPLES = """\b
+Examples:
+  tpuserve run --emulate-tpu 8 train.py --steps=100
+  tpuserve run --processes 2 --cores 4 train.py --steps=100
+  tpuserve run --hosts 10.0.0.1,10.0.0.2 --host-index 1 train.py --steps=100
+"""
 
 
 def _validate_topology(
@@ -27,7 +35,7 @@ def _validate_topology(
     return value
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(epilog=_EXAMPLES, context_settings={"allow_interspersed_args": False})
 @click.option(
     "--emulate-tpu",
     metavar="CORES",
@@ -43,17 +51,63 @@ def _validate_topology(
 @click.option(
     "-m", "--module", is_flag=True, help="Run SCRIPT as the name of a module, as `python -m` does."
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    help="Run SCRIPT in so many processes on this machine, as if each ran on a host of its own, "
+    "with --cores of JAX's CPU devices each.",
+)
+@click.option(
+    "--cores",
+    type=click.IntRange(min=1),
+    help="Number of devices of each process of --processes.  [default: 1]",
+)
+@click.option(
+    "--hosts",
+    metavar="HOST,...",
+    help="Train on several hosts: the addresses of all hosts, in the same order on each. Start the "
+    "command on every host. Host 0 listens on a port, 8490 unless its address has another.",
+)
+@click.option(
+    "--host-index",
+    type=click.IntRange(min=0),
+    help="Number of this host in --hosts, from 0.",
+)
 @click.argument("script")
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def run(
-    emulate_tpu: str | None, tf1: bool | None, module: bool, script: str, arguments: tuple[str, ...]
-) -> None:
+    emulate_tpu: str | None,
+    tf1: bool | None,
+    module: bool,
+    processes: int | None,
+    cores: int | None,
+    hosts: str | None,
+    host_index: int | None,
+    script: str,
+    arguments: tuple[str, ...],
+) -> int | None:
     """Run a program that was written for TPUEstimator, without changes to the program.
 
     tf.estimator, tf.contrib.tpu and the other names that such programs use are available on today's
     TensorFlow. Everything after SCRIPT is passed to the program. The output and the exit status are
     those of the program.
+
+    With --processes, the standard output is that of process 0. All other output goes to standard
+    error, and each line starts with the number of its process.
     """
+    _check_hosts(emulate_tpu, processes, cores, hosts, host_index)
+    if processes is not None:
+        options = [] if tf1 is None else ["--tf1" if tf1 else "--no-tf1"]
+        options += ["--module"] if module else []
+        # Do not import this module at the top: it is needed for this option only.
+        import trainer.compat.host_processes as host_processes
+
+        return host_processes.run_processes(processes, cores or 1, [*options, script, *arguments])
+    if hosts is not None:
+        os.environ[host_addresses.HOSTS_VARIABLE] = hosts
+        os.environ[host_addresses.HOST_INDEX_VARIABLE] = str(host_index)
+        host_addresses.read_host_addresses(os.environ)
+
     import trainer.compat.launch as launch
     import trainer.compat.source.program as programs
 
@@ -64,3 +118,28 @@ def run(
     else:
         program = programs.program_from_script(script)
     launch.run_program(program, list(arguments), tf1=tf1)
+
+
+def _check_hosts(
+    emulate_tpu: str | None,
+    processes: int | None,
+    cores: int | None,
+    hosts: str | None,
+    host_index: int | None,
+) -> None:
+    """Check that the options about hosts and processes are given together, or not at all.
+
+    Raises:
+      click.UsageError: an option is missing, or contradicts another.
+    """
+    if (hosts is None) != (host_index is None):
+        raise click.UsageError(
+            "--hosts and --host-index were not given together. Give both: the addresses of all "
+            "hosts, and the number of this one."
+        )
+    if cores is not None and processes is None:
+        raise click.UsageError("--cores was given without --processes. Give both.")
+    given = {"--emulate-tpu": emulate_tpu, "--processes": processes, "--hosts": hosts}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise click.UsageError(f"{' and '.join(names)} were given. Give one of them.")

@@ -1,0 +1,134 @@
+"""Runs a program in several processes of this machine, as if each ran on a host of its own."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
+
+from tpuserve import devices, jax_client
+from trainer.config import host_addresses
+
+_LOOPBACK = "127.0.0.1"
+_COUNT_FLAG = "--xla_force_host_platform_device_count"
+# After the failure of a process, the others end by themselves in less time, in seconds. Only those
+# that have not joined the others yet would wait longer.
+_GRACE_SECS = 30.0
+# The time in seconds after which a process that SIGTERM does not end is killed.
+_KILL_SECS = 15.0
+_POLL_SECS = 0.1
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run_processes(processes: int, cores: int, arguments: Sequence[str]) -> int:
+    """Run `tpuserve run` in several processes, and wait for all of them.
+
+    The standard output is that of process 0. All other output goes to standard error, each line
+    with the number of its process in front. Signals are passed to all processes.
+
+    Args:
+      processes: the number of processes.
+      cores: the number of JAX's CPU devices of each process.
+      arguments: the arguments of `tpuserve run`.
+
+    Returns:
+      The exit status: 0, or that of the first process that failed.
+    """
+    hosts = ",".join([f"{_LOOPBACK}:{_find_free_port()}", *[_LOOPBACK] * (processes - 1)])
+    started: list[subprocess.Popen[bytes]] = []
+    copying: list[threading.Thread] = []
+    with _forwarding_signals(started):
+        for index in range(processes):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tpuserve.run", *arguments],
+                env=_make_environment(hosts, index, cores),
+                stdin=subprocess.DEVNULL,
+                stdout=None if index == 0 else subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                # A group of its own: Ctrl-C then signals only this process, which passes it on.
+                start_new_session=True,
+            )
+            started.append(process)
+            for stream in filter(None, (process.stdout, process.stderr)):
+                thread = threading.Thread(target=_copy_lines, args=(stream, index), daemon=True)
+                thread.start()
+                copying.append(thread)
+        status = _wait(started)
+    for thread in copying:
+        thread.join()
+    return status
+
+
+def _make_environment(hosts: str, index: int, cores: int) -> dict[str, str]:
+    others = [
+        flag
+        for flag in os.environ.get("XLA_FLAGS", "").split()
+        if not flag.startswith(f"{_COUNT_FLAG}=")
+    ]
+    return {
+        **os.environ,
+        host_addresses.HOSTS_VARIABLE: hosts,
+        host_addresses.HOST_INDEX_VARIABLE: str(index),
+        devices.RUNTIME_VARIABLE: devices.PJRT,
+        jax_client.PLATFORM_VARIABLE: "cpu",
+        "XLA_FLAGS": " ".join([*others, f"{_COUNT_FLAG}={cores}"]),
+    }
+
+
+def _wait(processes: Sequence["subprocess.Popen[bytes]"]) -> int:
+    """Wait until all processes have ended; return the exit status of the first that failed."""
+    status = 0
+    deadline: float | None = None
+    is_killing = False
+    while any([process.poll() is None for process in processes]):
+        failed = [process.returncode for process in processes if process.returncode]
+        now = time.monotonic()
+        if failed and deadline is None:
+            status, deadline = failed[0], now + _GRACE_SECS
+        elif deadline is not None and now > deadline:
+            _send(processes, signal.SIGKILL if is_killing else signal.SIGTERM)
+            is_killing, deadline = True, now + _KILL_SECS
+        time.sleep(_POLL_SECS)
+    status = status or next((process.returncode for process in processes if process.returncode), 0)
+    # A process that a signal has ended has the negative number of the signal.
+    return status if status >= 0 else 128 - status
+
+
+def _send(processes: Sequence["subprocess.Popen[bytes]"], number: int) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(number)
+
+
+@contextmanager
+def _forwarding_signals(processes: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
+    """Pass signals on to all processes inside the context."""
+
+    def forward(number: int, frame: Any) -> None:
+        _send(processes, number)
+
+    previous = {number: signal.signal(number, forward) for number in _FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _copy_lines(stream: IO[bytes], index: int) -> None:
+    """Copy the lines of a stream to standard error, with the number of the process in front."""
+    for line in stream:
+        text = line if line.endswith(b"\n") else line + b"\n"
+        sys.stderr.buffer.write(f"[{index}] ".encode() + text)
+        sys.stderr.buffer.flush()
+
+
+def _find_free_port() -> int:
+    with socket.create_server((_LOOPBACK, 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
