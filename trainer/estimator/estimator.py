@@ -20,6 +20,7 @@ from trainer.config.run_config import RunConfig
 from trainer.estimator import sealed
 from trainer.exporting import saved_model
 from trainer.exporting.strategies import ExportTargets
+from trainer.hosts.group import HostGroup, current_group
 from trainer.model import spec_validation
 from trainer.model.model_program import ModelProgram, TPUModelProgram
 from trainer.model.spec import ModeKeys
@@ -338,6 +339,8 @@ class Estimator:
     ) -> bytes:
         """Write a SavedModel of a checkpoint to a new version directory. Needs no TPU.
 
+        Of several hosts that train together, host 0 writes, and all return the directory.
+
         Args:
           export_dir_base: the directory that receives the version directory.
           serving_input_receiver_fn: builds the placeholders and the features, and returns a
@@ -463,6 +466,8 @@ class Estimator:
     ) -> bytes:
         """Write a SavedModel, and return its version directory; see `export_saved_model`.
 
+        Of several hosts, host 0 writes, and the others wait.
+
         Args:
           export_dir_base: see `export_saved_model`.
           input_receiver_fns: mode → receiver function.
@@ -473,18 +478,26 @@ class Estimator:
           strip_default_attrs: whether to omit op attributes that have their default value.
           targets: which metagraphs to write; None takes the result of `_export_targets`.
         """
-        directory = saved_model.write_saved_model(
-            self._program,
-            export_dir_base,
-            input_receiver_fns,
-            self._export_targets() if targets is None else targets,
-            assets_extra=assets_extra,
-            as_text=as_text,
-            checkpoint_path=checkpoint_path,
-            strip_default_attrs=strip_default_attrs,
-            warm_up=normalize_warm_up(warm_up),
-        )
+
+        def write() -> str:
+            return saved_model.write_saved_model(
+                self._program,
+                export_dir_base,
+                input_receiver_fns,
+                self._export_targets() if targets is None else targets,
+                assets_extra=assets_extra,
+                as_text=as_text,
+                checkpoint_path=checkpoint_path,
+                strip_default_attrs=strip_default_attrs,
+                warm_up=normalize_warm_up(warm_up),
+            )
+
+        directory: str = self._join_hosts().run_on_first("the export", write)
         return directory.encode()
+
+    def _join_hosts(self) -> HostGroup:
+        """Return the hosts that this program runs on."""
+        return current_group()
 
 
 def _resolve_model_dir(model_dir: str | None, config: RunConfig) -> str:

@@ -18,6 +18,8 @@ from trainer.config.run_config import InputPipelineConfig, RunConfig
 from trainer.estimator.estimator import Estimator
 from trainer.estimator.train_step_builder import TrainStepBuilder
 from trainer.exporting.strategies import ExportSavedModelApiVersion, ExportTargets
+from trainer.hosts import program
+from trainer.hosts.group import HostGroup, current_group
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import ModeKeys
 
@@ -209,6 +211,15 @@ class TPUEstimator(Estimator):
     def evaluates_on_tpu(self) -> bool:
         """Whether evaluation runs on the TPU that training uses."""
         return self._use_tpu and self._eval_on_tpu
+
+    @property
+    def runs_on_several_hosts(self) -> bool:
+        """Whether the processes of several hosts train and evaluate together."""
+        return self._use_tpu and program.runs_on_several_hosts(self._program.config)
+
+    def _join_hosts(self) -> HostGroup:
+        """Connect with the other hosts, if this program runs on several; return the hosts."""
+        return program.join_hosts(self._program.config) if self._use_tpu else current_group()
 
     def _select_backend(self, mode: str) -> ExecutionBackend:
         """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`.

@@ -32,6 +32,9 @@ def train_and_evaluate(
     In a cluster, which TF_CONFIG describes, the task of the process decides its work: the chief and
     the workers train, a ps holds variables, and one evaluator evaluates each new checkpoint.
 
+    On several hosts of a TPU, every host calls the function, and trains and evaluates as a single
+    process does. Host 0 decides when an evaluation is due, and calls the exporters.
+
     Args:
       estimator: a `trainer.Estimator` or `trainer.TPUEstimator`.
       train_spec: the settings of training.
@@ -55,7 +58,9 @@ def train_and_evaluate(
     if not isinstance(train_spec, TrainSpec):
         raise InvalidType(f"train_spec is {train_spec!r}. Give a trainer.TrainSpec.")
     specs = validate_eval_specs(eval_spec)
-    role = _resolve_role(estimator.config)
+    # The hosts of a TPU train and evaluate together, each as a single process does.
+    is_host = getattr(estimator, "runs_on_several_hosts", False)
+    role = None if is_host else _resolve_role(estimator.config)
     delays = [spec.start_delay_secs if role == tf_config.EVALUATOR else 0 for spec in specs]
     evaluators = [
         CheckpointEvaluator(estimator, spec, train_spec.max_steps, start_delay_secs=delay)

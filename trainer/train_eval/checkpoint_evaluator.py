@@ -1,6 +1,7 @@
 """CheckpointEvaluator: evaluates a training run's checkpoints, each once, and calls exporters."""
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from trainer.checkpoints.checkpoints import GLOBAL_STEP
 from trainer.exporting.exporters.base import Exporter
+from trainer.hosts.group import current_group
 from trainer.train_eval.specs import EvalSpec, get_exporters
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -129,11 +131,19 @@ class CheckpointEvaluator:
         ]
 
     def _export_with(self, exporter: Exporter, checkpoint: str, is_final: bool) -> bytes | None:
-        assert self.metrics is not None
-        return exporter.export(
-            estimator=self._estimator,
-            export_path=tf.io.gfile.join(self._estimator.model_dir, "export", exporter.name),
-            checkpoint_path=checkpoint,
-            eval_result=self.metrics,
-            is_the_final_export=is_final,
-        )
+        metrics = self.metrics
+        assert metrics is not None
+
+        def export() -> str | None:
+            directory = exporter.export(
+                estimator=self._estimator,
+                export_path=tf.io.gfile.join(self._estimator.model_dir, "export", exporter.name),
+                checkpoint_path=checkpoint,
+                eval_result=metrics,
+                is_the_final_export=is_final,
+            )
+            return None if directory is None else os.fsdecode(directory)
+
+        # Of several hosts, only host 0 has the exporter's state, and writes.
+        directory = current_group().run_on_first(f"the exporter {exporter.name}", export)
+        return None if directory is None else os.fsencode(directory)

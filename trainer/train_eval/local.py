@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.execution import graceful_shutdown
+from trainer.hosts.group import current_group
 from trainer.train_eval.checkpoint_evaluator import CheckpointEvaluator
 from trainer.train_eval.specs import TrainSpec
 
@@ -59,10 +60,13 @@ def evaluate_between_trainings(
         listener = _EvaluationDueListener(evaluators, train_spec.max_steps)
         hook = _StopForEvaluationHook(listener)
         _train(estimator, train_spec, [hook], [listener])
-        if not listener.is_evaluation_due or hook.was_stop_requested:
+        # Of several hosts, only host 0 saves checkpoints, but all of them evaluate.
+        is_due = current_group().broadcast("an evaluation", listener.is_evaluation_due)
+        stops = current_group().gather("the end of training", hook.was_stop_requested)
+        if not is_due or any(stops):
             break
         for evaluator in evaluators:
-            if evaluator.is_due():
+            if _is_due(evaluator):
                 evaluator.evaluate()
     _evaluate_final_checkpoint(evaluators)
 
@@ -77,6 +81,12 @@ def _train(
         hooks=[*(train_spec.hooks or ()), *hooks],
         saving_listeners=[*(train_spec.saving_listeners or ()), *listeners],
     )
+
+
+def _is_due(evaluator: CheckpointEvaluator) -> bool:
+    """Return whether an evaluation is due by the clock of host 0."""
+    is_due: bool = current_group().broadcast("whether to evaluate", evaluator.is_due())
+    return is_due
 
 
 def _evaluate_final_checkpoint(evaluators: Sequence[CheckpointEvaluator]) -> None:
@@ -103,7 +113,9 @@ class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
     def consume(self) -> bool:
         """Return whether there is a checkpoint that no earlier call has reported."""
         had_new_checkpoint, self._has_new_checkpoint = self._has_new_checkpoint, False
-        return had_new_checkpoint
+        # Of several hosts, only host 0 saves checkpoints, but all of them evaluate.
+        had_new: bool = current_group().broadcast("a new checkpoint", had_new_checkpoint)
+        return had_new
 
 
 class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
@@ -129,7 +141,7 @@ class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
         if not self._listener.consume():
             return
         for evaluator in self._evaluators:
-            if not evaluator.is_due():
+            if not _is_due(evaluator):
                 logger.info("no evaluation: the last one began less than throttle_secs ago")
                 continue
             try:

@@ -13,6 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 import trainer
+import trainer.export
+from tpuserve.errors import HostsDiffer
 
 v1 = tf.compat.v1
 
@@ -91,15 +93,63 @@ def run_together(model_dir: Path) -> None:
     report(same=train_model(model_dir).evaluate(make_input(3)))
 
 
-def run_uneven(model_dir: Path) -> None:
-    """Evaluate and train with input that ends earlier on some hosts."""
+def train_with_uneven_input(model_dir: Path) -> None:
+    """Train and evaluate with input that ends earlier on host 0."""
     estimator = make_estimator(model_dir)
     estimator.train(make_input(7, more_on_each_host=4))
     report(step=int(estimator.get_variable_value("global_step")))
-    report(evaluation=estimator.evaluate(make_input(2, more_on_each_host=1)))
+    report(uneven=estimator.evaluate(make_input(2, more_on_each_host=1)))
 
 
-_MODES = {"together": run_together, "uneven": run_uneven}
+class TellStepHook(v1.train.SessionRunHook):
+    """Reports the global step after each loop; its checkpoint is saved by then."""
+
+    def begin(self) -> None:
+        self._step = v1.train.get_global_step()
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        report(step=int(run_context.session.run(self._step)))
+
+
+def run_endless(model_dir: Path) -> None:
+    """Train without end, and save a checkpoint after each loop."""
+    estimator = make_estimator(model_dir, save_checkpoints_steps=5)
+    estimator.train(lambda params: make_input(4)(params).repeat(), hooks=[TellStepHook()])
+
+
+def receive() -> Any:
+    """The input of an export."""
+    names = {"a": 1, "b": 2}
+    features = {name: v1.placeholder(tf.float32, [None, size]) for name, size in names.items()}
+    return trainer.export.ServingInputReceiver(features, features)
+
+
+def run_schedule(model_dir: Path) -> None:
+    """Train, evaluate and export in turn; then differ in lengths, and in features."""
+    estimator = make_estimator(model_dir / "schedule", save_checkpoints_steps=5)
+    train_spec = trainer.TrainSpec(lambda params: make_input(4)(params).repeat(), max_steps=10)
+    exporter = trainer.FinalExporter("final", receive)
+    eval_spec = trainer.EvalSpec(make_input(2), steps=None, exporters=exporter, throttle_secs=0)
+    metrics, exported = trainer.train_and_evaluate(estimator, train_spec, eval_spec)
+    report(metrics=metrics, exported=[path.decode() for path in exported])
+
+    train_with_uneven_input(model_dir / "uneven")
+
+    def differ(params: Any) -> Any:
+        name = "b" if params["context"].current_host == 0 else "c"
+        return make_input(4)(params).map(lambda x, y: ({"a": x["a"], name: x["b"]}, y))
+
+    try:
+        estimator.train(differ, steps=5)
+    except HostsDiffer as error:
+        report(error=str(error))
+
+
+_MODES = {
+    "together": run_together,
+    "endless": run_endless,
+    "schedule": run_schedule,
+}
 
 if __name__ == "__main__":
     _MODES[sys.argv[1]](Path(sys.argv[2]))

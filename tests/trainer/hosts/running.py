@@ -65,3 +65,15 @@ def reported(output: str) -> dict[str, Any]:
     """What the program reports in its output."""
     lines = (line for line in output.splitlines() if line.startswith("{"))
     return {name: value for line in lines for name, value in json.loads(line).items()}
+
+
+def wait_for_steps(process: "subprocess.Popen[str]", loops: int) -> int:
+    """Read until the program has reported so many loops; return the last step."""
+    assert process.stdout is not None
+    step = 0
+    for line in process.stdout:
+        step = reported(line).get("step", step)
+        loops -= "step" in reported(line)
+        if not loops:
+            return step
+    raise AssertionError(f"it ended with {process.wait()}: {process.communicate()[1]}")

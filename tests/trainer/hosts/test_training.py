@@ -43,13 +43,3 @@ def test_several_hosts_compute_what_one_process_computes(
     assert results == [results[0]] * count
     assert results[0]["same"] == pytest.approx(evaluation, rel=1e-5)
     assert results[0]["same"]["rows"] == 3 * program.REPLICAS * program.ROWS
-
-
-def test_all_hosts_stop_where_the_shortest_input_ends(tmp_path: Path) -> None:
-    with running.hosts(2, 2, "uneven", tmp_path) as processes:
-        results = [running.results(process) for process in processes]
-    assert results[0] == results[1]
-    # Host 0 has 7 batches for each of its replicas, and host 1 has 11.
-    assert results[0]["step"] == 7
-    # An evaluation takes all rows: 2 and 3 batches of four rows for the two replicas of each host.
-    assert results[0]["evaluation"]["rows"] == (2 + 3) * 2 * 4

@@ -163,6 +163,10 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
         if isinstance(error, tf.errors.OutOfRangeError):
             # Record nothing: the error only means that the input has ended, which ends the loop.
             return
+        if worker.is_finishing and isinstance(error, tf.errors.CancelledError):
+            # The hook itself has ended the wait of the thread, at the end of the run. This happens
+            # on several hosts, whose loop ends early where the input of another host ends.
+            return
         self._rendezvous.record(worker.name, error)
         is_cause = classify_error(error) is ErrorKind.CAUSE
         if is_cause:
@@ -186,6 +190,7 @@ class _Worker:
       session: the session that the thread runs ops in.
       is_over: event that the hook sets when the session has ended, so that the thread waits for
         nothing any longer.
+      is_finishing: whether no further loop will be announced.
       is_new: True until the thread has worked through its first loop.
     """
 
@@ -206,6 +211,7 @@ class _Worker:
         """
         self.name, self.session = name, session
         self.is_over = threading.Event()
+        self.is_finishing = False
         self.is_new = True
         self._loops: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._done = threading.Semaphore(0)
@@ -220,6 +226,7 @@ class _Worker:
 
     def finish(self) -> None:
         """Let the thread end after the loops in its queue."""
+        self.is_finishing = True
         self._loops.put(None)
 
     def wait_for_loop(self) -> None:

@@ -1,0 +1,54 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import processes
+from tests.trainer.hosts import running
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("model")
+
+
+@pytest.fixture(scope="module")
+def results(model_dir: Path) -> list[dict[str, Any]]:
+    """What both hosts of a program report, which `tpuserve run` has started."""
+    pytest.importorskip("jax")
+    program = ["-m", "tests.trainer.hosts.program", "schedule", str(model_dir)]
+    finished = processes.run("run", "--processes", "2", "--cores", "1", *program)
+    assert finished.returncode == 0, finished.stderr
+    marked = (line[4:] for line in finished.stderr.splitlines() if line.startswith("[1] "))
+    return [running.reported(finished.stdout), running.reported("\n".join(marked))]
+
+
+def test_hosts_train_evaluate_and_export_together(
+    model_dir: Path, results: list[dict[str, Any]]
+) -> None:
+    first, second = results
+    assert first == second
+    # Two batches of 16 rows.
+    assert first["metrics"]["rows"] == 32
+    assert first["metrics"]["global_step"] == 10
+    # Host 0 alone has exported, and has written the results of all evaluations into one file.
+    (exported,) = first["exported"]
+    exports = model_dir / "schedule" / "export" / "final"
+    assert [str(path) for path in exports.iterdir()] == [exported]
+    assert len(list((model_dir / "schedule" / "eval").iterdir())) == 1
+
+
+def test_all_hosts_stop_where_the_shortest_input_ends(results: list[dict[str, Any]]) -> None:
+    # Host 0 has 7 batches, and host 1 has 11.
+    assert [each["step"] for each in results] == [7, 7]
+    # An evaluation takes the rows of all hosts: 2 and 3 batches of 8.
+    assert [each["uneven"]["rows"] for each in results] == [40, 40]
+
+
+def test_other_features_on_a_host_are_named(results: list[dict[str, Any]]) -> None:
+    for each in results:
+        assert "other tensors on host 1 (127.0.0.1) than on host 0" in each["error"]
+        found, expected = (f"features['{name}'] (float32[8, 2])" for name in "cb")
+        assert f"{found} in place of {expected}" in each["error"]
