@@ -3,11 +3,14 @@
 PJRT is the interface through which jax, and no longer TensorFlow, drives the TPUs of today.
 """
 
+import contextlib
 import importlib
 import importlib.metadata
 import math
 import os
 import re
+import signal
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -102,7 +105,9 @@ def connect_processes(
     if platform == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     for option, value in _DISTRIBUTED_OPTIONS.items():
-        jax.config.update(option, value)
+        # jax 0.8 does not have all of the options.
+        with contextlib.suppress(AttributeError):
+            jax.config.update(option, value)
     try:
         jax.distributed.initialize(
             coordinator_address=service,
@@ -113,6 +118,7 @@ def connect_processes(
             heartbeat_timeout_seconds=_HEARTBEAT_TIMEOUT_SECS,
             coordinator_bind_address=f"[::]:{port}",
         )
+        _restore_sigterm_handler()
     except jax.errors.JaxRuntimeError as error:
         raise TpuRunError(
             f"jax cannot connect process {index} of {count} with the others: "
@@ -123,6 +129,13 @@ def connect_processes(
             f"jax cannot connect process {index} of {count} with the others: {error} Train or "
             f"evaluate with use_tpu=True before the program calls jax itself."
         ) from error
+
+
+def _restore_sigterm_handler() -> None:
+    """Install Python's handler of SIGTERM again, which jax 0.8 replaces by one of its own."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def list_devices_of_all_processes(platform: str) -> tuple[Any, ...]:

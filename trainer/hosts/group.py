@@ -28,6 +28,8 @@ SILENCE_SECS = 40.0
 _GRACE_SECS = 15.0
 # The default of `farewell_secs`, in seconds.
 _FAREWELL_SECS = 2.0
+# How long, in seconds, an error of the devices waits for the news that a host is lost.
+_ERROR_SECS = 5.0
 
 _EXIT_FAILED = 1
 
@@ -177,29 +179,23 @@ class HostGroup:
     def needing_all(self) -> Iterator[None]:
         """Declare that a computation of the devices needs all hosts until the end of the context.
 
-        If a host is lost in this time, the process ends at once.
+        If a host is lost in this time, the process ends at once. If the computation fails, its
+        error is raised only after a few seconds without a loss: the devices may notice the end of
+        another process before its connection here ends.
         """
         with self._changed:
             self._needed_since = time.monotonic()
             self._changed.notify_all()
         try:
             yield
+        except Exception:
+            # The other thread ends the process if the cause is a loss.
+            if self.size > 1:
+                self._is_closed.wait(_ERROR_SECS)
+            raise
         finally:
             with self._changed:
                 self._needed_since = None
-
-    def wait_for_loss(self, timeout_secs: float) -> None:
-        """Wait for the end of the process if a host is lost, after devices have reported an error.
-
-        The devices may notice the end of another process before its connection tells.
-
-        Args:
-          timeout_secs: how long to wait, in seconds, if no host is lost.
-        """
-        deadline = time.monotonic() + timeout_secs
-        with self._changed:
-            while time.monotonic() < deadline:
-                self._changed.wait(deadline - time.monotonic())
 
     def leave(self) -> None:
         """Tell the others that this process ends.

@@ -4,7 +4,8 @@ import atexit
 import socket
 
 from tpuserve import devices, jax_client
-from tpuserve.errors import HostsDiffer
+from tpuserve.errors import HostsDiffer, InvalidSetting
+from trainer.config import tf_config
 from trainer.config.run_config import RunConfig
 from trainer.hosts import joining
 from trainer.hosts.forwarder import Forwarder
@@ -26,9 +27,11 @@ def join_hosts(config: RunConfig) -> HostGroup:
       A group of one host if the config names no hosts, or PJRT devices are not used.
 
     Raises:
+      InvalidSetting: TF_CONFIG has jobs other than the chief and the workers.
       HostMissing: a host has not come in time.
       HostsDiffer: the hosts have different settings.
     """
+    _check_jobs(config)
     hosts = config.task.hosts
     if hosts is None or current_group().hosts is not None or not runs_on_several_hosts(config):
         return current_group()
@@ -58,6 +61,17 @@ def join_hosts(config: RunConfig) -> HostGroup:
     atexit.register(group.leave)
     set_current_group(group)
     return group
+
+
+def _check_jobs(config: RunConfig) -> None:
+    """Check that TF_CONFIG has no parameter servers, for example, if PJRT devices are used."""
+    others = set(config.task.jobs) - {tf_config.CHIEF, tf_config.MASTER, tf_config.WORKER}
+    if others and devices.find_pjrt_platform():
+        raise InvalidSetting(
+            f"The cluster in {tf_config.VARIABLE} has the jobs {', '.join(sorted(others))}, and "
+            f"PJRT devices are used, on which only a chief and workers train. Leave these jobs "
+            f"out: each host has the variables itself."
+        )
 
 
 def _find_free_port() -> int:

@@ -6,7 +6,13 @@ import pytest
 
 from tpuserve.errors import InvalidSetting
 from trainer.config.run_config import InputPipelineConfig, TPUConfig
-from trainer.distribution.topology import BatchTopology, EmulatedTpuSlice, Pipeline, TpuSlice
+from trainer.distribution.topology import (
+    BatchTopology,
+    EmulatedTpuSlice,
+    Pipeline,
+    PjrtSlice,
+    TpuSlice,
+)
 
 V1_SHARD, V1, V2, BROADCAST, SLICED = InputPipelineConfig
 ONE_HOST, FOUR_HOSTS = TpuSlice(1, 8), TpuSlice(4, 32, job="worker")
@@ -215,3 +221,36 @@ def test_explicit_replicas_of_one_core_are_model_parallel_and_use_all_cores() ->
     assert not settings.is_one_core
     assert topology(ONE_HOST, shards=1).is_one_core
     assert not topology(ONE_HOST).is_model_parallel
+
+
+def test_a_process_of_several_hosts_feeds_its_own_cores() -> None:
+    system = PjrtSlice(hosts=2, cores=8, local_host=1, platform="cpu")
+    config = TPUConfig(per_host_input_for_training=InputPipelineConfig.PER_HOST_V2)
+    found = BatchTopology(system, config, "train", 32)
+    found.check()
+    assert found.replicas == 8
+    assert [pipeline.index for pipeline in found.local_pipelines] == [1]
+    assert found.local_replicas == (4, 5, 6, 7)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"per_host_input_for_training": InputPipelineConfig.BROADCAST}, "input mode BROADCAST"),
+        ({"per_host_input_for_training": InputPipelineConfig.SLICED}, "input mode SLICED"),
+        ({"num_shards": 1}, "num_shards is 1, and the program runs on 8 PJRT devices on 2 hosts"),
+    ],
+)
+def test_what_one_host_feeds_alone_is_refused_on_several(
+    settings: dict[str, Any], text: str
+) -> None:
+    system = PjrtSlice(hosts=2, cores=8, local_host=1, platform="cpu")
+    with pytest.raises(InvalidSetting, match=text):
+        BatchTopology(system, TPUConfig(**settings), "train", 32).check()
+
+
+def test_prediction_on_several_hosts_is_refused() -> None:
+    system = PjrtSlice(hosts=2, cores=8, local_host=0, platform="cpu")
+    config = TPUConfig(per_host_input_for_training=InputPipelineConfig.PER_HOST_V2)
+    with pytest.raises(InvalidSetting, match="predict cannot run on 8 PJRT devices on 2 hosts"):
+        BatchTopology(system, config, "infer", 32).check()
