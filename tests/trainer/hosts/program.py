@@ -101,7 +101,7 @@ def train_with_uneven_input(model_dir: Path) -> None:
     report(uneven=estimator.evaluate(make_input(2, more_on_each_host=1)))
 
 
-class TellStepHook(v1.train.SessionRunHook):
+class TellStepHook(tf.compat.v1.train.SessionRunHook):
     """Reports the global step after each loop; its checkpoint is saved by then."""
 
     def begin(self) -> None:
@@ -130,7 +130,9 @@ def run_schedule(model_dir: Path) -> None:
     train_spec = trainer.TrainSpec(lambda params: make_input(4)(params).repeat(), max_steps=10)
     exporter = trainer.FinalExporter("final", receive)
     eval_spec = trainer.EvalSpec(make_input(2), steps=None, exporters=exporter, throttle_secs=0)
-    metrics, exported = trainer.train_and_evaluate(estimator, train_spec, eval_spec)
+    result = trainer.train_and_evaluate(estimator, train_spec, eval_spec)
+    assert result is not None
+    metrics, exported = result
     report(metrics=metrics, exported=[path.decode() for path in exported])
 
     train_with_uneven_input(model_dir / "uneven")
