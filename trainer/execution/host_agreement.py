@@ -1,6 +1,8 @@
 """Decisions that the hosts of a run make together, so that none waits for one that has stopped."""
 
 import os
+import time
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -9,6 +11,9 @@ from tpuserve.errors import HostsDiffer
 from trainer.execution.graceful_shutdown import GracefulShutdownHook
 from trainer.execution.iterations_per_loop import IterationPlan
 from trainer.hosts.group import current_group
+
+# How often, and at which interval in seconds, the hosts look for the same checkpoint.
+_ATTEMPTS, _RETRY_SECS = 10, 1.0
 
 
 class StopTogetherHook(tf.compat.v1.train.SessionRunHook):
@@ -68,26 +73,38 @@ def agree_on_plan(plan: IterationPlan) -> IterationPlan:
     return FirstHostIterations(plan) if current_group().size > 1 else plan
 
 
-def check_same_checkpoint(checkpoint: str | None, model_dir: str) -> None:
-    """Check that all hosts have found the same checkpoint.
+def find_same_checkpoint(find: Callable[[], str | None], model_dir: str) -> str | None:
+    """Find a checkpoint, and check that all hosts have found the same one.
+
+    A host may see a new checkpoint later than host 0, which has saved it: network file systems
+    cache directories for some seconds. So the hosts look several times.
 
     Args:
-      checkpoint: the path of the checkpoint that this host has found; None for none.
+      find: returns the path of the checkpoint; None for none.
       model_dir: the directory of the model on this host.
+
+    Returns:
+      The path on this host; None for none.
 
     Raises:
       HostsDiffer: another host has found another checkpoint, or none.
     """
+    checkpoint = find()
     hosts = current_group()
     if hosts.size == 1:
-        return
-    # The paths may differ: the hosts may have mounted the same directory at different places.
-    name = os.path.basename(checkpoint) if checkpoint is not None else None
-    found = hosts.gather("the checkpoint to start from", [name, model_dir])
-    for host, (other, directory) in enumerate(found):
-        if other != found[0][0]:
-            raise HostsDiffer(
-                f"{hosts.describe(0)} has {found[0][0] or 'no checkpoint'} in {found[0][1]}, and "
-                f"{hosts.describe(host)} has {other or 'no checkpoint'} in {directory}. Give all "
-                f"hosts the same model_dir, on storage that all of them reach."
-            )
+        return checkpoint
+    for _ in range(_ATTEMPTS):
+        # The paths may differ: the hosts may have mounted the same directory at different places.
+        name = os.path.basename(checkpoint) if checkpoint is not None else None
+        found = hosts.gather("the checkpoint to start from", [name, model_dir])
+        differing = [host for host, (other, _) in enumerate(found) if other != found[0][0]]
+        if not differing:
+            return checkpoint
+        time.sleep(_RETRY_SECS)
+        checkpoint = find()
+    (expected, first_directory), (other, directory) = found[0], found[differing[0]]
+    raise HostsDiffer(
+        f"{hosts.describe(0)} has {expected or 'no checkpoint'} in {first_directory}, and "
+        f"{hosts.describe(differing[0])} has {other or 'no checkpoint'} in {directory}. Give all "
+        f"hosts the same model_dir, on storage that all of them reach."
+    )

@@ -332,9 +332,11 @@ def _try_to_send(connection: Connection, **message: Any) -> None:
 
 def _end_process(message: str) -> NoReturn:
     """End the process, although its main thread may wait inside of a computation forever."""
-    sys.stdout.flush()
-    print(f"Error: {message}", file=sys.stderr, flush=True)
-    os._exit(_EXIT_FAILED)
+    try:
+        print(f"Error: {message}", file=sys.stderr, flush=True)
+        sys.stdout.flush()
+    finally:
+        os._exit(_EXIT_FAILED)
 
 
 _ONE_HOST = HostGroup()

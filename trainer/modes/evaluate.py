@@ -49,8 +49,10 @@ def evaluate(
       SystemExit: with code 0 and without results, after a SIGTERM during training or
         train_and_evaluate.
     """
-    checkpoint = checkpoints.find_checkpoint_or_none(program.model_dir, checkpoint_path)
-    host_agreement.check_same_checkpoint(checkpoint, program.model_dir)
+    checkpoint = host_agreement.find_same_checkpoint(
+        lambda: checkpoints.find_checkpoint_or_none(program.model_dir, checkpoint_path),
+        program.model_dir,
+    )
     if checkpoint is None:
         logger.warning(
             "Could not find trained model in %s: evaluating initial values", program.model_dir

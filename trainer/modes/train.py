@@ -65,8 +65,9 @@ def train(
     """
     config = program.config
     hosts = current_group()
-    newest = tf.train.latest_checkpoint(program.model_dir)
-    host_agreement.check_same_checkpoint(newest, program.model_dir)
+    newest = host_agreement.find_same_checkpoint(
+        lambda: tf.train.latest_checkpoint(program.model_dir), program.model_dir
+    )
     if (
         newest is not None
         and max_steps is not None

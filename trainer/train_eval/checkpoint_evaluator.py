@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.checkpoints.checkpoints import GLOBAL_STEP
+from trainer.execution import host_agreement
 from trainer.exporting.exporters.base import Exporter
 from trainer.hosts.group import current_group
 from trainer.train_eval.specs import EvalSpec, get_exporters
@@ -78,7 +79,9 @@ class CheckpointEvaluator:
         Returns:
           Whether there was a checkpoint that this object had not evaluated before.
         """
-        checkpoint = self._estimator.latest_checkpoint()
+        checkpoint = host_agreement.find_same_checkpoint(
+            self._estimator.latest_checkpoint, self._estimator.model_dir
+        )
         if checkpoint is None:
             if not self._has_warned:
                 self._has_warned = True
