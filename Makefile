@@ -14,7 +14,7 @@ PYTHONS := python3.10 $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python3.10) \
 LOWEST_PYTHON = $(firstword $(foreach python,$(PYTHONS),$(shell $(python) -c "" 2>&- && echo $(python))))
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-fast test-other-processors test-lowest test-latest mutants check lint types format dev bench-train bench-serve bench-pjrt protos clean
+.PHONY: help demo test test-fast test-other-processors test-lowest test-latest mutants check lint types format dev bench-train bench-serve bench-pjrt bench-convert protos clean
 
 help:  ## Show what there is to make.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 24
@@ -79,6 +79,9 @@ bench-serve: .venv/dev.stamp  ## Measure the server against bare echoes and plai
 
 bench-pjrt: .venv/dev.stamp  ## Measure serving through XLA against TensorFlow and the emulated TPU.
 	$(BIN)/python -m benchmarks.pjrt.serving $(ARGS)
+
+bench-convert: .venv/dev.stamp  ## Measure the conversion of SavedModels by size, against copying.
+	$(BIN)/python -m benchmarks.export.convert $(ARGS)
 
 # A compiler of its own environment: its protobuf is older than the one that users get.
 protos:  ## Compile the .proto files of tpuserve and server.
