@@ -131,7 +131,9 @@ Examples:
     "tpuserve[compile].",
 )
 @json_option
+@click.pass_context
 def convert(
+    context: click.Context,
     directory: Path,
     out: Path,
     tags: str,
@@ -151,7 +153,7 @@ def convert(
     rtol: float | None,
     topologies: tuple[str, ...],
     as_json: bool,
-) -> int:
+) -> None:
     """Write a SavedModel again with a TPU metagraph, without the program that made it.
 
     DIRECTORY holds a saved_model.pb of TensorFlow 1 or 2, such as /models/half/1. OUT is the
@@ -234,7 +236,8 @@ def convert(
         click.echo(json.dumps(results.to_dict(), indent=2))
     else:
         results.print_tables()
-    return 0 if results.passed else 1
+    if not results.passed:
+        context.exit(1)
 
 
 @dataclass

@@ -40,8 +40,8 @@ def _print_host_ops(signature: ConvertedSignature, console: Console) -> None:
     table = _new_table("op", "place", "reason", "node")
     for each in signature.host_ops[:_MOST_ROWS]:
         table.add_row(each.op, each.place or "left out", Text(each.reason), Text(each.node))
-    # Names of nodes are long, and are of use only as a whole.
-    console.print(table, width=max(console.width, _WIDTH), soft_wrap=True)
+    # Names of nodes are long, and are of use only as a whole: the terminal may wrap the lines.
+    Console(file=console.file, width=_WIDTH).print(table)
     more = len(signature.host_ops) - _MOST_ROWS
     if more > 0:
         console.print(Text(f"and {more} other ops; --json lists them all"))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from tpuserve import tags as tag_sets
@@ -120,6 +121,12 @@ def _check_tags(directory: Path, tags: TagSet, found: Iterable[TagSet]) -> None:
 def _check_ops(directory: Path, tags: TagSet, meta_graph: Any) -> None:
     """Check that TensorFlow knows all ops of a metagraph, and that none is a TPU op."""
     graph = meta_graph.graph_def
+    version = meta_graph.meta_info_def.tensorflow_version or "of unknown version"
+    if graph.versions.min_consumer > tf.compat.v1.GRAPH_DEF_VERSION:
+        raise UnsupportedModel(
+            f"{directory} needs a TensorFlow later than {tf.__version__}: it was written by "
+            f"TensorFlow {version}. Install that version."
+        )
     functions = {function.signature.name for function in graph.library.function}
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         for node in nodes:
@@ -131,8 +138,7 @@ def _check_ops(directory: Path, tags: TagSet, meta_graph: Any) -> None:
             if node.op not in functions and op_def_registry.get(node.op) is None:
                 raise UnsupportedModel(
                     f"{directory} has the op {node.op} ({node.name!r}), which the installed "
-                    f"TensorFlow does not know; the model was written by TensorFlow "
-                    f"{meta_graph.meta_info_def.tensorflow_version or 'of unknown version'}. "
+                    f"TensorFlow does not know; the model was written by TensorFlow {version}. "
                     f"Install that version, or the package that defines the op."
                 )
 
