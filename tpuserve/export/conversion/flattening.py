@@ -25,7 +25,7 @@ _CONTROL_FLOW = ("If", "While", "Case")
 # Parts of the names of stateful ops that change no state, or only that of a random generator.
 _READS = re.compile(
     "CheckNumerics|Find|HashTable|LookupTableSize|Multinomial|Placeholder|Random|ResourceGather|"
-    "Stack|TensorArray|TruncatedNormal|VarHandle|VarIs|Variable"
+    "Stack|TensorArray|TruncatedNormal|VarHandle|VarIs|Variable|Xla"
 )
 _WRITES = re.compile("Assign|Destroy|Import|Insert|Scatter")
 

@@ -46,13 +46,14 @@ def find_free(graph: GraphIR, names: Collection[str]) -> set[str]:
     Each side of a partition has a copy of them.
     """
     free: set[str] = set()
+    # Control inputs remain only where a variable is updated. A read then has its turn.
+    has_updates = any(graph.nodes[name].controls for name in names)
     for name in names:
         node = graph.nodes[name]
-        is_read = node.op == "ReadVariableOp" or (
-            node.op == "Identity" and node.definition.attr["T"].type == dtypes.RESOURCE
-        )
+        is_handle = node.op == "Identity" and node.definition.attr["T"].type == dtypes.RESOURCE
+        is_read = node.op == "ReadVariableOp" and not has_updates
         if node.op in _FREE or (
-            is_read and not node.controls and all(each.producer in free for each in node.inputs)
+            (is_handle or is_read) and all(each.producer in free for each in node.inputs)
         ):
             free.add(name)
     return free
@@ -112,7 +113,10 @@ def _find_reason(
     values = (*node.inputs, *outputs)
     if any(types[value] == dtypes.STRING for value in values):
         return STRINGS
-    if not all(_is_variable(each, graph) for each in values if types[each] == dtypes.RESOURCE):
+    # A loop returns the handles that it takes.
+    taken = [value for value in node.inputs if types[value] == dtypes.RESOURCE]
+    resources = taken or [value for value in outputs if types[value] == dtypes.RESOURCE]
+    if not all(_is_variable(value, graph) for value in resources):
         return TABLE
     unknown = next((each for each in _walk(node, library) if not _compiles(each, library)), None)
     if unknown is not None:

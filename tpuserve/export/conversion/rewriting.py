@@ -171,7 +171,9 @@ def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> Conv
     if rewriting.options.whole and names - on_tpu:
         raise ExportError(_describe_not_whole(name, host))
     kept = [each for each, op in observers.items() if op.place]
-    functions = _insert_parts(rewriting, name, parts, names - on_tpu, inferred, signature, kept)
+    functions = _insert_parts(
+        rewriting, name, parts, on_tpu, names - on_tpu, inferred, signature, kept
+    )
     return ConvertedSignature(name, len(on_tpu), len(names - on_tpu), tuple(host), tuple(functions))
 
 
@@ -256,6 +258,7 @@ def _insert_parts(
     rewriting: _Rewriting,
     signature_name: str,
     parts: Sequence[TpuPart],
+    on_tpu: set[str],
     host: Collection[str],
     inferred: SignatureShapes,
     signature: Any,
@@ -265,10 +268,13 @@ def _insert_parts(
     if not parts:
         controls, host = (), ()
     replaced: dict[Value, Value] = {}
+    # Name of a node on the TPU, or of one behind it → the node to wait for in its place.
+    awaited: dict[str, str] = {}
     calls: list[Node] = []
     functions = []
     for part in parts:
-        function, nodes = _make_call(rewriting, signature_name, part, inferred, controls)
+        before = [*controls, *part.controls]
+        function, nodes = _make_call(rewriting, signature_name, part, inferred, before)
         for node in nodes:
             rewriting.nodes[node.name] = node
         calls += nodes
@@ -276,15 +282,18 @@ def _insert_parts(
         replaced |= {
             value: Value(nodes[-1].name, index) for index, value in enumerate(part.results)
         }
+        awaited |= dict.fromkeys(part.body.nodes.keys() & on_tpu, nodes[-1].name)
     for name in controls:
         # An op that checks values keeps its inputs of the flat graph, in front of the TPU.
         rewriting.nodes[name] = rewriting.ordered.nodes[name]
     for name, node in rewriting.ordered.nodes.items():
         if name in host:
             inputs = [replaced.get(value, value) for value in node.inputs]
-            if inputs != node.inputs:
+            waits = [awaited.get(each, each) for each in node.controls]
+            if inputs != node.inputs or waits != node.controls:
                 copy = graph_ir.unused_name(f"{name}/behind_tpu", rewriting.nodes)
-                rewriting.nodes[copy] = Node(copy, node.definition, inputs, node.controls)
+                rewriting.nodes[copy] = Node(copy, node.definition, inputs, waits)
+                awaited[name] = copy
                 replaced |= {
                     Value(name, index): Value(copy, index)
                     for index in range(_count_outputs(node, rewriting.library))
@@ -293,6 +302,7 @@ def _insert_parts(
                 rewriting.nodes[name] = node
     for node in calls:
         node.inputs = [replaced.get(value, value) for value in node.inputs]
+        node.controls = [awaited.get(each, each) for each in node.controls]
 
     def rename(tensor: str) -> str:
         value = flattening.resolve(parse_value(tensor), rewriting.flat.replaced)

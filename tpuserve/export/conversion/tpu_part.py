@@ -37,12 +37,14 @@ class TpuPart:
       arguments: The values of the host that the part takes. Handles of variables come last.
       num_handles: How many of the arguments are handles of variables.
       results: The values that the part returns, named as in the flat graph.
+      controls: Names of the host's nodes that run before the part.
     """
 
     body: GraphIR
     arguments: Sequence[Value]
     num_handles: int
     results: Sequence[Value]
+    controls: Sequence[str]
 
 
 def extract_part(
@@ -123,7 +125,8 @@ def extract_part(
         {argument.producer: types[value] for value, argument in arguments.items()},
         results=list(results),
     )
-    return TpuPart(body, [*values, *handles], len(handles), results)
+    awaited = {each for node in inside.values() for each in node.controls} - inside.keys()
+    return TpuPart(body, [*values, *handles], len(handles), results, sorted(awaited))
 
 
 def _find_handle(value: Value, graph: GraphIR) -> Value:

@@ -170,3 +170,40 @@ def test_extra_files_are_kept(dense: Path, tmp_path: Path) -> None:
     finally:
         extra.unlink()
     assert (out / "assets.extra" / "labels" / "names.txt").read_text() == "cat"
+
+
+def test_a_loop_that_reads_a_variable_goes_to_the_tpu(tmp_path: Path) -> None:
+    class Power(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = tf.Variable(3.0)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
+        def serve(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+            for _ in tf.range(2):
+                x = x * self.w
+            return {"y": x}
+
+    directory = models.save(Power(), tmp_path / "model")
+    convert(directory, tmp_path / "out", whole=True)
+    outputs = answers.both(str(tmp_path / "out"), x=np.array([1, 2], np.float32))
+    assert outputs["y"].tolist() == [9, 18]
+
+
+def test_a_variable_is_updated_before_the_tpu_reads_it(tmp_path: Path) -> None:
+    class Counter(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.count = tf.Variable(0.0)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
+        def serve(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+            before = x * self.count
+            self.count.assign_add(tf.reduce_sum(x))
+            return {"before": before, "after": x * self.count}
+
+    directory = models.save(Counter(), tmp_path / "model")
+    convert(directory, tmp_path / "out")
+    outputs = answers.both(str(tmp_path / "out"), x=np.array([1, 2], np.float32))
+    assert outputs["before"].tolist() == [0, 0]
+    assert outputs["after"].tolist() == [3, 6]
