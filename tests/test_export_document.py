@@ -1,6 +1,8 @@
 """The code and the commands in docs/export.md run, and print the output in the document."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,10 +10,15 @@ import pytest
 import tensorflow as tf
 
 from server.command import serve
-from tests import document_blocks
+from tests import document_blocks, processes
 from tests.document_blocks import Block
+from tpuserve import tags
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    # Keras's own saving does so.
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning"),
+]
 
 DOCUMENT = document_blocks.ROOT / "docs/export.md"
 BLOCKS = document_blocks.read_blocks(DOCUMENT)
@@ -53,6 +60,23 @@ def test_the_picture_has_the_format_and_size_that_the_command_draws(
     assert drawn.startswith(b"\x89PNG")
 
 
+def test_the_example_for_tf_examples_prints_what_its_docstring_shows(
+    printed: dict[str, str], directory: Path
+) -> None:
+    example = document_blocks.ROOT / "examples" / "ask_examples.py"
+    shown = re.findall(r"^    (REST|gRPC): (.*)", example.read_text(), re.M)
+    assert len(shown) == 2
+    assert re.findall(r"^    (REST|gRPC): (.*)", DOCUMENT.read_text(), re.M) == shown
+    with processes.serving(directory / "export/v1", tags.SERVE) as server:
+        finished = subprocess.run(
+            [sys.executable, str(example), server.rest, server.rpc, "half"],
+            capture_output=True,
+            text=True,
+            timeout=document_blocks.TIME_LIMIT,
+        )
+    assert re.findall(r"^(REST|gRPC): (.*)", finished.stdout, re.M) == shown, finished.stderr
+
+
 def test_all_blocks_are_found() -> None:
     text = DOCUMENT.read_text()
     assert sum(not block.is_command for block in BLOCKS) == text.count("```python")
@@ -61,5 +85,6 @@ def test_all_blocks_are_found() -> None:
 
 def test_the_server_has_the_flags_in_the_document() -> None:
     flags = {name for param in serve.params for name in param.opts}
-    (shown,) = re.findall(r"^    \$ tpuserve serve (.*)", DOCUMENT.read_text(), re.MULTILINE)
-    assert set(re.findall(r"--\w+", shown)) <= flags
+    shown = re.findall(r"^    \$ tpuserve serve (.*)", DOCUMENT.read_text(), re.MULTILINE)
+    assert shown
+    assert set(re.findall(r"--\w+", " ".join(shown))) <= flags

@@ -106,7 +106,11 @@ def test_mnist_trains_evaluates_and_exports(tmp_path: Path) -> None:
 
 
 def test_every_example_is_short_and_has_a_test() -> None:
-    tests = "".join(file.read_text() for file in Path(__file__).parent.glob("test_*.py"))
+    files = [
+        *Path(__file__).parent.glob("test_*.py"),
+        *EXAMPLES.glob("../tests/test_*_document.py"),
+    ]
+    tests = "".join(file.read_text() for file in files)
     for example in EXAMPLES.glob("*.py"):
         assert len(example.read_text().splitlines()) <= 110, example
         assert f'"{example.name}"' in tests

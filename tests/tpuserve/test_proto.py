@@ -6,6 +6,7 @@ import pytest
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import Descriptor
 from tensorflow.core.protobuf import saved_model_pb2 as tensorflows_saved_model  # noqa: F401
+from tensorflow.core.protobuf import tensor_bundle_pb2  # noqa: F401
 from tensorflow_serving.apis import prediction_log_pb2 as servings
 
 from tpuserve.proto import prediction_log_pb2, saved_model_pb2

@@ -9,6 +9,7 @@ import click
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
 from tpuserve.commands.options import (
+    TopologyType,
     batch_size_option,
     json_option,
     signature_option,
@@ -24,9 +25,14 @@ def _parse_load(text: str) -> tuple[int, float]:
     return int(rows), float(weight or 1)
 
 
-# The pattern of a topology. It has no dimension of 0, for which libtpu would crash, because libtpu
-# divides by the number of chips.
-_TOPOLOGY = r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?"
+def _list_topologies(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    """Print the table of topologies and exit, if the option is given."""
+    if not value or context.resilient_parsing:
+        return
+    from tpuserve.compilation.reporting import topology_table
+
+    topology_table.print_topologies()
+    context.exit()
 
 
 _TRAIN_TOPOLOGIES = ("v5e:2x2", "v6e:2x2")
@@ -53,10 +59,19 @@ Examples:
 @click.option(
     "--topology",
     "topologies",
-    type=PatternType("GENERATION:CHIPS", _TOPOLOGY, example="v5e:1x1"),
+    type=TopologyType(),
     multiple=True,
-    help="TPUs to compile for, e.g. `--topology v5e:1x1 v4:2x2x1`. Default: the smallest topology "
-    "of each of the seven generations; with --train, v5e:2x2 and v6e:2x2.",
+    help="TPUs to compile for, e.g. `--topology v5e:1x1 v4:2x2x1`, or by a generation, v5e, or a "
+    "type of Cloud TPU, v5litepod-4. Default: the smallest topology of each of the seven "
+    "generations; with --train, v5e:2x2 and v6e:2x2.",
+)
+@click.option(
+    "--list-topologies",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_topologies,
+    help="Print the usual topologies with their names, chips and memory, and exit.",
 )
 @batch_size_option(
     "Batch sizes to compile at, e.g. `--batch-size 1 8 64`. Default: the allowed_batch_sizes of "
@@ -78,6 +93,13 @@ Examples:
     default=4,
     show_default=True,
     help="Recommend at most this many batch sizes.",
+)
+@click.option(
+    "--p99-ms",
+    "latency_goal_ms",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Pick the smallest chip, and its largest batch size, whose estimated time is within this "
+    "goal. The compiler's estimate covers the TPU alone, without queue, host and network.",
 )
 @click.option(
     "--unknown-dimension",
@@ -113,6 +135,7 @@ def compile(
     signatures: tuple[str, ...],
     load: tuple[tuple[int, float], ...],
     most_batch_sizes: int,
+    latency_goal_ms: float | None,
     unknown_dimension: int,
     as_json: bool,
     plot_path: Path | None,
@@ -166,6 +189,7 @@ def compile(
             unknown_dimension=unknown_dimension,
             load=dict(load) or None,
             most_batch_sizes=most_batch_sizes,
+            latency_goal_ms=latency_goal_ms,
             processes=jobs,
             cache=None if no_cache else cache.CompileCache.for_user(),
             progress=progress,

@@ -1,5 +1,6 @@
 """Arguments and options that several commands share."""
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,6 +11,35 @@ from tpuserve.commands.path_type import SavedModelPath
 directory_argument = click.argument("directory", type=SavedModelPath())
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+
+
+# The pattern of a topology. It has no dimension of 0, for which libtpu would crash, because libtpu
+# divides by the number of chips.
+_TOPOLOGY = re.compile(r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?")
+
+
+class TopologyType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """The type of a topology: libtpu's name, a generation, or an accelerator type of Cloud TPU."""
+
+    name = "TOPOLOGY"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return libtpu's name of the topology; else fail with a usage error.
+
+        Raises:
+          InvalidSetting: The value does not say which generation is meant.
+        """
+        from tpuserve.compilation import topology_names
+
+        topology = topology_names.find_topology(value)
+        if topology is None or not _TOPOLOGY.fullmatch(topology):
+            self.fail(
+                f"{value!r} is not a valid TOPOLOGY. Give a generation and its chips such as "
+                f"v5e:2x2, a generation such as v5e, or a type of Cloud TPU such as v5litepod-4.",
+                param,
+                ctx,
+            )
+        return topology
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -11,7 +11,7 @@ from tpuserve.compilation import chips
 from tpuserve.compilation.cache import CompileCache
 from tpuserve.compilation.compiler import Compiler
 from tpuserve.compilation.planning import CompilePlan, CompileRequest, plan_compilations
-from tpuserve.compilation.reporting import advice
+from tpuserve.compilation.reporting import advice, latency
 from tpuserve.compilation.reporting.report import Compilation, CompileAdvice, CompileReport
 from tpuserve.compilation.stats import CompileResult, CompileStats, CompileTarget
 from tpuserve.errors import InvalidSetting, UnsupportedOnTpu
@@ -41,6 +41,7 @@ def compile(
     unknown_dimension: int = UNKNOWN_DIMENSION,
     load: Mapping[int, float] | None = None,
     most_batch_sizes: int = MOST_BATCH_SIZES,
+    latency_goal_ms: float | None = None,
     processes: int | None = None,
     cache: CompileCache | None = None,
     compiler: Compiler | None = None,
@@ -64,6 +65,8 @@ def compile(
         all request sizes up to the largest batch size are equally likely. Only the advice on
         batch sizes depends on it.
       most_batch_sizes: The largest number of batch sizes that the advice recommends.
+      latency_goal_ms: The longest time of a batch, in milliseconds, that the advice picks a chip
+        and a batch size for; None for no goal. The pick rests on the compiler's estimates.
       processes: Number of compiler processes; None for the number of processor cores.
       cache: Cache of compilation results; None for no cache.
       compiler: A `Compiler` whose context is entered, for a caller that compiles several
@@ -81,6 +84,10 @@ def compile(
         out of range.
     """
     _check_numbers(batch_sizes, unknown_dimension, load, most_batch_sizes)
+    if latency_goal_ms is not None and not latency_goal_ms > 0:
+        raise InvalidSetting(
+            f"latency_goal_ms is {latency_goal_ms}. Give a number of milliseconds above 0."
+        )
     with nullcontext(compiler) if compiler else Compiler(processes, cache) as workers:
         targets = workers.describe_targets(list(dict.fromkeys(topologies)))
         progress(0, 0, "reading the graph")
@@ -97,7 +104,7 @@ def compile(
         load=load,
         compilations=tuple(compilations),
         advice=tuple(
-            _advise(name, signature_compilations, load, most_batch_sizes)
+            _advise(name, signature_compilations, load, most_batch_sizes, latency_goal_ms)
             for name, signature_compilations in by_signature.items()
         ),
         notes=plan.notes,
@@ -250,6 +257,7 @@ def _advise(
     compilations: Sequence[Compilation],
     load: Mapping[int, float] | None,
     most_batch_sizes: int,
+    latency_goal_ms: float | None,
 ) -> CompileAdvice:
     """Recommend batch sizes, and the topology with the smallest chip, for one signature."""
     topologies = list(dict.fromkeys(compilation.topology.name for compilation in compilations))
@@ -272,4 +280,7 @@ def _advise(
     if sizes:
         request_mix = load or advice.uniform_load(max(sizes))
         buckets = advice.choose_batch_buckets(request_mix, sorted(sizes), most_batch_sizes)
-    return CompileAdvice(name, buckets, fitting[0] if fitting else None)
+    pick = None
+    if latency_goal_ms is not None:
+        pick = latency.pick_for_latency(compilations, latency_goal_ms / 1000)
+    return CompileAdvice(name, buckets, fitting[0] if fitting else None, pick)

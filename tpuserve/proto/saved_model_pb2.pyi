@@ -272,6 +272,16 @@ class TensorProto(_message.Message):
     tensor_shape: TensorShapeProto
     def __init__(self, dtype: _Optional[_Union[DataType, str]] = ..., tensor_shape: _Optional[_Union[TensorShapeProto, _Mapping]] = ...) -> None: ...
 
+class BundleEntryProto(_message.Message):
+    __slots__ = ("shard_id", "offset", "size")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    offset: int
+    size: int
+    def __init__(self, shard_id: _Optional[int] = ..., offset: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
+
 class GraphDef(_message.Message):
     __slots__ = ("node", "library")
     NODE_FIELD_NUMBER: _ClassVar[int]

@@ -1,4 +1,4 @@
-"""Finds variables and assets that a SavedModel needs and does not contain."""
+"""Finds variables and assets that a SavedModel needs and does not contain, or only in part."""
 
 import os
 import re
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tpuserve.proto import saved_model_pb2 as pb
-from tpuserve.saved_model import proto_file
+from tpuserve.saved_model import proto_file, variables_index
 
 VARIABLES = "variables"
 ASSETS = "assets"
@@ -15,22 +15,25 @@ _INDEX_NAME = "variables.index"
 _SHARD_NAME = re.compile(r"variables\.data-([0-9]{5})-of-([0-9]{5})")
 # The largest number of missing files that a message names.
 _MAX_NAMED = 3
+_COPY_AGAIN = "Copy the whole directory, or export the model again."
 
 
 def describe_missing_files(directory: Path, metagraphs: Sequence[pb.MetaGraphDef]) -> list[str]:
-    """Describe the missing variables files and the missing assets of a SavedModel.
+    """Describe the missing and the cut variables files and the missing assets of a SavedModel.
 
-    The content of the files is not checked.
+    Of the content of the files, only their length is checked.
 
     Returns:
-      One sentence on variables and one on assets; empty if no file is missing.
+      One sentence on missing variables or one for each cut file, and one on assets; empty if no
+      file is missing.
 
     Raises:
       OSError: variables/ cannot be listed.
     """
     problems = []
     if any(metagraph.saver_def.restore_op_name for metagraph in metagraphs):
-        problems += _describe(directory, _missing_variables(directory))
+        missing = _missing_variables(directory)
+        problems += _describe(directory, missing) or _describe_cut_variables(directory)
     names = {
         f"{ASSETS}/{name}" for metagraph in metagraphs for name in proto_file.asset_names(metagraph)
     }
@@ -53,6 +56,26 @@ def _missing_variables(directory: Path) -> list[str]:
     return [f"{VARIABLES}/{name}" for name in expected if name not in names]
 
 
+def _describe_cut_variables(directory: Path) -> list[str]:
+    """Describe the variables files that are shorter than variables.index says."""
+    index = directory / VARIABLES / _INDEX_NAME
+    try:
+        sizes = variables_index.shard_sizes(index.read_bytes())
+    except ValueError as error:
+        return [f"{VARIABLES}/{_INDEX_NAME} in {directory} cannot be read: {error}. {_COPY_AGAIN}"]
+    problems = []
+    for path in sorted(index.parent.iterdir()):
+        match = _SHARD_NAME.fullmatch(path.name)
+        needed = sizes.get(int(match[1]), 0) if match else 0
+        found = path.stat().st_size if needed else 0
+        if found < needed:
+            problems.append(
+                f"{VARIABLES}/{path.name} in {directory} has {found} bytes of {needed}: it was "
+                f"cut. {_COPY_AGAIN}"
+            )
+    return problems
+
+
 def _describe(directory: Path, missing: list[str]) -> list[str]:
     if not missing:
         return []
@@ -61,5 +84,5 @@ def _describe(directory: Path, missing: list[str]) -> list[str]:
         shown += f" and {len(missing) - _MAX_NAMED} other files"
     return [
         f"{shown} {'is' if len(missing) == 1 else 'are'} missing in {directory}, and the model "
-        f"cannot run without. Copy the whole directory, or export the model again."
+        f"cannot run without. {_COPY_AGAIN}"
     ]

@@ -74,11 +74,16 @@ def validate_export_outputs(owner: str, value: Any, predicted: Any) -> dict[str,
 
     Raises:
       InvalidType: the value is not a dict, or an output is not an ExportOutput.
-      InvalidSetting: there are several outputs and no default output, or the predictions cannot be
-        exported as a signature.
+      InvalidSetting: there is no output, or there are several and no default output, or the
+        predictions cannot be exported as a signature.
     """
     if value is not None and not isinstance(value, Mapping):
         raise InvalidType(f"{owner} export_outputs is {value!r}. Give a dict, name → output.")
+    if value is not None and not value:
+        raise InvalidSetting(
+            f"{owner} export_outputs is empty, so no signature would be left. Give at least one "
+            f"output, or None to export the predictions."
+        )
     for name, output in (value or {}).items():
         if not isinstance(output, model_utils.ExportOutput):
             raise InvalidType(

@@ -60,7 +60,7 @@ def test_a_table_a_plot_and_a_cache_are_written(linear: Path, tmp_path: Path, ca
     [
         (["--batch-size", "1", "--plot", "plot.txt"], "plot.txt has no supported suffix"),
         (["--signature", "other"], "no signature 'other'"),
-        (["--topology", "v5e:0x1"], "is not a valid GENERATION:CHIPS"),
+        (["--topology", "v5e:0x1"], "is not a valid TOPOLOGY"),
         (["--topology", "v9:1x1"], "libtpu does not support topology"),
     ],
 )

@@ -57,3 +57,34 @@ def test_missing_variables_directory_and_asset_are_named(directory: Path) -> Non
     without_variables, without_asset = problems(directory)
     assert without_variables.startswith("variables/ is missing")
     assert without_asset.startswith("assets/vocabulary.txt is missing")
+
+
+def test_cut_shard_is_noticed(directory: Path) -> None:
+    shard = directory / "variables" / "variables.data-00000-of-00001"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-1])
+    (problem,) = problems(directory)
+    assert problem == (
+        f"variables/{shard.name} in {directory} has {len(whole) - 1} bytes of {len(whole)}: it was "
+        f"cut. Copy the whole directory, or export the model again."
+    )
+
+
+@pytest.mark.parametrize("length", [0, 10, 100, -1])
+def test_cut_index_is_noticed(directory: Path, length: int) -> None:
+    index = directory / "variables" / "variables.index"
+    index.write_bytes(index.read_bytes()[:length])
+    (problem,) = problems(directory)
+    assert problem.startswith("variables/variables.index in ")
+    assert "cannot be read: it does not end as such a file does" in problem
+
+
+def test_damaged_index_is_noticed_or_read_and_no_other_error(directory: Path) -> None:
+    index = directory / "variables" / "variables.index"
+    whole = index.read_bytes()
+    for position in range(0, len(whole), 3):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0xFF
+        index.write_bytes(damaged)
+        for problem in problems(directory):
+            assert "cannot be read: " in problem or "it was cut" in problem

@@ -129,3 +129,9 @@ def test_a_tpu_spec_is_an_estimator_spec_with_its_host_functions_called() -> Non
 def test_hooks_that_are_not_a_list_are_refused() -> None:
     with pytest.raises(InvalidType, match=r"train\(\) hooks is 40\. Give a list .* steps="):
         spec_validation.validate_hooks("train() hooks", 40)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [EstimatorSpec, TPUEstimatorSpec])
+def test_empty_export_outputs_are_refused(kind: Any) -> None:
+    with pytest.raises(InvalidSetting, match="export_outputs is empty, so no signature would be"):
+        kind("infer", predictions=SCALAR, export_outputs={})

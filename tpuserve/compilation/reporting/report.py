@@ -64,6 +64,17 @@ class Compilation:
             + self.stats.code_bytes
         )
 
+    @property
+    def chip_bytes(self) -> int | None:
+        """Memory that a chip needs if each of its devices runs the signature; None if unknown."""
+        return None if self.hbm_bytes is None else self.hbm_bytes * self.topology.devices_per_chip
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        """Published memory of the chip; None for an unknown generation."""
+        generation = chips.find_generation(self.topology.name)
+        return None if generation is None else generation.hbm_bytes
+
     def to_dict(self) -> dict[str, Any]:
         """Return the compilation and its derived figures as data for JSON."""
         return {
@@ -77,8 +88,33 @@ class Compilation:
             "cached": self.is_cached,
             "figures": None if self.stats is None else asdict(self.stats),
             "hbm_bytes": self.hbm_bytes,
+            "chip_bytes": self.chip_bytes,
+            "chip_capacity_bytes": self.capacity_bytes,
             "estimated_rows_per_second_per_chip": self.estimated_rows_per_second_per_chip,
             "bound": self.bound,
+        }
+
+
+@dataclass(frozen=True)
+class LatencyPick:
+    """The smallest chip, and the largest batch, whose estimated time is within a goal.
+
+    Attributes:
+      goal_seconds: The goal.
+      compilation: The pick; None if no compilation is within the goal.
+    """
+
+    goal_seconds: float
+    compilation: Compilation | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the pick as data for JSON."""
+        pick = self.compilation
+        return {
+            "goal_seconds": self.goal_seconds,
+            "topology": pick.topology.name if pick else None,
+            "batch_size": pick.batch_size if pick else None,
+            "estimated_seconds": pick.stats.seconds if pick and pick.stats else None,
         }
 
 
@@ -91,11 +127,13 @@ class CompileAdvice:
       buckets: Recommended batch sizes; None if no batch size compiles.
       smallest_topology: Of the topologies for which all batch sizes compile, the one with the
         smallest chip; None if there is none, or if the size of the chips is not known.
+      latency: The pick for a latency goal; None without a goal.
     """
 
     signature: str
     buckets: BucketPlan | None
     smallest_topology: str | None
+    latency: LatencyPick | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recommendations as data for JSON."""
@@ -104,6 +142,7 @@ class CompileAdvice:
             "allowed_batch_sizes": list(self.buckets.batch_sizes) if self.buckets else None,
             "padding": self.buckets.padding if self.buckets else None,
             "smallest_topology": self.smallest_topology,
+            "latency": self.latency.to_dict() if self.latency else None,
         }
 
 

@@ -17,9 +17,8 @@ _HEADINGS = (
     "\n\nbound",
     "\n\nFLOPs",
     "\nbytes\nmoved",
-    "HBM\nbytes:\nargs",
-    "\n\ntemp",
-    "\n\ncode",
+    "\nHBM,\nargs",
+    "memory of\na chip, of\ncapacity",
 )
 _MEASURING_WIDTH = 1000
 _LARGE_UNITS = ("", "k", "M", "G", "T", "P")
@@ -43,6 +42,7 @@ def print_report(report: CompileReport, console: Console | None = None) -> None:
         console.print(table, crop=False)
         _print_errors(console, compilations)
         _print_chip_advice(console, advice, compilations)
+        _print_latency_advice(console, advice)
         _print_batch_size_advice(console, advice, report)
     for note in report.notes:
         console.print(Text.assemble(("note: ", "bold"), note), soft_wrap=True)
@@ -101,9 +101,20 @@ def _figure_cells(compilation: Compilation) -> list[Text | str]:
         format_quantity(stats.flops),
         format_quantity(stats.bytes_moved),
         format_quantity(stats.argument_bytes),
-        format_quantity(stats.temporary_bytes),
-        format_quantity(stats.code_bytes),
+        _format_memory(compilation),
     ]
+
+
+def _format_memory(compilation: Compilation) -> str:
+    """Format the memory that a chip needs: "1.43M/32G <1%"; without a known capacity "1.43M"."""
+    used, capacity = compilation.chip_bytes, compilation.capacity_bytes
+    if used is None:
+        return ""
+    if capacity is None:
+        return format_quantity(used)
+    percent = 100 * used / capacity
+    shown = "<1%" if percent < 1 else f"{percent:.0f}%"
+    return f"{format_quantity(used)}/{format_quantity(capacity)} {shown}"
 
 
 def _print_errors(console: Console, compilations: list[Compilation]) -> None:
@@ -123,7 +134,11 @@ def _print_chip_advice(
 ) -> None:
     """Print the topology with the smallest chip that compiles all batch sizes, or why none does."""
     if advice.smallest_topology is not None:
-        line = Text.assemble(("smallest chip that fits: ", "bold"), advice.smallest_topology)
+        line = Text.assemble(
+            ("smallest chip that fits: ", "bold"),
+            advice.smallest_topology,
+            _describe_limit(advice.smallest_topology, compilations),
+        )
         console.print(line, soft_wrap=True)
         return
     topologies = dict.fromkeys(compilation.topology.name for compilation in compilations)
@@ -137,6 +152,42 @@ def _print_chip_advice(
         if len(unknown) < len(topologies):
             reason += ", and no other topology compiles every batch size"
     console.print(Text.assemble(("no chip recommendation: ", "bold"), reason), soft_wrap=True)
+
+
+def _describe_limit(topology: str, compilations: list[Compilation]) -> str:
+    """Return in brackets how far the recommendation of a chip holds; "" if that is unknown."""
+    largest = max(
+        (each for each in compilations if each.topology.name == topology),
+        key=lambda each: each.batch_size,
+        default=None,
+    )
+    if largest is None or largest.chip_bytes is None:
+        return ""
+    return (
+        f" ({_format_memory(largest)} of its memory at batch size {largest.batch_size}, the "
+        f"largest that was compiled; other models on the chip need memory too)"
+    )
+
+
+def _print_latency_advice(console: Console, advice: CompileAdvice) -> None:
+    """Print the pick for a latency goal, and that it rests on an estimate."""
+    if advice.latency is None:
+        return
+    pick, goal = advice.latency.compilation, format_seconds(advice.latency.goal_seconds)
+    text = "no compiled chip and batch size"
+    if pick is not None and pick.stats is not None:
+        text = (
+            f"{pick.topology.name} up to batch size {pick.batch_size} "
+            f"(estimated {format_seconds(pick.stats.seconds)})"
+        )
+    console.print(
+        Text.assemble(
+            (f"within {goal}: ", "bold"),
+            f"{text}. This is the compiler's estimate for a batch on the TPU alone, and no p99: "
+            f"queue, host and network come on top.",
+        ),
+        soft_wrap=True,
+    )
 
 
 def _print_batch_size_advice(

@@ -4,28 +4,30 @@ import logging
 import os
 import posixpath
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import tensorflow as tf
 
 from tpuserve.errors import ExportError, InvalidSetting, InvalidType
-from tpuserve.export.files import versions
+from tpuserve.export.files import directory_lock, versions
 from tpuserve.saved_model import warm_up_file
 
 logger = logging.getLogger(__name__)
 
 _join = tf.io.gfile.join
+# The paths of TensorFlow's remote file systems have it, such as gs://bucket/models.
+_REMOTE = "://"
 
 
 class AtomicDirectory:
     """A temporary directory that a with block fills, and that is renamed when the block succeeds.
 
     If the block raises, the directory is removed. A process that is killed leaves at most its
-    temp-* directory, which servers and later exports ignore.
+    temp-* directory. Servers ignore it, and the next export to a local directory removes it.
 
     Attributes:
       path: The temporary directory to write to; empty at first.
@@ -64,13 +66,18 @@ class AtomicDirectory:
                 f"one of them out."
             )
         self._clock = clock
-        # The name of the temporary directory is unique, because several exports may run at once.
-        self.path = _join(self._base, f"temp-{uuid.uuid4().hex}")
+        self.path = _join(self._base, directory_lock.new_name())
         self.directory = ""
+        self._lock: int | None = None
 
     def __enter__(self) -> "AtomicDirectory":
         with _writing(self._base):
-            tf.io.gfile.makedirs(self.path)
+            if _REMOTE in self._base:
+                tf.io.gfile.makedirs(self.path)
+            else:
+                tf.io.gfile.makedirs(self._base)
+                name = os.path.basename(self.path)
+                self._lock = directory_lock.create_locked(Path(self._base), name)
         return self
 
     def __exit__(
@@ -87,6 +94,9 @@ class AtomicDirectory:
         finally:
             if not self.directory and tf.io.gfile.exists(self.path):
                 tf.io.gfile.rmtree(self.path)
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
 
     def _copy_assets(self) -> None:
         """Copy the files of `assets_extra` to assets.extra/ of the temporary directory."""

@@ -6,6 +6,7 @@ from rich.console import Console
 from tests.tpuserve.compilation.reports import V4, V5E, compiled, figures, refused, report
 from tpuserve.compilation.reporting import report_tables
 from tpuserve.compilation.reporting.advice import BucketPlan
+from tpuserve.compilation.reporting.latency import pick_for_latency
 from tpuserve.compilation.reporting.report import Compilation, CompileAdvice, CompileReport
 from tpuserve.compilation.stats import CompileTarget
 
@@ -20,14 +21,16 @@ def printed(found: CompileReport, width: int = 80) -> str:
 def test_a_row_has_estimates_and_memory_and_fits_80_columns() -> None:
     text = printed(report(compiled(V4, 8, figures())))
     (row,) = (line for line in text.splitlines() if line.startswith("v4:2x2x1"))
-    assert row.split() == ["v4:2x2x1", "8", "2ms", "8k", "memory", "1G", "10M", "1M", "30k", "400k"]
+    # The two devices of a chip need 1 MB of arguments, 2 kB, 30 kB and 400 kB each.
+    memory = ["1M", "2.86M/32G", "<1%"]
+    assert row.split() == ["v4:2x2x1", "8", "2ms", "8k", "memory", "1G", "10M", *memory]
     assert "Nothing has run." in text
 
 
 def test_no_number_is_truncated_on_a_narrow_terminal() -> None:
     found = report(compiled(V4, 65536, figures()), refused(V5E, 65536, "no HBM left"))
     text = " ".join(printed(found, width=40).split())
-    assert "v4:2x2x1 65536 2ms 65.5M memory 1G 10M 1M 30k 400k" in text
+    assert "v4:2x2x1 65536 2ms 65.5M memory 1G 10M 1M 2.86M/32G <1%" in text
     assert "v5e:1x1 65536 fails" in text
 
 
@@ -62,6 +65,38 @@ def test_a_chip_that_does_not_compile_everything_is_not_recommended() -> None:
     assert "no chip recommendation: no topology compiles every batch size\n" in text
 
 
+def picked(goal_seconds: float) -> str:
+    """The text of a report with a latency goal for 2 ms at 8 rows and 20 ms at 64 rows."""
+    compilations = [
+        compiled(V5E, 8, figures()),
+        compiled(V5E, 64, figures(seconds=0.02)),
+        compiled(V4, 64, figures()),
+    ]
+    advice = CompileAdvice(
+        "serving_default", None, None, pick_for_latency(compilations, goal_seconds)
+    )
+    return printed(CompileReport("/m/1", None, tuple(compilations), (advice,)), width=200)
+
+
+def test_pick_for_a_latency_goal_is_called_an_estimate() -> None:
+    assert (
+        "within 10ms: v5e:1x1 up to batch size 8 (estimated 2ms). This is the compiler's estimate "
+        "for a batch on the TPU alone, and no p99"
+    ) in picked(0.01)
+    assert "within 30ms: v5e:1x1 up to batch size 64 (estimated 20ms)" in picked(0.03)
+    assert "within 1ms: no compiled chip and batch size." in picked(0.001)
+
+
+def test_estimate_that_leaves_out_operations_is_not_picked() -> None:
+    pick = pick_for_latency([compiled(V5E, 8, figures(untimed=1))], 1.0)
+    assert pick.to_dict() == {
+        "goal_seconds": 1.0,
+        "topology": None,
+        "batch_size": None,
+        "estimated_seconds": None,
+    }
+
+
 def test_the_request_mix_is_printed_as_the_option_takes_it() -> None:
     advice = CompileAdvice("serving_default", BucketPlan((1, 8), 0.25), "v5e:1x1")
     mix = {8: 1.0, 1: 2.5}
@@ -71,7 +106,10 @@ def test_the_request_mix_is_printed_as_the_option_takes_it() -> None:
 
 def test_advice_and_notes_are_printed() -> None:
     text = printed(report(compiled(V5E, 8, figures())))
-    assert "smallest chip that fits: v5e:1x1" in text
+    assert (
+        "smallest chip that fits: v5e:1x1 (1.43M/16G <1% of its memory at batch size 8, the "
+        "largest that was compiled; other models on the chip need memory too)"
+    ) in text
     assert "recommended allowed_batch_sizes: [1, 8] (25% padding if all" in " ".join(text.split())
     assert "note: a note" in text
 

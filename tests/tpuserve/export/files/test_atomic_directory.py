@@ -100,3 +100,21 @@ def test_directories_that_are_no_export_versions_are_ignored(tmp_path: Path) -> 
     (tmp_path / "17000000050").mkdir()
     (tmp_path / "3").mkdir()
     assert exported(tmp_path, 1_700_000_005) == 1_700_000_005
+
+
+def test_an_export_that_runs_is_not_removed_by_another(tmp_path: Path) -> None:
+    with AtomicDirectory(tmp_path) as running:
+        (Path(running.path) / "half").write_text("written")
+        with AtomicDirectory(tmp_path) as other:
+            pass
+        assert (Path(running.path) / "half").exists()
+    assert sorted(tmp_path.iterdir()) == sorted([Path(running.directory), Path(other.directory)])
+
+
+def test_only_directories_with_the_name_of_an_export_are_removed(tmp_path: Path) -> None:
+    kept = ["temp-1600000000", "temp-export-mine", "1600000000"]
+    for name in (*kept, f"temp-export-{'0' * 32}"):
+        (tmp_path / name).mkdir()
+    with AtomicDirectory(tmp_path) as staging:
+        pass
+    assert {path.name for path in tmp_path.iterdir()} == {*kept, Path(staging.directory).name}

@@ -1,0 +1,29 @@
+"""Picks a chip and a batch size for a latency goal."""
+
+from collections.abc import Sequence
+
+from tpuserve.compilation import chips
+from tpuserve.compilation.reporting.report import Compilation, LatencyPick
+
+
+def pick_for_latency(compilations: Sequence[Compilation], goal_seconds: float) -> LatencyPick:
+    """Pick the smallest chip with a batch size within a goal, and its largest such batch size.
+
+    Estimates that leave out operations do not count.
+
+    Args:
+      compilations: The compilations of one signature.
+      goal_seconds: The longest time of a batch, in seconds.
+    """
+    within = [
+        compilation
+        for compilation in compilations
+        if compilation.stats is not None
+        and not compilation.stats.untimed_operations
+        and compilation.stats.seconds <= goal_seconds
+    ]
+    by_size = chips.sort_by_size(list({each.topology.name for each in within}))
+    if not by_size:
+        return LatencyPick(goal_seconds, None)
+    candidates = [each for each in within if each.topology.name == by_size[0]]
+    return LatencyPick(goal_seconds, max(candidates, key=lambda each: each.batch_size))
