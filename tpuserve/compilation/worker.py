@@ -76,7 +76,6 @@ def compile_module(module: bytes, topology: str) -> CompileResult:
     try:
         device = topology_devices(topology)[0]
         parsed = jax_internals.parse_stablehlo(module)
-        jax_internals.remove_copies(parsed)
         cost, memory = jax_internals.compile_module(parsed, device)
     except Exception as error:
         # Report any error of the compiler as this module's result, so that others still compile.

@@ -31,7 +31,6 @@ def export_module(
 
     parsed = jax_internals.parse_stablehlo(module)
     jax_internals.rename_module(parsed, name)
-    jax_internals.remove_copies(parsed)
     spmd_collectives.convert_collectives(parsed)
     results = [
         jax_client.make_array_spec(shape, _numpy_type(element))

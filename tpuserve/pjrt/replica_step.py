@@ -22,10 +22,12 @@ from tpuserve.lowering.rules.op_spec import OpKind
 from tpuserve.lowering.rules.op_table import op_spec
 from tpuserve.pjrt import collectives, randomness, step_outfeed
 from tpuserve.pjrt.exported_module import export_module
+from tpuserve.pjrt.read_order import read_before_changes
 from tpuserve.stablehlo import uninitialized, xla_errors
 from tpuserve.stablehlo.abstract_tensor import AbstractTensor, VariableSpec, shape_from_proto
 from tpuserve.stablehlo.eager_functions import register_functions
 from tpuserve.stablehlo.function_graphs import FunctionBody, FunctionLibrary
+from tpuserve.stablehlo.module_generation import generate_stablehlo
 from tpuserve.tensorflow_internals import eager_context
 
 # The attributes by which TensorFlow places an op on a TPU, or with another op.
@@ -97,6 +99,7 @@ class ReplicaStep:
         shapes = {name.partition(":")[0]: specs[name].shape for name in specs if name[-2:] == ":0"}
         collectives.replace_collectives(self._nodes, shapes, self._refuse)
         self.is_random = randomness.make_stateless(self._nodes, self._refuse)
+        read_before_changes(self._nodes.node)
         for nodes in (self._nodes.node, *(f.node_def for f in self._nodes.library.function)):
             _remove_placement(nodes)
         self._module: _Module | None = None
@@ -160,13 +163,18 @@ class ReplicaStep:
                 values = [_without_value(variable) for variable in self.variables]
 
                 def step(*arguments: Any) -> list[Any]:
-                    return self._import_step(graph, arguments, values)
+                    # tf.function would order the uses of a variable as the ops were created;
+                    # wrap_function leaves the order of `read_before_changes`.
+                    imported = tf.compat.v1.wrap_function(
+                        lambda *given: self._import_step(graph, given, values), specs
+                    )
+                    return list(imported(*arguments))
 
                 try:
                     function = tf.function(step, jit_compile=True, autograph=False)
                     with register_functions(graph):
                         generate = function.experimental_get_compiler_ir(*specs)
-                        serialized = generate(stage="stablehlo_serialized")
+                        serialized = generate_stablehlo(generate)
                         hlo = generate(stage="hlo")
                 except (ValueError, TypeError, tf.errors.OpError) as error:
                     text = xla_errors.describe_error(error, self._name, self._line_of)

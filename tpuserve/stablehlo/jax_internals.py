@@ -10,6 +10,8 @@ import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tpuserve.errors import UnsupportedOnTpu
+
 # Module of jax or jaxlib → the names of its attributes that this module uses.
 _PARTS: Mapping[str, Sequence[str]] = {
     "jax.experimental.topologies": ("get_topology_desc",),
@@ -21,9 +23,14 @@ _PARTS: Mapping[str, Sequence[str]] = {
     ),
     "jaxlib.mlir.ir": (
         "Attribute",
+        "DictAttr",
         "FunctionType",
         "InsertionPoint",
+        "IntegerAttr",
+        "IntegerType",
         "Location",
+        "MLIRError",
+        "Module",
         "Operation",
         "RankedTensorType",
         "StringAttr",
@@ -33,6 +40,9 @@ _PARTS: Mapping[str, Sequence[str]] = {
     ),
     "jaxlib.xla_client": ("CompileOptions", "DeviceList"),
 }
+
+# The first bytes of a module in StableHLO's portable form, which is MLIR's bytecode.
+_PORTABLE_FORM = b"ML\xefR"
 
 
 def find_missing_parts() -> list[str]:
@@ -66,15 +76,35 @@ def topology_devices(topology: str) -> Any:
 
 
 def parse_stablehlo(module: bytes) -> Any:
-    """Parse a StableHLO module from its portable form into an MLIR module.
+    """Parse a StableHLO module of TensorFlow into an MLIR module that has StableHLO ops only.
 
     Each module gets its own MLIR context, because modules in the same context cannot be compiled
     at the same time.
+
+    Args:
+      module: the module in StableHLO's portable form, or as text.
+
+    Raises:
+      UnsupportedOnTpu: the installed jaxlib cannot read the text.
     """
     from jax.interpreters import mlir
+    from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
 
-    return stablehlo.deserialize_portable_artifact(mlir.make_ir_context(), module)
+    context = mlir.make_ir_context()
+    if module.startswith(_PORTABLE_FORM):
+        parsed = stablehlo.deserialize_portable_artifact(context, module)
+    else:
+        try:
+            with context:
+                parsed = ir.Module.parse(module.decode())
+        except ir.MLIRError as error:
+            raise UnsupportedOnTpu(
+                f"{describe_versions()} cannot read a module of TensorFlow: {error}. Install the "
+                f"versions of the extra tpuserve[pjrt]."
+            ) from error
+    _replace_mhlo(parsed)
+    return parsed
 
 
 def rename_module(module: Any, name: str) -> None:
@@ -89,15 +119,31 @@ def rename_module(module: Any, name: str) -> None:
     operation.attributes["sym_name"] = ir.StringAttr.get(name, operation.context)
 
 
-def remove_copies(module: Any) -> None:
-    """Replace each mhlo.copy op of an MLIR module by its operand, in place.
+def _replace_mhlo(module: Any) -> None:
+    """Replace the ops of an MLIR module that TensorFlow writes and that StableHLO does not have.
 
-    TensorFlow's XLA bridge copies each variable that a loop or a branch reads. mhlo.copy is not a
-    StableHLO op, and the compiler accepts StableHLO ops only.
+    TensorFlow's XLA bridge copies each variable that a loop or a branch reads: mhlo.copy becomes
+    its operand. mhlo.erf becomes the custom call that XLA reads as the same function.
     """
-    for copy in find_operations(module, lambda operation: operation.name == "mhlo.copy"):
-        copy.results[0].replace_all_uses_with(copy.operands[0])
-        copy.erase()
+    from jaxlib.mlir import ir
+
+    for operation in find_operations(module, lambda found: found.name in ("mhlo.copy", "mhlo.erf")):
+        (value,) = operation.operands
+        if operation.name == "mhlo.erf":
+            with module.context, operation.location, ir.InsertionPoint(operation):
+                call = ir.Operation.create(
+                    "stablehlo.custom_call",
+                    results=[operation.results[0].type],
+                    operands=[value],
+                    attributes={
+                        "call_target_name": ir.StringAttr.get("mhlo.erf"),
+                        "mhlo.attributes": ir.DictAttr.get({}),
+                        "mhlo.version": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1),
+                    },
+                )
+            value = call.results[0]
+        operation.results[0].replace_all_uses_with(value)
+        operation.erase()
 
 
 def find_operations(module: Any, is_wanted: Callable[[Any], bool]) -> list[Any]:

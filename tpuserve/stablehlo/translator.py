@@ -13,6 +13,7 @@ from tpuserve.stablehlo.abstract_tensor import VariableSpec
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 from tpuserve.stablehlo.eager_functions import register_functions
 from tpuserve.stablehlo.function_graphs import FunctionBody, FunctionLibrary
+from tpuserve.stablehlo.module_generation import generate_stablehlo
 from tpuserve.tensorflow_internals import eager_context
 
 # Part of each fingerprint. Increase it when the translation changes, so that results of the old
@@ -78,7 +79,7 @@ class StableHloTranslator:
                 function = tf.function(computation, jit_compile=True, autograph=False)
                 with register_functions(graph_def):
                     generate = function.experimental_get_compiler_ir(*specs)
-                    module: bytes = generate(stage="stablehlo_serialized")
+                    module = generate_stablehlo(generate)
             except (ValueError, TypeError, tf.errors.OpError) as error:
                 text = xla_errors.describe_error(error, cluster.function, self._line_of)
                 raise UnsupportedOnTpu(text) from error

@@ -3,11 +3,13 @@
 from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tpuserve.compilation.compiler import Compiler
-from tpuserve.errors import ExtraNotInstalled
-from tpuserve.stablehlo import jax_internals
+from tpuserve.errors import ExtraNotInstalled, UnsupportedOnTpu
+from tpuserve.pjrt.exported_module import export_module
+from tpuserve.stablehlo import jax_internals, module_generation
 
 
 @pytest.mark.slow
@@ -36,3 +38,37 @@ def test_an_unsupported_jax_is_an_error_that_says_what_to_install() -> None:
     message = r"jax \S+ and jaxlib \S+ lack jaxlib.xla_client.DeviceList.*pip install 'tpuserve"
     with pytest.raises(ExtraNotInstalled, match=message):
         compiler.describe_targets(["v5e:1x1"])
+
+
+_ERF = """
+module @erf {
+  func.func public @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+    %copied = mhlo.copy %x : tensor<3xf32>
+    %y = mhlo.erf %copied : tensor<3xf32>
+    return %y : tensor<3xf32>
+  }
+}
+"""
+
+
+@pytest.mark.slow
+def test_a_module_that_tensorflow_writes_as_text_runs_in_jax() -> None:
+    jax = pytest.importorskip("jax")
+
+    def generate(stage: str) -> str:
+        if stage == "stablehlo_serialized":
+            raise ValueError("failed to serialize module")
+        return _ERF
+
+    module = module_generation.generate_stablehlo(generate)
+    exported = export_module(module, [jax.ShapeDtypeStruct((3,), np.float32)], "cpu")
+    (found,) = jax.jit(exported.call)(np.array([0, 1, -0.5], np.float32))
+    # erf(1) and erf(1/2), to six places.
+    assert np.asarray(found).tolist() == pytest.approx([0, 0.842701, -0.520500], abs=1e-6)
+
+
+@pytest.mark.slow
+def test_a_text_that_jaxlib_cannot_read_is_an_error_with_the_versions() -> None:
+    pytest.importorskip("jax")
+    with pytest.raises(UnsupportedOnTpu, match=r"jax \S+ and jaxlib \S+ cannot read a module"):
+        jax_internals.parse_stablehlo(b"module { no.such_op }")

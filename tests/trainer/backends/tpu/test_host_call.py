@@ -12,6 +12,7 @@ import trainer
 from tests.trainer import programs
 from tests.trainer.backends.tpu import slope
 from tests.trainer.programs import variable
+from tpuserve.errors import InvalidSetting
 from trainer import ModeKeys
 
 pytestmark = pytest.mark.slow
@@ -120,6 +121,33 @@ def test_a_host_call_gets_the_rows_of_all_replicas_in_order(tmp_path: Path) -> N
     with slope.tpu(4):
         slope.estimator(tmp_path, more).train(input_fn, steps=2)
     assert taken == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+@pytest.mark.on_pjrt_too
+def test_a_host_call_gets_the_global_step_before_its_update(tmp_path: Path) -> None:
+    taken: list[Any] = []
+
+    def more(**_: Any) -> dict[str, Any]:
+        def take(step: Any) -> Any:
+            return tf.numpy_function(lambda each: taken.append(each.tolist()), [step], [])
+
+        # TensorFlow adds the read after train_op, and gives it no order.
+        return {"host_call": (take, [tf.reshape(v1.train.get_global_step(), [1])])}
+
+    with slope.tpu(2):
+        slope.estimator(tmp_path, more).train(slope.ones(), steps=3)
+    assert taken == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_a_host_call_without_tensors_is_refused(tmp_path: Path) -> None:
+    def more(**_: Any) -> dict[str, Any]:
+        return {"host_call": (tf.no_op, [])}
+
+    with (
+        slope.tpu(2),
+        pytest.raises(InvalidSetting, match=r"has the tensors \[\]. .* at least one"),
+    ):
+        slope.estimator(tmp_path, more).train(slope.ones(), steps=3)
 
 
 @pytest.mark.on_pjrt_too

@@ -25,11 +25,21 @@ class HostCallPart(StepPart):
         self._hooks: list[Any] = []
 
     def outfeed(self, spec: Any, batch: Batch) -> Any:
-        """Send the tensors of the host_call, if the spec has one."""
+        """Send the tensors of the host_call, if the spec has one.
+
+        Raises:
+          InvalidSetting: the host_call has no tensors.
+        """
         host_call = getattr(spec, "host_call", None)
         if not host_call:
             return None
         self._function, tensors = host_call
+        if not tensors:
+            raise InvalidSetting(
+                f"host_call has the tensors {tensors!r}. On a TPU, the function is called when the "
+                f"tensors of a step arrive on the host. Give at least one, for example "
+                f"tf.reshape(global_step, [1])."
+            )
         return tensors
 
     def host_ops(self, tensors: Any) -> Any:
