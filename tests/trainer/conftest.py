@@ -1,5 +1,7 @@
 """The parameter through which tests run on an emulated TPU and on PJRT devices."""
 
+from typing import Any
+
 import pytest
 
 _MARKER = "on_pjrt_too"
@@ -13,12 +15,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def tpu_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which TPU `slope.tpu` gives."""
+    """Which TPU `slope.tpu` and `tpuserve.emulated_tpu` give."""
     kind: str = getattr(request, "param", "emulated")
     if kind != "emulated":
         pytest.importorskip("jax")
         # Import TensorFlow, which the module imports, only for tests that need it.
+        import tpuserve
+        from tests.pjrt_devices import pjrt_devices
         from tests.trainer.backends.tpu import slope
 
+        def make_devices(cores: int, hosts: int = 1, *, compiled: bool = True) -> Any:
+            assert hosts == 1
+            return pjrt_devices(cores)
+
         monkeypatch.setattr(slope, "tpu_kind", kind)
+        monkeypatch.setattr(tpuserve, "emulated_tpu", make_devices)
     return kind

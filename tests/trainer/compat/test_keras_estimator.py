@@ -36,6 +36,7 @@ def test_estimator_starts_from_the_weights_of_the_model(tmp_path: Path) -> None:
     assert estimator.evaluate(ones_dataset)["loss"] == 1.0
 
 
+@pytest.mark.on_pjrt_too
 @pytest.mark.numeric
 def test_estimator_converts_to_a_tpu_estimator(tmp_path: Path) -> None:
     model = compiled_model()

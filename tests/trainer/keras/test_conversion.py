@@ -178,6 +178,7 @@ def test_int64_labels_and_a_smaller_last_batch_are_accepted_on_a_tpu(
     models.assert_same_values(to_keras(estimator), fitted)
 
 
+@pytest.mark.on_pjrt_too
 @_both_kerases
 def test_dropout_differs_between_replicas_and_steps(package: Any, tmp_path: Path) -> None:
     def build_model() -> Any:

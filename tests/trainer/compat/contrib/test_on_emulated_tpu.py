@@ -121,6 +121,7 @@ def _train(model: Callable[..., Any], directory: Path, *, use_tpu: bool) -> tupl
     return {name: estimator.get_variable_value(name) for name in names}, shards
 
 
+@pytest.mark.on_pjrt_too
 @pytest.mark.parametrize("model", [_layers, _optimizers])
 def test_training_on_two_cores_equals_training_on_the_cpu(
     model: Callable[..., Any], tmp_path: Path

@@ -127,6 +127,7 @@ def _assert_trains_like_the_session(
         np.testing.assert_allclose(actual, desired, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.on_pjrt_too
 def test_two_outputs_have_their_losses_and_metrics(tmp_path: Path) -> None:
     def dataset(rows: int = 8) -> Any:
         x = {"a": models.X, "b": models.X[:, :2]}
