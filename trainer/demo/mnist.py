@@ -1,6 +1,6 @@
 """The MNIST CNN as a TPUEstimator program: train, evaluate, export for CPU and TPU.
 
-    python mnist.py --data_dir=DATA --model_dir=MODEL --export_dir=EXPORT
+    python mnist.py --data_dir=DATA --model_dir=MODEL --export_dir=EXPORT [--use_tpu]
 
 DATA holds train.tfrecord and test.tfrecord: tf.Examples with `image_raw` (784 bytes) and `label`.
 """
@@ -55,7 +55,8 @@ def make_input_fn(filename, training):
             "label": tf.FixedLenFeature([], tf.int64),
         }
         example = tf.io.parse_example(serialized, features)
-        image = tf.reshape(tf.io.decode_raw(example["image_raw"], tf.uint8), [-1, 784])
+        # A reshape to [-1, 784] would hide the number of rows, which a TPU needs.
+        image = tf.ensure_shape(tf.io.decode_raw(example["image_raw"], tf.uint8), [None, 784])
         image = tf.cast(image, tf.float32) / 255.0 - 0.5
         return {"image": image}, tf.cast(example["label"], tf.int32)
 
@@ -74,7 +75,7 @@ def serving_input_receiver_fn():
     return trainer.ServingInputReceiver({"image": image}, {"image": image})
 
 
-def make_estimator(model_dir):
+def make_estimator(model_dir, use_tpu=False):
     config = trainer.RunConfig(
         trainer.TPUConfig(iterations_per_loop=40), model_dir=model_dir, tf_random_seed=1
     )
@@ -82,9 +83,9 @@ def make_estimator(model_dir):
         model_fn,
         config=config,
         params={"learning_rate": 0.05},
-        use_tpu=False,
+        use_tpu=use_tpu,
         train_batch_size=32,
-        eval_batch_size=100,
+        eval_batch_size=200,
     )
 
 
@@ -93,9 +94,10 @@ def main():
     for directory in ("data_dir", "model_dir", "export_dir"):
         parser.add_argument(f"--{directory}", required=True)
     parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--use_tpu", action="store_true")
     flags = parser.parse_args()
     tf.logging.set_verbosity(tf.logging.INFO)
-    estimator = make_estimator(flags.model_dir)
+    estimator = make_estimator(flags.model_dir, flags.use_tpu)
     estimator.train(make_input_fn(f"{flags.data_dir}/train.tfrecord", True), max_steps=flags.steps)
     print(estimator.evaluate(make_input_fn(f"{flags.data_dir}/test.tfrecord", False)))
     print(estimator.export_saved_model(flags.export_dir, serving_input_receiver_fn).decode())
