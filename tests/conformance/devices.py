@@ -1,4 +1,4 @@
-"""What a TPUEstimator program runs on: the CPU, and emulated TPU systems."""
+"""What a TPUEstimator program runs on: the CPU, emulated TPU systems, and PJRT devices."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +8,7 @@ from typing import Any
 
 import tpuserve
 import trainer
+from tests.pjrt_devices import pjrt_devices
 
 
 @dataclass(frozen=True)
@@ -18,15 +19,19 @@ class Device:
       cores: of the emulated TPU; 0 is the CPU.
       hosts: that they are spread over.
       is_compiled: XLA compiles what a core computes.
+      is_pjrt: The cores are devices of the CPU that jax's PJRT client drives.
     """
 
     cores: int = 0
     hosts: int = 1
     is_compiled: bool = False
+    is_pjrt: bool = False
 
     def __str__(self) -> str:
         if not self.cores:
             return "cpu"
+        if self.is_pjrt:
+            return f"pjrt-{self.cores}"
         return f"{self.hosts}x{self.cores // self.hosts}{'-xla' if self.is_compiled else ''}"
 
     @contextmanager
@@ -34,6 +39,10 @@ class Device:
         """The device is the one that estimators find."""
         if not self.cores:
             yield
+            return
+        if self.is_pjrt:
+            with pjrt_devices(self.cores):
+                yield
             return
         with tpuserve.emulated_tpu(self.cores, self.hosts, compiled=self.is_compiled):
             yield

@@ -1,5 +1,6 @@
 """Models x devices: what replicas learn together is what the CPU learns alone."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from tests.conformance.networks import Network
 pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 
 _STEPS = 5
+# The networks that each test run trains on PJRT devices. All of them pass; compilation takes long.
+_ON_PJRT = ("batch_norm", "bfloat16", "cross_replica_norm")
 
 
 def _trained(network: Network, device: Device, model_dir: Path) -> dict[str, np.ndarray[Any, Any]]:
@@ -22,13 +25,29 @@ def _trained(network: Network, device: Device, model_dir: Path) -> dict[str, np.
     return variables(estimator)
 
 
-@pytest.mark.parametrize("network", networks.ALL, ids=lambda network: network.name)
-def test_replicas_learn_what_the_cpu_learns(network: Network, tmp_path: Path) -> None:
+def _assert_learns_what_the_cpu_learns(
+    network: Network, devices: Sequence[Device], tmp_path: Path
+) -> None:
     expected = _trained(network, CPU, tmp_path / "cpu")
     assert expected["global_step"] == _STEPS
-    for device in (cores(4, compiled=True), cores(4)):
+    for device in devices:
         found = _trained(network, device, tmp_path / str(device))
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             atol = network.tolerance * max(1.0, np.abs(value).max())
             np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
+
+
+@pytest.mark.parametrize("network", networks.ALL, ids=lambda network: network.name)
+def test_replicas_learn_what_the_cpu_learns(network: Network, tmp_path: Path) -> None:
+    _assert_learns_what_the_cpu_learns(network, (cores(4, compiled=True), cores(4)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [network for network in networks.ALL if network.name in _ON_PJRT],
+    ids=lambda network: network.name,
+)
+def test_pjrt_devices_learn_what_the_cpu_learns(network: Network, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    _assert_learns_what_the_cpu_learns(network, [Device(4, is_pjrt=True)], tmp_path)
