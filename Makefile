@@ -77,8 +77,9 @@ bench-serve: .venv/dev.stamp  ## Measure the server against bare echoes and plai
 	$(BIN)/python -m benchmarks.serve.neighbours
 	$(BIN)/python -m benchmarks.serve.batching
 
-bench-pjrt: .venv/dev.stamp  ## Measure serving through XLA against TensorFlow and the emulated TPU.
+bench-pjrt: .venv/dev.stamp  ## Measure serving and training through PJRT against TensorFlow and the emulated TPU.
 	$(BIN)/python -m benchmarks.pjrt.serving $(ARGS)
+	$(BIN)/python -m benchmarks.pjrt.training $(TRAINING_ARGS)
 
 bench-convert: .venv/dev.stamp  ## Measure the conversion of SavedModels by size, against copying.
 	$(BIN)/python -m benchmarks.export.convert $(ARGS)

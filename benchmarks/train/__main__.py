@@ -57,7 +57,7 @@ def bench(
 
     Each measurement runs in its own process. The sides alternate within a round, so that other
     programs of the machine affect both sides. The command prints the medians, their ratio, and the
-    ratios of single rounds. The command takes about eight minutes. The first call also installs
+    ratios of single rounds. The command takes about 20 minutes. The first call also installs
     TensorFlow 2.15.
     """
     console = Console(stderr=json_path == Path("-"))

@@ -40,6 +40,18 @@ def softmax_regression(image: Any) -> Any:
     return tf.layers.dense(image, CLASSES)
 
 
+def mlp(image: Any) -> Any:
+    """Return the logits of two layers.
+
+    Args:
+      image: Shape [n, 784], float32.
+
+    Returns:
+      Shape [n, 10], float32.
+    """
+    return tf.layers.dense(tf.layers.dense(image, 128, activation=tf.nn.relu), CLASSES)
+
+
 def cnn(image: Any) -> Any:
     """Return the logits of the MNIST CNN of TensorFlow's documentation, without its dropout.
 
@@ -58,7 +70,7 @@ def cnn(image: Any) -> Any:
     return tf.layers.dense(dense, CLASSES)
 
 
-MODELS = {"softmax": softmax_regression, "cnn": cnn}
+MODELS = {"softmax": softmax_regression, "mlp": mlp, "cnn": cnn}
 
 
 def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
@@ -146,11 +158,15 @@ def measure_training(flags: argparse.Namespace) -> dict[str, Any]:
     """
     tf.logging.set_verbosity(tf.logging.INFO)
     options = {} if flags.compile is None else {"compile_emulated": flags.compile == "yes"}
+    settings = {}
+    if flags.compile_step is not None:
+        settings["compile_step"] = {"yes": True, "no": False, "auto": "auto"}[flags.compile_step]
     with tempfile.TemporaryDirectory() as model_dir:
         config = tpu.RunConfig(
             tpu.TPUConfig(iterations_per_loop=flags.iterations_per_loop, **options),
             model_dir=model_dir,
             tf_random_seed=1,
+            **settings,
         )
         estimator = tpu.TPUEstimator(
             model_fn,
@@ -196,6 +212,7 @@ def main() -> None:
     parser.add_argument("--max_steps", type=int)
     parser.add_argument("--use_tpu", action="store_true")
     parser.add_argument("--compile", choices=["yes", "no"], help="emulated TPU only")
+    parser.add_argument("--compile_step", choices=["yes", "no", "auto"], help="tpuserve only")
     parser.add_argument(
         "--started", type=float, help="time.monotonic() before the start of this process"
     )
