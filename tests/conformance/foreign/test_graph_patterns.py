@@ -1,0 +1,186 @@
+"""Patterns of other people's graphs: inspected, verified, and run by every engine."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpuserve.devices import TpuSystem
+from tpuserve.export import export
+from tpuserve.runtime import loader
+from tpuserve.saved_model import metagraph
+from tpuserve.verification import verify
+
+pytestmark = pytest.mark.slow
+
+SYSTEMS = {
+    "session": (TpuSystem(), None),
+    "xla": (TpuSystem(), "xla"),
+    "lowered": (TpuSystem(1, 1, is_emulated=True), None),
+    "pjrt": (TpuSystem(1, 1, pjrt_platform="cpu"), None),
+}
+X = np.array([[1, 2, 3, 4], [-1, 0, 1, 2]], np.float32)
+SPEC = tf.TensorSpec([None, 4], tf.float32, name="x")
+
+
+def jit_compiled() -> Any:
+    """2 x + 1, in a function that XLA compiles wherever it runs."""
+    return tf.function(lambda x: {"y": 2.0 * x + 1.0}, jit_compile=True)
+
+
+def nested_calls() -> Any:
+    """8 x, by three functions that call one another."""
+
+    @tf.function
+    def double(x: Any) -> Any:
+        return 2.0 * x
+
+    @tf.function
+    def quadruple(x: Any) -> Any:
+        return double(double(x))
+
+    return tf.function(lambda x: {"y": quadruple(double(x))})
+
+
+def control_dependencies() -> Any:
+    """X + 1, after a check and an update that no output uses."""
+
+    def add(x: Any) -> Any:
+        check = tf.debugging.assert_less(x, 100.0)
+        with tf.control_dependencies([check] if check is not None else []):
+            return {"y": x + 1.0}
+
+    return tf.function(add)
+
+
+def bfloat16_convolution() -> Any:
+    """X as an image of 2 x 2 points, convolved in bfloat16 with a kernel of ones."""
+
+    def convolve(x: Any) -> Any:
+        image = tf.cast(tf.reshape(x, [-1, 2, 2, 1]), tf.bfloat16)
+        kernel = tf.ones([2, 2, 1, 1], tf.bfloat16)
+        return {"y": tf.cast(tf.nn.conv2d(image, kernel, 1, "VALID")[:, 0, 0], tf.float32)}
+
+    return tf.function(convolve)
+
+
+PATTERNS: dict[str, tuple[Callable[[], Any], Any]] = {
+    "jit_compile": (jit_compiled, 2 * X + 1),
+    "nested calls": (nested_calls, 8 * X),
+    "control dependencies": (control_dependencies, X + 1),
+    "bfloat16 convolution": (bfloat16_convolution, X.sum(axis=1, keepdims=True)),
+}
+
+
+@pytest.fixture(scope="module", params=PATTERNS)
+def pattern(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Any]:
+    """The directory of a model with both metagraphs, and its output for X."""
+    make, expected = PATTERNS[request.param]
+    return Path(export(make(), {"x": SPEC}, tmp_path_factory.mktemp("pattern"))), expected
+
+
+@pytest.mark.parametrize("engine", SYSTEMS)
+def test_every_engine_computes_the_pattern(pattern: tuple[Path, Any], engine: str) -> None:
+    directory, expected = pattern
+    hardware, runtime = SYSTEMS[engine]
+    model = loader.load(directory, hardware=hardware, runtime=runtime)
+    try:
+        assert model.run("serving_default", {"x": X})["y"].tolist() == expected.tolist()
+    finally:
+        model.close()
+
+
+def test_inspect_shows_a_computation_and_verify_passes(pattern: tuple[Path, Any]) -> None:
+    directory, _ = pattern
+    assert [each.has_tpu_computation for each in metagraph.read_metagraphs(directory)] == [
+        False,
+        True,
+    ]
+    report = verify(directory, batch_sizes=[2], runs=0)
+    assert report.passed, report.signatures
+    assert report.largest_absolute == 0
+
+
+def write_version_1(base: Path, build: Callable[[], tuple[dict[str, Any], dict[str, Any]]]) -> Path:
+    """Write a SavedModel of TensorFlow 1 with {serve} alone; return its directory."""
+    with tf.Graph().as_default():
+        inputs, outputs = build()
+        with tf.compat.v1.Session() as session:
+            session.run(tf.compat.v1.tables_initializer())
+            builder = tf.compat.v1.saved_model.Builder(str(base / "1"))
+            signature = tf.compat.v1.saved_model.predict_signature_def(inputs, outputs)
+            builder.add_meta_graph_and_variables(
+                session,
+                ["serve"],
+                {"serving_default": signature},
+                main_op=tf.compat.v1.tables_initializer(),
+            )
+            builder.save()
+    return base / "1"
+
+
+def switch_and_merge() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Twice x while its sum is below 100, then its negative if the sum is below 110."""
+    x = tf.compat.v1.placeholder(tf.float32, [None, 4], "x")
+    tf.compat.v1.disable_control_flow_v2()
+    try:
+        doubled = tf.compat.v1.while_loop(
+            lambda value: tf.reduce_sum(value) < 100.0, lambda value: [2.0 * value], [x]
+        )
+        y = tf.compat.v1.cond(tf.reduce_sum(doubled) < 110.0, lambda: -doubled, lambda: doubled)
+    finally:
+        tf.compat.v1.enable_control_flow_v2()
+    return {"x": x}, {"y": y}
+
+
+def strings_tables_and_examples() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The words of tf.Examples, as a ragged split, looked up and written out again."""
+    serialized = tf.compat.v1.placeholder(tf.string, [None], "examples")
+    parsed = tf.io.parse_example(serialized, {"text": tf.io.FixedLenFeature([], tf.string)})
+    words = tf.strings.split(parsed["text"]).to_tensor("")
+    keys = tf.constant(["good", "bad"])
+    values = tf.constant([1, -1], tf.int64)
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), 0)
+    score = tf.reduce_sum(table.lookup(words), axis=1)
+    return {"examples": serialized}, {"score": score, "text": tf.as_string(score)}
+
+
+@pytest.mark.parametrize("runtime", [None, "xla"])
+def test_control_flow_of_version_1_runs(tmp_path: Path, runtime: str | None) -> None:
+    directory = write_version_1(tmp_path, switch_and_merge)
+    assert {"Switch", "Merge", "Enter"} <= set(metagraph.read_metagraphs(directory)[0].host_ops)
+    model = loader.load(directory, hardware=TpuSystem(), runtime=runtime)
+    try:
+        # The sum 12 becomes 192 by four doublings.
+        assert model.run("serving_default", {"x": X})["y"].tolist() == (16 * X).tolist()
+        # The sum 104 is not doubled, and is negated.
+        large = np.full([1, 4], 26, np.float32)
+        assert model.run("serving_default", {"x": large})["y"].tolist() == (-large).tolist()
+    finally:
+        model.close()
+
+
+@pytest.mark.parametrize("runtime", [None, "xla"])
+def test_examples_tables_and_strings_run(tmp_path: Path, runtime: str | None) -> None:
+    directory = write_version_1(tmp_path, strings_tables_and_examples)
+    model = loader.load(directory, hardware=TpuSystem(), runtime=runtime)
+
+    def example(text: bytes) -> bytes:
+        feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[text]))
+        features = tf.train.Features(feature={"text": feature})
+        return bytes(tf.train.Example(features=features).SerializeToString())
+
+    try:
+        examples = np.array([example(b"good good film"), example(b"bad")], object)
+        outputs = model.run("serving_default", {"examples": examples})
+    finally:
+        model.close()
+    assert outputs["score"].tolist() == [2, -1]
+    assert outputs["text"].tolist() == [b"2", b"-1"]
+    # XLA has no strings: TensorFlow runs the model, and the selection says why.
+    assert ("XLA cannot" in model.choice.fallback) == (runtime == "xla")
