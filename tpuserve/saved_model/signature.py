@@ -4,7 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpuserve.errors import InvalidInput, InvalidInputNames, SignatureNotFound
+from tpuserve.errors import (
+    InvalidInput,
+    InvalidInputNames,
+    SignatureNotFound,
+    UnsupportedModel,
+)
 
 PREDICT_METHOD = "tensorflow/serving/predict"
 CLASSIFY_METHOD = "tensorflow/serving/classify"
@@ -17,7 +22,8 @@ class TensorSpec:
     """A tensor of a signature.
 
     Attributes:
-      name: the name of the tensor in the graph, for example "image:0".
+      name: the name of the tensor in the graph, for example "image:0"; empty for a sparse or
+        composite tensor, which consists of several.
       dtype: TensorFlow's name of the dtype, for example "float32" or "string".
       shape: the size of each dimension, None for an unknown size; None if the rank is unknown.
     """
@@ -27,9 +33,10 @@ class TensorSpec:
     shape: tuple[int | None, ...] | None
 
     def __str__(self) -> str:
+        dtype = self.dtype if self.name else f"sparse or composite {self.dtype}"
         if self.shape is None:
-            return f"{self.dtype} <unknown rank>"
-        return f"{self.dtype} [{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+            return f"{dtype} <unknown rank>"
+        return f"{dtype} [{', '.join('?' if d is None else str(d) for d in self.shape)}]"
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,27 @@ class Signature:
                 )
             if name in aliases[:position]:
                 raise InvalidInput(f"duplicate output tensor alias: {name}")
+
+    def check_single_tensors(self, outputs: Sequence[str]) -> None:
+        """Check that each input and each requested output is one tensor, as in requests.
+
+        Args:
+          outputs: aliases of outputs.
+
+        Raises:
+          UnsupportedModel: one is a sparse or composite tensor.
+        """
+        for kind, specs, aliases in (
+            ("input", self.inputs, self.inputs),
+            ("output", self.outputs, outputs),
+        ):
+            for alias in aliases:
+                if not specs[alias].name:
+                    do = "" if kind == "input" else " request other outputs, or"
+                    raise UnsupportedModel(
+                        f"{kind} {alias!r} is a sparse or composite tensor, which requests cannot "
+                        f"hold:{do} export a signature with its indices, values and shape."
+                    )
 
 
 def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:

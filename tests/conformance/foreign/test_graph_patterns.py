@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tpuserve.devices import TpuSystem
+from tpuserve.errors import UnsupportedModel
 from tpuserve.export import export
 from tpuserve.runtime import loader
 from tpuserve.saved_model import metagraph
@@ -184,3 +185,38 @@ def test_examples_tables_and_strings_run(tmp_path: Path, runtime: str | None) ->
     assert outputs["text"].tolist() == [b"2", b"-1"]
     # XLA has no strings: TensorFlow runs the model, and the selection says why.
     assert ("XLA cannot" in model.choice.fallback) == (runtime == "xla")
+
+
+def sparse_input() -> tuple[dict[str, Any], dict[str, Any]]:
+    """A sparse tensor, twice its values as a dense tensor, and itself."""
+    x = tf.compat.v1.sparse_placeholder(tf.float32, [None, 4], "x")
+    return {"x": x}, {"y": 2.0 * tf.sparse.to_dense(x), "z": x}
+
+
+@pytest.mark.parametrize("runtime", [None, "xla"])
+def test_sparse_input_is_shown_and_refused_at_the_request(
+    tmp_path: Path, runtime: str | None
+) -> None:
+    directory = write_version_1(tmp_path, sparse_input)
+    signature = metagraph.read_metagraphs(directory)[0].signatures["serving_default"]
+    assert str(signature.inputs["x"]) == "sparse or composite float32 [?, 4]"
+    model = loader.load(directory, hardware=TpuSystem(), runtime=runtime)
+    try:
+        with pytest.raises(UnsupportedModel, match="input 'x' is a sparse or composite tensor"):
+            model.run("serving_default", {"x": X}, ["y"])
+    finally:
+        model.close()
+
+
+def test_ragged_input_is_served_as_its_parts(tmp_path: Path) -> None:
+    module = tf.Module()
+    spec = tf.RaggedTensorSpec([None, None], tf.float32)
+    module.sums = tf.function(lambda x: {"y": tf.reduce_sum(x, axis=1)}, input_signature=[spec])
+    tf.saved_model.save(module, str(tmp_path), signatures=module.sums)
+    model = loader.load(tmp_path, hardware=TpuSystem())
+    try:
+        # The rows are 1 2 and 3: the values, and where each row begins.
+        parts = {"x": np.array([1, 2, 3], np.float32), "x_1": np.array([0, 2, 3], np.int64)}
+        assert model.run("serving_default", parts)["y"].tolist() == [3, 3]
+    finally:
+        model.close()

@@ -213,6 +213,7 @@ class SignatureRunner:
     def _make_callable(self, outputs: tuple[str, ...]) -> Any:
         signature = self._signature
         signature.check_outputs(outputs)
+        signature.check_single_tensors(outputs)
         session = self._session
         if session is None:
             raise ModelExecutionError("the model is closed")
