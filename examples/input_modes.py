@@ -27,7 +27,7 @@ def input_fn(params):
     if params["returns_tensors"]:
         return 10 * number + tf.range(params["batch_size"])
     rows = tf.data.Dataset.range(10 * number, 10 * number + 10).repeat()
-    rows = rows.map(lambda row: tf.cast(row, tf.int32))  # A TPU does not accept int64.
+    rows = rows.map(lambda row: tf.cast(row, tf.int32))  # A TPU computes slowly with int64.
     return rows.batch(params["batch_size"], drop_remainder=True)
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.distribution.topology import BatchTopology, Pipeline
 from trainer.hooks.training_hooks import DatasetInitializerHook
-from trainer.infeed import enqueue, input_source, partition, shards, tensor_nest
+from trainer.infeed import enqueue, input_source, narrowing, partition, shards, tensor_nest
 from trainer.infeed.enqueue import ExtraEnqueue
 from trainer.infeed.final_batch_padding import FinalBatchPadding, RefusePartialBatches
 from trainer.infeed.input_source import InputSource
@@ -184,12 +184,13 @@ def _dequeue(
         specs.append(tf.TensorSpec([source.rows // source.shards], tf.int32))
     with tf.device(tf.compat.v1.tpu.core(0)):
         tensors = tpu_ops.infeed_dequeue_tuple(
-            dtypes=[spec.dtype for spec in specs],
+            dtypes=[narrowing.fed_dtype(spec.dtype) for spec in specs],
             shapes=[spec.shape for spec in specs],
             name="dequeue",
         )
     if core_partition is not None:
         tensors = core_partition.tag_sharding(tensors)
+    tensors = narrowing.widen(tensors, shard.leaves)
     if source.rows is None:
         return Batch(*shard.pack(tensors))
     *tensors, mask = tensors

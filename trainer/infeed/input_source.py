@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.config.run_config import InputPipelineConfig
 from trainer.distribution.topology import BatchTopology
-from trainer.infeed import shards, validation
+from trainer.infeed import narrowing, shards, validation
 from trainer.infeed.final_batch_padding import BatchSpec, FinalBatchPadding, RefusePartialBatches
 from trainer.infeed.tensor_nest import TensorLeaf, TensorNest, build_tensor_nest
 from trainer.tensorflow_internals import nest
@@ -26,7 +26,7 @@ class InputSource:
       rows: number of rows of a batch that has a mask, which is then the last tensor; None if
         batches have no mask.
       next_batch: builds the ops that take the next batch; returns the batch's tensors in the order
-        of `nest.leaves`.
+        of `nest.leaves`, with int32 in place of int64.
       initializer: the op that starts the Dataset's iterator; None if input_fn returned tensors.
     """
 
@@ -83,6 +83,7 @@ def build_input_source(
     if not is_dataset:
         _check_tensor_input(returned, mode, padding)
     validation.check_types(input_nest)
+    narrowing.warn_once(input_nest.leaves)
     axes = shards.resolve_batch_axes(input_nest, batch_axis)
     num_shards = shards.num_shards(mode, replicas)
     validation.check_shapes(
@@ -114,7 +115,11 @@ def _tensor_source(
     tensors = [tf.convert_to_tensor(tensor) for tensor in input_nest.flatten(returned)]
     rows = None if batch_spec is None else batch_spec.rows
     mask = [] if rows is None else [tf.ones([rows], tf.int32)]
-    return InputSource(input_nest, axes, num_shards, rows, lambda: [*tensors, *mask], None)
+
+    def next_batch() -> list[Any]:
+        return narrowing.narrow([*tensors, *mask], input_nest.leaves)
+
+    return InputSource(input_nest, axes, num_shards, rows, next_batch, None)
 
 
 def _dataset_source(
@@ -131,7 +136,8 @@ def _dataset_source(
 
     def next_batch() -> list[Any]:
         element = iterator.get_next()
-        return input_nest.flatten(element) if batch_spec is None else list(element)
+        tensors = input_nest.flatten(element) if batch_spec is None else list(element)
+        return narrowing.narrow(tensors, input_nest.leaves)
 
     rows = None if batch_spec is None else batch_spec.rows
     return InputSource(input_nest, axes, num_shards, rows, next_batch, iterator.initializer)

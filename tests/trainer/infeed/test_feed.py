@@ -292,6 +292,29 @@ def test_a_flattened_batch_is_fed_as_it_is(padding: FinalBatchPadding | None) ->
     assert [batch.labels for batch in result] == [[1, 2], [3, 4]]
 
 
+@pytest.mark.parametrize("is_dataset", [True, False])
+@pytest.mark.parametrize("padding", [None, SpreadFinalBatch()])
+def test_int64_is_fed_in_32_bits_and_is_int64_again_with_a_warning_once(
+    is_dataset: bool, padding: Any, caplog: Any
+) -> None:
+    def input_fn(_: Any) -> Any:
+        batch = {f"{is_dataset}{padding}": tf.constant([1, -2], tf.int64)}
+        return tf.data.Dataset.from_tensors(batch).repeat() if is_dataset else batch
+
+    one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=2)
+    for _ in range(2):
+        ((first,), (second,)) = dequeue_batches(input_fn, one_by_two, 1, padding=padding)
+    assert [list(each.features.values()) for each in (first, second)] == [[[1]], [[-2]]]
+    warnings = [each for each in caplog.messages if "is fed to the TPU as int32" in each]
+    assert len(warnings) == 1
+
+
+def test_int64_that_32_bits_cannot_hold_is_an_error() -> None:
+    one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="32 bits cannot hold"):
+        dequeue_batches(lambda _: {"x": tf.constant([1, 2**31], tf.int64)}, one_by_two, 1)
+
+
 def test_evaluation_waits_for_the_host_with_the_longest_input() -> None:
     two_by_one = topology(2, 1, Mode.PER_HOST_V1, batch_size=4)
     result = dequeue_batches(

@@ -1,0 +1,70 @@
+"""int64 tensors are fed as int32, which an infeed has, and are int64 again on the core."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.infeed.tensor_nest import TensorLeaf
+
+logger = logging.getLogger("tensorflow.trainer")
+
+_warned: set[str] = set()
+
+
+def warn_once(leaves: Iterable[TensorLeaf]) -> None:
+    """Log a warning for the int64 tensors of an input, once for each tensor in a process."""
+    wide = [str(leaf) for leaf in leaves if leaf.spec.dtype == tf.int64]
+    new = [leaf for leaf in wide if leaf not in _warned]
+    if new:
+        _warned.update(new)
+        logger.warning(
+            "%s from input_fn is fed to the TPU as int32, with a check that the values fit, and "
+            "model_fn gets int64, which a TPU computes slowly. tf.cast(x, tf.int32) in input_fn "
+            "avoids both",
+            ", ".join(new),
+        )
+
+
+def narrow(tensors: Sequence[Any], leaves: Sequence[TensorLeaf]) -> list[Any]:
+    """Convert the int64 tensors of a batch to int32, on the host.
+
+    Args:
+      tensors: the tensors of the leaves, in order; tensors after them, such as a mask, stay as they
+        are.
+      leaves: the paths and specs of the tensors.
+
+    Raises:
+      tf.errors.InvalidArgumentError: in a run of the tensors: a value does not fit into 32 bits.
+    """
+    narrowed = [_narrow(tensor, leaf) for tensor, leaf in zip(tensors, leaves, strict=False)]
+    return [*narrowed, *tensors[len(leaves) :]]
+
+
+def fed_dtype(dtype: Any) -> Any:
+    """Return the dtype that the infeed has for tensors of a dtype."""
+    return tf.int32 if dtype == tf.int64 else dtype
+
+
+def widen(tensors: Sequence[Any], leaves: Sequence[TensorLeaf]) -> list[Any]:
+    """Convert tensors from the infeed to the dtypes of their leaves, on the core."""
+    widened = [
+        tf.cast(tensor, tf.int64) if leaf.spec.dtype == tf.int64 else tensor
+        for tensor, leaf in zip(tensors, leaves, strict=False)
+    ]
+    return [*widened, *tensors[len(leaves) :]]
+
+
+def _narrow(tensor: Any, leaf: TensorLeaf) -> Any:
+    if leaf.spec.dtype != tf.int64:
+        return tensor
+    narrowed = tf.cast(tensor, tf.int32)
+    check = tf.debugging.assert_equal(
+        tf.cast(narrowed, tf.int64),
+        tensor,
+        f"{leaf} from input_fn has a value that 32 bits cannot hold, and a TPU is fed 32 bits. "
+        f"Give smaller values, or two tensors of 32 bits",
+    )
+    with tf.control_dependencies([check]):
+        return tf.identity(narrowed)
