@@ -7,7 +7,7 @@ the step is a pure function of arrays.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -15,18 +15,19 @@ import tensorflow as tf
 
 from tpuserve import jax_client
 from tpuserve.errors import UnsupportedOnTpu
-from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, called_functions, skip_identities
+from tpuserve.graph.graph_walk import called_functions
 from tpuserve.lowering.rules import op_traits
-from tpuserve.lowering.rules.node_rewriting import data_inputs
+from tpuserve.lowering.rules.node_rewriting import data_inputs, full_tensor_name
 from tpuserve.lowering.rules.op_spec import OpKind
 from tpuserve.lowering.rules.op_table import op_spec
 from tpuserve.pjrt import collectives, randomness, step_outfeed
 from tpuserve.pjrt.exported_module import export_module
 from tpuserve.pjrt.read_order import read_before_changes
+from tpuserve.pjrt.replica_loop import LoopArguments, find_loop
 from tpuserve.stablehlo import uninitialized, xla_errors
 from tpuserve.stablehlo.abstract_tensor import AbstractTensor, VariableSpec, shape_from_proto
 from tpuserve.stablehlo.eager_functions import register_functions
-from tpuserve.stablehlo.function_graphs import FunctionBody, FunctionLibrary
+from tpuserve.stablehlo.function_graphs import FunctionLibrary
 from tpuserve.stablehlo.module_generation import generate_stablehlo
 from tpuserve.tensorflow_internals import eager_context
 
@@ -68,11 +69,11 @@ class ReplicaStep:
             run, such as an op of an outside compilation.
         """
         self._line_of = line_of
-        loop = _find_loop(graph)
+        loop = find_loop(graph)
         self._name = loop.attr["body"].func.name
         library = FunctionLibrary(graph)
         body = library.body(self._name)
-        arguments = _Arguments.of_loop(loop, body, graph)
+        arguments = LoopArguments.of_loop(loop, body, graph)
         self.iterations = arguments.iterations
         self.variables: tuple[VariableSpec, ...] = tuple(arguments.variables.values())
         self._arguments = arguments
@@ -198,7 +199,7 @@ class ReplicaStep:
         )
         if self.is_random:
             input_map[f"{randomness.KEY}:0"] = _make_key(position)
-        used = {_full_name(name) for node in graph.node for name in data_inputs(node)}
+        used = {full_tensor_name(name) for node in graph.node for name in data_inputs(node)}
         condition = [] if self._sent.condition is None else [self._sent.condition]
         outputs = [name for name in self._body.outputs if name not in self._body.inputs]
         wanted = [*self._sent.tensors, *condition]
@@ -232,7 +233,9 @@ class ReplicaStep:
                 input_map[name] = tf.compat.v1.placeholder(tf.int32, [])
             for name, value in self._arguments.constants.items():
                 input_map[name] = tf.constant(value)
-            used = {_full_name(name) for node in self._nodes.node for name in data_inputs(node)}
+            used = {
+                full_tensor_name(name) for node in self._nodes.node for name in data_inputs(node)
+            }
             used_map = {name: tensor for name, tensor in input_map.items() if name in used}
             cleaned = type(self._nodes)()
             cleaned.CopyFrom(self._nodes)
@@ -291,75 +294,6 @@ class _Module:
 
     serialized: bytes
     changed: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class _Arguments:
-    """The arguments of the body of a loop, by the names of their tensors.
-
-    Attributes:
-      variables: the arguments that are handles of variables.
-      counters: the arguments, int32 [], that count the finished steps of the loop.
-      constants: the arguments that are constants outside of the loop → their values.
-      iterations: name of the host's tensor with the number of steps.
-    """
-
-    variables: dict[str, VariableSpec]
-    counters: list[str]
-    constants: dict[str, Any]
-    iterations: str
-
-    @classmethod
-    def of_loop(cls, loop: Any, body: FunctionBody, graph: Any) -> "_Arguments":
-        """Sort the arguments of a loop's body.
-
-        Args:
-          loop: the While node.
-          body: the body of the loop.
-          graph: the GraphDef that has the node.
-        """
-        from tpuserve.tensorflow_internals import tensor_util
-
-        nodes = {node.name: node for node in graph.node}
-        used = {_full_name(given) for node in body.nodes for given in data_inputs(node)}
-        arguments = cls({}, [], {}, "")
-        iterations = ""
-        for name, output, given in zip(body.inputs, body.outputs, loop.input, strict=False):
-            producer = _find_producer(given, nodes)
-            if producer.op == "VarHandleOp":
-                arguments.variables[name] = VariableSpec(
-                    producer.attr["shared_name"].s.decode() or producer.name,
-                    tf.as_dtype(producer.attr["dtype"].type),
-                    shape_from_proto(producer.attr["shape"].shape),
-                )
-            elif output != name:
-                arguments.counters.append(name)
-            elif producer.op == "Const":
-                value = tensor_util.MakeNdarray(producer.attr["value"].tensor)
-                arguments.constants[name] = value
-            elif producer.op == "TPUReplicatedInput":
-                iterations = _full_name(producer.input[0])
-            elif name in used:
-                raise UnsupportedOnTpu(
-                    f"the step of a replica reads {producer.op} {producer.name!r}, which is "
-                    f"outside of the step. Compute the tensor in model_fn, or feed it with the "
-                    f"batch."
-                )
-        return cls(arguments.variables, arguments.counters, arguments.constants, iterations)
-
-
-def _find_loop(graph: Any) -> Any:
-    loops = [node for node in graph.node if node.op == "While" and CLUSTER_ATTRIBUTE in node.attr]
-    if len(loops) != 1:
-        raise UnsupportedOnTpu(
-            f"the graph has {len(loops)} loops on the replicas of a TPU, and must have one. Pass "
-            f"the graph of a TPUEstimator's training, evaluation or prediction."
-        )
-    return loops[0]
-
-
-def _find_producer(reference: str, nodes: Mapping[str, Any]) -> Any:
-    return nodes[skip_identities(reference, nodes).partition(":")[0]]
 
 
 def _remove_uncalled_functions(graph: Any) -> None:
@@ -433,7 +367,3 @@ def _array_spec(shape: Any, dtype: Any) -> Any:
 
 def _static_shape(tensor: Any) -> Any:
     return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
-
-
-def _full_name(tensor: str) -> str:
-    return tensor if ":" in tensor else f"{tensor}:0"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuserve.graph.graph_walk import called_functions, skip_identities
-from tpuserve.lowering.rules.node_rewriting import control_inputs, data_inputs
+from tpuserve.lowering.rules.node_rewriting import control_inputs, data_inputs, full_tensor_name
 from tpuserve.lowering.rules.op_spec import OpKind
 from tpuserve.lowering.rules.op_table import op_spec
 from tpuserve.pjrt.randomness import RaiseUnsupported
@@ -40,7 +40,7 @@ def remove_outfeed(graph: Any, refuse: RaiseUnsupported) -> SentTensors:
     sent: SentTensors | None = None
     for node in graph.node:
         if op_spec(node.op).kind is OpKind.OUTFEED_ENQUEUE:
-            found = SentTensors(tuple(_full_name(name) for name in data_inputs(node)))
+            found = SentTensors(tuple(full_tensor_name(name) for name in data_inputs(node)))
             _make_no_op(node, [f"^{name.partition(':')[0]}" for name in data_inputs(node)])
         elif not any(called_functions(node)):
             continue
@@ -75,7 +75,7 @@ def _remove_from_branches(
         for inner in function.node_def:
             if op_spec(inner.op).kind is not OpKind.OUTFEED_ENQUEUE:
                 continue
-            condition, *arguments = (_full_name(given) for given in data_inputs(node))
+            condition, *arguments = (full_tensor_name(given) for given in data_inputs(node))
             by_name = {
                 argument.name: given
                 for argument, given in zip(function.signature.input_arg, arguments, strict=True)
@@ -101,7 +101,3 @@ def _make_no_op(node: Any, producers: list[str]) -> None:
     node.input.extend(inputs)
     node.op = "NoOp"
     node.attr.clear()
-
-
-def _full_name(tensor: str) -> str:
-    return tensor if ":" in tensor else f"{tensor}:0"

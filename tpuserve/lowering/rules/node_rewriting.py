@@ -47,6 +47,11 @@ def control_inputs(node: "NodeDef") -> list[str]:
     return [reference for reference in node.input if reference.startswith("^")]
 
 
+def full_tensor_name(reference: str) -> str:
+    """Return the name of the tensor of a graph that a data input refers to, such as "node:0"."""
+    return reference if ":" in reference else f"{reference}:0"
+
+
 def replace_op(node: "NodeDef", op: str, inputs: list[str]) -> None:
     """Replace the op and the data inputs of a node; its control inputs stay.
 

@@ -1,0 +1,92 @@
+"""The loop on each replica of a TPU program, whose body is a step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import UnsupportedOnTpu
+from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, skip_identities
+from tpuserve.lowering.rules.node_rewriting import data_inputs, full_tensor_name
+from tpuserve.stablehlo.abstract_tensor import VariableSpec, shape_from_proto
+from tpuserve.stablehlo.function_graphs import FunctionBody
+from tpuserve.tensorflow_internals import tensor_util
+
+
+@dataclass(frozen=True)
+class LoopArguments:
+    """The arguments of the body of a loop, by the names of their tensors.
+
+    Attributes:
+      variables: the arguments that are handles of variables.
+      counters: the arguments, int32 [], that count the finished steps of the loop.
+      constants: the arguments that are constants outside of the loop → their values.
+      iterations: name of the host's tensor with the number of steps.
+    """
+
+    variables: dict[str, VariableSpec]
+    counters: list[str]
+    constants: dict[str, Any]
+    iterations: str
+
+    @classmethod
+    def of_loop(cls, loop: Any, body: FunctionBody, graph: Any) -> "LoopArguments":
+        """Sort the arguments of a loop's body.
+
+        Args:
+          loop: the While node.
+          body: the body of the loop.
+          graph: the GraphDef that has the node.
+
+        Raises:
+          UnsupportedOnTpu: the body reads a tensor from outside of the loop.
+        """
+        nodes = {node.name: node for node in graph.node}
+        used = {full_tensor_name(given) for node in body.nodes for given in data_inputs(node)}
+        arguments = cls({}, [], {}, "")
+        iterations = ""
+        for name, output, given in zip(body.inputs, body.outputs, loop.input, strict=False):
+            producer = _find_producer(given, nodes)
+            if producer.op == "VarHandleOp":
+                arguments.variables[name] = VariableSpec(
+                    producer.attr["shared_name"].s.decode() or producer.name,
+                    tf.as_dtype(producer.attr["dtype"].type),
+                    shape_from_proto(producer.attr["shape"].shape),
+                )
+            elif output != name:
+                arguments.counters.append(name)
+            elif producer.op == "Const":
+                value = tensor_util.MakeNdarray(producer.attr["value"].tensor)
+                arguments.constants[name] = value
+            elif producer.op == "TPUReplicatedInput":
+                iterations = full_tensor_name(producer.input[0])
+            elif name in used:
+                raise UnsupportedOnTpu(
+                    f"the step of a replica reads {producer.op} {producer.name!r}, which is "
+                    f"outside of the step. Compute the tensor in model_fn, or feed it with the "
+                    f"batch."
+                )
+        return cls(arguments.variables, arguments.counters, arguments.constants, iterations)
+
+
+def find_loop(graph: Any) -> Any:
+    """Return the While node of the loop on the replicas of a TPU.
+
+    Args:
+      graph: a GraphDef.
+
+    Raises:
+      UnsupportedOnTpu: the graph has another number of such loops than one.
+    """
+    loops = [node for node in graph.node if node.op == "While" and CLUSTER_ATTRIBUTE in node.attr]
+    if len(loops) != 1:
+        raise UnsupportedOnTpu(
+            f"the graph has {len(loops)} loops on the replicas of a TPU, and must have one. Pass "
+            f"the graph of a TPUEstimator's training, evaluation or prediction."
+        )
+    return loops[0]
+
+
+def _find_producer(reference: str, nodes: Mapping[str, Any]) -> Any:
+    return nodes[skip_identities(reference, nodes).partition(":")[0]]
