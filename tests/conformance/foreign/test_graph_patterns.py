@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tpuserve.devices import TpuSystem
-from tpuserve.errors import UnsupportedModel
+from tpuserve.errors import ModelExecutionError, UnsupportedModel
 from tpuserve.export import export
 from tpuserve.runtime import loader
 from tpuserve.saved_model import metagraph
@@ -216,7 +216,31 @@ def test_ragged_input_is_served_as_its_parts(tmp_path: Path) -> None:
     model = loader.load(tmp_path, hardware=TpuSystem())
     try:
         # The rows are 1 2 and 3: the values, and where each row begins.
-        parts = {"x": np.array([1, 2, 3], np.float32), "x_1": np.array([0, 2, 3], np.int64)}
+        parts: dict[str, np.ndarray[Any, Any]] = {
+            "x": np.array([1, 2, 3], np.float32),
+            "x_1": np.array([0, 2, 3], np.int64),
+        }
         assert model.run("serving_default", parts)["y"].tolist() == [3, 3]
     finally:
         model.close()
+
+
+def bfloat16_without_a_kernel() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inverse error function, for which TensorFlow has no bfloat16 on a CPU."""
+    x = tf.compat.v1.placeholder(tf.float32, [None, 4], "x")
+    return {"x": x}, {"y": tf.cast(tf.math.erfinv(tf.cast(x, tf.bfloat16)), tf.float32)}
+
+
+@pytest.mark.numeric
+def test_op_without_a_kernel_of_bfloat16_names_the_engine_that_has_one(tmp_path: Path) -> None:
+    directory = write_version_1(tmp_path, bfloat16_without_a_kernel)
+    x = {"x": np.full([1, 4], 0.5, np.float32)}
+    in_session = loader.load(directory, hardware=TpuSystem())
+    with pytest.raises(ModelExecutionError, match="Erfinv.*serve with --engine=xla"):
+        in_session.run("serving_default", x)
+    in_session.close()
+    through_xla = loader.load(directory, hardware=TpuSystem(), runtime="xla")
+    y = through_xla.run("serving_default", x)["y"]
+    through_xla.close()
+    # The inverse error function of 0.5 is 0.4769; bfloat16 has 8 bits.
+    np.testing.assert_allclose(y, 0.4769, rtol=2**-7)

@@ -126,6 +126,8 @@ class SignatureRunner:
             text = error_summary(error)
             if xla_errors.UNSUPPORTED in text:
                 raise ModelExecutionError(text) from error
+            if _NO_KERNEL in text:
+                raise ModelExecutionError(f"{text}. {_KERNEL_ADVICE}") from error
             raise InvalidTensor(text) from error
         except tf.errors.DeadlineExceededError as error:
             raise DeadlineExceeded(error_summary(error)) from error
@@ -244,6 +246,14 @@ class SignatureRunner:
                 f"Expects arg[{position}] to be {dtypes.runtime_name(expected)} but "
                 f"{dtypes.runtime_name(actual)} is provided"
             )
+
+
+# The beginning of TensorFlow's message about an op that a device does not have for a dtype.
+_NO_KERNEL = "No OpKernel was registered to support Op"
+_KERNEL_ADVICE = (
+    "XLA has kernels of bfloat16 for more ops than TensorFlow has on a CPU: serve with "
+    '--engine=xla, or load with runtime="xla". Otherwise export this op in float32.'
+)
 
 
 def error_summary(error: Exception) -> str:
