@@ -4,8 +4,9 @@
 
 Each request has one image. The server with batching is started with --enable_batching alone, so its
 policy is "continuous". The servers take turns, so that other programs of the machine affect both
-equally. The benchmark prints the requests per second and the 99th percentile of the response times
-in each round, and the median of their ratios, with batching to without.
+equally. The benchmark prints the requests per second, the 99th percentile of the response times and
+the processor time of the server for a request in each round, and the median of their ratios, with
+batching to without.
 
 Needs h2load (Debian: nghttp2-client).
 """
@@ -30,7 +31,7 @@ TARGETS = {1: 0.95, 8: 1.6, 32: 2.0}
 MODEL = "half"
 
 
-def mnist_targets(rpc_port: int, rest_port: int, directory: Path) -> dict[str, Target]:
+def mnist_targets(rpc_port: int, rest_port: int, pid: int, directory: Path) -> dict[str, Target]:
     """Write the requests for the CNN to files, and return protocol → target.
 
     Raises:
@@ -56,8 +57,8 @@ def mnist_targets(rpc_port: int, rest_port: int, directory: Path) -> dict[str, T
     with grpc.insecure_channel(f"127.0.0.1:{rpc_port}") as channel:
         channel.unary_unary(PREDICT_METHOD)(request.SerializeToString(), timeout=60)
     return {
-        "REST": Target(rest_url, rest_body, is_grpc=False),
-        "gRPC": Target(f"http://127.0.0.1:{rpc_port}{PREDICT_METHOD}", grpc_body, is_grpc=True),
+        "REST": Target(rest_url, rest_body, False, pid),
+        "gRPC": Target(f"http://127.0.0.1:{rpc_port}{PREDICT_METHOD}", grpc_body, True, pid),
     }
 
 
@@ -72,12 +73,16 @@ def compare(
     """Measure two targets in turns.
 
     Returns:
-      "requests/s" and "p99 in ms" → comparison.
+      "requests/s", "p99 in ms" and "us of processor time per request" → comparison.
     """
 
     def measure(target: Target) -> dict[str, float]:
         figures = h2load.measure(target, clients, seconds, log)
-        return {"requests/s": figures.requests_per_second, "p99 in ms": figures.p99_ms}
+        return {
+            "requests/s": figures.requests_per_second,
+            "p99 in ms": figures.p99_ms,
+            "us of processor time per request": figures.cpu_us,
+        }
 
     return compare_in_turns(with_feature, without_feature, measure, rounds)
 

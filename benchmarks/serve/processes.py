@@ -89,7 +89,7 @@ class Side:
 
     def cpu_seconds(self) -> float:
         """Return the processor time of all processes of the server so far, in seconds."""
-        return sum(map(turns.process_cpu_seconds, _descendants(self.pid)))
+        return turns.cpu_seconds(self.pid)
 
 
 def save_image_mean(directory: Path) -> None:
@@ -292,14 +292,6 @@ def _link_large(directory: Path, version: Path) -> None:
     incomplete = version.with_name(f"{version.name}.incomplete")
     shutil.copytree(directory / _LARGE, incomplete, copy_function=os.link)
     incomplete.rename(version)
-
-
-def _descendants(pid: int) -> list[int]:
-    pids = [pid]
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            pids += _descendants(int(child))
-    return pids
 
 
 if __name__ == "__main__":

@@ -79,12 +79,12 @@ def serving(python: Path, model: Path, directory: Path) -> Iterator[dict[str, Ta
         assert process.stdout is not None
         if not any(line == "ready\n" for line in process.stdout):
             raise RuntimeError("pytriton has not started")
-        yield triton_targets(http_port, grpc_port, directory)
+        yield triton_targets(http_port, grpc_port, process.pid, directory)
     finally:
         process.communicate()
 
 
-def triton_targets(http_port: int, grpc_port: int, directory: Path) -> dict[str, Target]:
+def triton_targets(http_port: int, grpc_port: int, pid: int, directory: Path) -> dict[str, Target]:
     """Write the requests for the CNN to files, and return protocol → target.
 
     Raises:
@@ -114,8 +114,8 @@ def triton_targets(http_port: int, grpc_port: int, directory: Path) -> dict[str,
     with grpc.insecure_channel(f"{_HOST}:{grpc_port}") as channel:
         channel.unary_unary(_METHOD)(message, timeout=60)
     return {
-        "REST": Target(rest_url, rest_body, is_grpc=False),
-        "gRPC": Target(f"http://{_HOST}:{grpc_port}{_METHOD}", grpc_body, is_grpc=True),
+        "REST": Target(rest_url, rest_body, False, pid),
+        "gRPC": Target(f"http://{_HOST}:{grpc_port}{_METHOD}", grpc_body, True, pid),
     }
 
 

@@ -116,7 +116,7 @@ def publish(source: Path, base: Path, version: int) -> None:
 @contextmanager
 def serving(
     base: Path, *flags: str, stalls: Path | None = None, without: Sequence[str] = ()
-) -> Iterator[tuple[int, int]]:
+) -> Iterator[tuple[int, int, int]]:
     """Run a server in a subprocess, and kill the subprocess on exit.
 
     Args:
@@ -126,7 +126,7 @@ def serving(
       without: The parts of the loading to switch off. Requires `stalls`.
 
     Yields:
-      The gRPC port and the REST port.
+      The gRPC port, the REST port and the process ID.
     """
     program = ["tpuserve"] if stalls is None else ["benchmarks.serve.stalls", str(stalls)]
     for part in without:
@@ -152,7 +152,7 @@ def serving(
                 break
         # The thread reads the later log lines, so that the pipe does not fill up.
         threading.Thread(target=process.stderr.read, daemon=True).start()
-        yield rpc, rest
+        yield rpc, rest, process.pid
     finally:
         process.kill()
         process.wait()
@@ -270,7 +270,7 @@ def main() -> None:
         save_model(source, arguments.layers)
         publish(source, base, 1)
         stalls = Path(temporary) / "stalls"
-        rpc, rest = stack.enter_context(
+        rpc, rest, _ = stack.enter_context(
             serving(base, *arguments.flags, stalls=stalls, without=arguments.without)
         )
         channel = stack.enter_context(grpc.insecure_channel(f"{_HOST}:{rpc}"))

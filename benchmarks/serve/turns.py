@@ -87,3 +87,16 @@ def process_cpu_seconds(pid: int) -> float:
     """Return the processor time that a process has used, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process and its descendants have used, in seconds."""
+    return sum(map(process_cpu_seconds, _descendants(pid)))
+
+
+def _descendants(pid: int) -> list[int]:
+    pids = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            pids += _descendants(int(child))
+    return pids
