@@ -225,15 +225,14 @@ def test_ragged_input_is_served_as_its_parts(tmp_path: Path) -> None:
         model.close()
 
 
-def bfloat16_without_a_kernel() -> tuple[dict[str, Any], dict[str, Any]]:
+def bfloat16_without_a_kernel(x: Any) -> dict[str, Any]:
     """The inverse error function, for which TensorFlow has no bfloat16 on a CPU."""
-    x = tf.compat.v1.placeholder(tf.float32, [None, 4], "x")
-    return {"x": x}, {"y": tf.cast(tf.math.erfinv(tf.cast(x, tf.bfloat16)), tf.float32)}
+    return {"y": tf.cast(tf.math.erfinv(tf.cast(x, tf.bfloat16)), tf.float32)}
 
 
 @pytest.mark.numeric
 def test_op_without_a_kernel_of_bfloat16_names_the_engine_that_has_one(tmp_path: Path) -> None:
-    directory = write_version_1(tmp_path, bfloat16_without_a_kernel)
+    directory = export(bfloat16_without_a_kernel, {"x": SPEC}, tmp_path, to_tpu=False)
     x = {"x": np.full([1, 4], 0.5, np.float32)}
     in_session = loader.load(directory, hardware=TpuSystem())
     with pytest.raises(ModelExecutionError, match="Erfinv.*serve with --engine=xla"):
