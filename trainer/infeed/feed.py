@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
+from trainer.config.run_config import InputPipelineConfig
 from trainer.distribution.topology import BatchTopology, Pipeline
 from trainer.hooks.training_hooks import DatasetInitializerHook
 from trainer.infeed import enqueue, input_source, narrowing, partition, shards, tensor_nest
@@ -51,6 +52,7 @@ class Infeed:
       nest: describes the tensors of a batch that input_fn returned.
       shard_nest: describes the tensors of one replica's shard, without the mask of `Batch`.
       max_iterations: the largest allowed value of `iterations`; None for no limit.
+      has_only_full_steps: whether the rows of a step are either all real or all padding.
     """
 
     iterations: Any
@@ -60,6 +62,7 @@ class Infeed:
     nest: TensorNest
     shard_nest: TensorNest
     max_iterations: int | None = None
+    has_only_full_steps: bool = False
 
 
 def build_infeed(
@@ -158,7 +161,17 @@ def build_infeed(
         nest=first.nest,
         shard_nest=first.shard_nest(),
         max_iterations=min(limits, default=None),
+        has_only_full_steps=_has_only_full_steps(topology, first),
     )
+
+
+def _has_only_full_steps(topology: BatchTopology, source: InputSource) -> bool:
+    if source.may_be_partial or len(topology.pipelines) > 1:
+        # Another pipeline may have one batch more.
+        return False
+    # So may another replica that takes batches of its own.
+    takes_own_batches = topology.input_mode == InputPipelineConfig.PER_HOST_V2
+    return not takes_own_batches or topology.replicas == 1
 
 
 def _build_core_partition(

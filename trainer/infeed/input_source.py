@@ -28,6 +28,7 @@ class InputSource:
       next_batch: builds the ops that take the next batch; returns the batch's tensors in the order
         of `nest.leaves`, with int32 in place of int64.
       initializer: the op that starts the Dataset's iterator; None if input_fn returned tensors.
+      may_be_partial: whether a batch of the input may have fewer rows than the others.
     """
 
     nest: TensorNest
@@ -36,6 +37,7 @@ class InputSource:
     rows: int | None
     next_batch: Callable[[], list[Any]]
     initializer: Any
+    may_be_partial: bool = False
 
     def next_shards(self) -> list[list[Any]]:
         """Build the ops that take the next batch and split it; return the tensors of each shard."""
@@ -140,7 +142,10 @@ def _dataset_source(
         return narrowing.narrow(tensors, input_nest.leaves)
 
     rows = None if batch_spec is None else batch_spec.rows
-    return InputSource(input_nest, axes, num_shards, rows, next_batch, iterator.initializer)
+    may_be_partial = batch_spec is not None and batch_spec.may_be_partial()
+    return InputSource(
+        input_nest, axes, num_shards, rows, next_batch, iterator.initializer, may_be_partial
+    )
 
 
 def _check_tensor_input(returned: Any, mode: Any, padding: FinalBatchPadding) -> None:

@@ -139,7 +139,13 @@ class ReplicatedStep:
         done, enqueue, *received = prepared.targets
         receiver: OutfeedReceiver
         if is_padded:
-            receiver = PaddedOutfeedReceiver(self.outfeed, topology, self._parts, received)
+            receiver = PaddedOutfeedReceiver(
+                self.outfeed,
+                topology,
+                self._parts,
+                received,
+                has_static_rows=self.infeed.has_only_full_steps,
+            )
         else:
             receiver = UnpaddedOutfeedReceiver(self.outfeed, self._parts, received)
         every_n_steps = self._outfeed_every_n_steps

@@ -131,3 +131,30 @@ def test_a_metric_may_have_a_tuple_of_values(use_tpu: bool, trained: Path) -> No
     with slope.tpu():
         results = slope.estimator(trained, more, use_tpu=use_tpu).evaluate(slope.ones(1))
     assert results["pair"] == (0.5, 1.0)
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_metric_fn_has_static_shapes_where_the_input_drops_the_remainder(
+    drops: bool, trained: Path
+) -> None:
+    rows: list[Any] = []
+
+    def metric_fn(y: Any) -> Any:
+        rows.append(y.shape.as_list()[0])
+        return {"mean": v1.metrics.mean(y)}
+
+    def more(mode: str, y: Any, **_: Any) -> dict[str, Any]:
+        if mode != "eval":
+            return {}
+        call = (lambda y: rows.append(y.shape.as_list()[0]), {"y": y})
+        return {"eval_metrics": (metric_fn, {"y": y}), "host_call": call}
+
+    def input_fn(params: Any) -> Any:
+        ones = np.ones([10, 1], np.float32)
+        dataset = tf.data.Dataset.from_tensor_slices(({"x": ones}, ones))
+        return dataset.batch(params["batch_size"], drop_remainder=drops)
+
+    with slope.tpu():
+        results = slope.estimator(trained, more).evaluate(input_fn)
+    assert rows == ([4, 4] if drops else [None, None])
+    assert results["mean"] == 0.5

@@ -95,6 +95,8 @@ class PaddedOutfeedReceiver:
         topology: BatchTopology,
         parts: Sequence[Receiver],
         received: list[Any],
+        *,
+        has_static_rows: bool = False,
     ) -> None:
         """Build the host's ops of all step parts.
 
@@ -103,6 +105,8 @@ class PaddedOutfeedReceiver:
           topology: determines the number of replicas.
           parts: the step parts.
           received: the tensors of one outfeed: those of the first replica, and so on.
+          has_static_rows: whether the rows of a step are either all real or all padding, so that
+            the host's ops can have static shapes.
         """
         self._outfeed = outfeed
         # Under BROADCAST all replicas have the same rows, so use only the first replica's values.
@@ -110,7 +114,10 @@ class PaddedOutfeedReceiver:
         self._replicas = 1 if is_broadcast else topology.replicas
         self._placeholders = outfeed.pack(
             [
-                tf.compat.v1.placeholder(spec.dtype, [None, *spec.shape[1:]])
+                tf.compat.v1.placeholder(
+                    spec.dtype,
+                    [spec.shape[0] * self._replicas if has_static_rows else None, *spec.shape[1:]],
+                )
                 for spec in outfeed.specs
             ]
         )
