@@ -207,3 +207,52 @@ def test_a_variable_is_updated_before_the_tpu_reads_it(tmp_path: Path) -> None:
     outputs = answers.both(str(tmp_path / "out"), x=np.array([1, 2], np.float32))
     assert outputs["before"].tolist() == [0, 0]
     assert outputs["after"].tolist() == [3, 6]
+
+
+def test_an_op_that_xla_refuses_in_a_trial_stays_on_the_host(tmp_path: Path) -> None:
+    class Folded(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = tf.Variable([[2.0], [3.0]])
+
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([None, 2], tf.float32, "x"),
+                tf.TensorSpec([], tf.int32, "columns"),
+            ]
+        )
+        def serve(self, x: tf.Tensor, columns: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {"y": tf.reshape(x @ self.w, [-1, columns])}
+
+    directory = models.save(Folded(), tmp_path / "model")
+    conversion = convert(directory, tmp_path / "out")
+    (reshape,) = (each for each in only(conversion).host_ops if each.op == "Reshape")
+    assert reshape.place == "behind"
+    assert reshape.reason == "its input 1 must be a constant for XLA, and is known only in a run"
+    x = np.array([[1, 0], [0, 1], [1, 1], [0, 0]], np.float32)
+    outputs = answers.both(str(tmp_path / "out"), x=x, columns=np.int32(2))
+    assert outputs["y"].tolist() == [[2, 3], [5, 0]]
+
+
+def test_a_module_of_jax_goes_to_the_tpu(tmp_path: Path) -> None:
+    jax2tf = pytest.importorskip("jax.experimental.jax2tf")
+
+    class Jax(tf.Module):
+        serve = tf.function(
+            lambda self, x: {
+                "y": jax2tf.convert(
+                    lambda x: x * 2 + 1,
+                    polymorphic_shapes=["rows"],
+                    native_serialization_platforms=["cpu", "tpu"],
+                )(x)
+            },
+            [tf.TensorSpec([None], tf.float32, "x")],
+            autograph=False,
+        )
+
+    directory = models.save(Jax(), tmp_path / "model")
+    convert(directory, tmp_path / "out", whole=True)
+    tpu = metagraph.read_metagraphs(tmp_path / "out")[1]
+    assert "XlaCallModule" in tpu.computations[0].tpu_ops
+    outputs = answers.both(str(tmp_path / "out"), x=np.array([1, 2], np.float32))
+    assert outputs["y"].tolist() == [3, 5]
