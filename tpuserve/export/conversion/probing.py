@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import ExportError, InvalidInput, UnsupportedOnTpu
+from tpuserve.export.conversion import constants
 from tpuserve.export.conversion.signature_tensors import find_tensors
 from tpuserve.lowering import lower
 from tpuserve.stablehlo import xla_errors
@@ -37,7 +38,7 @@ def find_refused(
     Raises:
       ExportError: XLA refuses a computation and names no node.
     """
-    graph = lower(meta_graph.graph_def)
+    graph = lower(constants.clear_large_constants(meta_graph.graph_def))
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         for node in nodes:
             node.attr.pop("_class", None)

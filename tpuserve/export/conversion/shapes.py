@@ -10,6 +10,7 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tpuserve.errors import UnsupportedModel
+from tpuserve.export.conversion import constants
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.graph_ir import Node, Value
 from tpuserve.saved_model import dtypes
@@ -129,7 +130,8 @@ def infer(
     """
     graph_def = GraphDef()
     graph_def.versions.producer = tf.compat.v1.GRAPH_DEF_VERSION
-    graph_def.library.CopyFrom(library)
+    definitions = [node.definition for node in nodes.values()]
+    graph_def.library.function.extend(constants.select_functions(definitions, library))
     stand_ins = {name: _replace_lookup(node, nodes) for name, node in nodes.items()}
     graph_ir.append_node_defs(
         (_without_location(node) for each in stand_ins.values() for node in each), graph_def.node
@@ -225,7 +227,7 @@ def _define(op: str, num_buckets: int | None = None, **types: int) -> Any:
 def _without_location(node: Node) -> Node:
     """Return a node without its device and its colocation constraints."""
     definition = type(node.definition)()
-    definition.CopyFrom(node.definition)
+    definition.CopyFrom(constants.clear_constant(node.definition))
     definition.device = ""
     definition.attr.pop("_class", None)
     definition.attr.pop("_output_shapes", None)

@@ -1,0 +1,51 @@
+"""Graphs without the values of large constants, for steps in which only the shapes count."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from tpuserve.graph.graph_walk import called_functions
+
+# Constants of more bytes are large. They are never shapes or other small arguments of an op.
+_LARGE = 1 << 16
+
+
+def clear_large_constants(graph: Any) -> Any:
+    """Return a copy of a GraphDef in which large constants are zeros of the same shape."""
+    cleared = type(graph)(versions=graph.versions)
+    cleared.node.extend(map(clear_constant, graph.node))
+    for function in graph.library.function:
+        copy = cleared.library.function.add(
+            signature=function.signature, attr=function.attr, arg_attr=function.arg_attr,
+            ret=function.ret, control_ret=function.control_ret,
+            resource_arg_unique_id=function.resource_arg_unique_id,
+        )  # fmt: skip
+        copy.node_def.extend(map(clear_constant, function.node_def))
+    return cleared
+
+
+def clear_constant(node: Any) -> Any:
+    """Return a NodeDef, or a copy with zeros if the node is a large constant."""
+    if node.op != "Const" or len(node.attr["value"].tensor.tensor_content) <= _LARGE:
+        return node
+    copy = type(node)(name=node.name, op=node.op, input=node.input, device=node.device)
+    for name, attribute in node.attr.items():
+        if name != "value":
+            copy.attr[name].CopyFrom(attribute)
+    # A tensor without values is filled with zeros.
+    tensor = node.attr["value"].tensor
+    copy.attr["value"].tensor.dtype = tensor.dtype
+    copy.attr["value"].tensor.tensor_shape.CopyFrom(tensor.tensor_shape)
+    return copy
+
+
+def select_functions(nodes: Iterable[Any], library: Any) -> list[Any]:
+    """Return the functions of a FunctionDefLibrary that nodes call, directly or indirectly."""
+    functions = {function.signature.name: function for function in library.function}
+    selected: dict[str, Any] = {}
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        for name in {node.op, *called_functions(node)} & functions.keys() - selected.keys():
+            selected[name] = functions[name]
+            pending.extend(functions[name].node_def)
+    return list(selected.values())
