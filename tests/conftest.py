@@ -46,6 +46,8 @@ _LONGEST = (
     "tests/trainer/keras/test_fit.py",
     "tests/conformance/test_exact_training.py",
     "tests/test_export_document.py",
+    "tests/test_convert_document.py",
+    "tests/tpuserve/commands/test_convert.py",
 )
 """Files that take longest, longest first. They start first: one that starts last runs alone."""
 
@@ -64,6 +66,7 @@ _WITH_EXTRAS = (
     "tests/test_train_document.py",
     "tests/tpuserve/commands/test_compile.py",
     "tests/tpuserve/commands/test_compile_train.py",
+    "tests/tpuserve/commands/test_convert.py",
     "tests/tpuserve/commands/test_doctor.py",
     "tests/tpuserve/compilation",
     "tests/tpuserve/diagnosis",

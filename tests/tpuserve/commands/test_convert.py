@@ -108,8 +108,11 @@ def test_metagraphs_that_differ_exit_with_1_and_stay(dense: Path, tmp_path: Path
     assert (tmp_path / "out" / "saved_model.pb").exists()
 
 
-def test_it_compiles_for_a_topology(dense: Path, tmp_path: Path) -> None:
+def test_it_compiles_for_a_topology(
+    dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("libtpu")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     options = ("--topology", "v5e:1x1", "--no-verify", "--json", "--allowed_batch_sizes", 8)
     data = json.loads(run(dense, tmp_path / "out", *options).output)
     (compilation,) = data["compilation"]["compilations"]
