@@ -124,10 +124,8 @@ class SignatureRunner:
                 results = self._run_with_deadline(function, outputs, feeds, timeout_ms)
         except (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, ValueError) as error:
             text = error_summary(error)
-            if xla_errors.UNSUPPORTED in text:
+            if xla_errors.UNSUPPORTED in text or _NO_KERNEL in text:
                 raise ModelExecutionError(text) from error
-            if _NO_KERNEL in text:
-                raise ModelExecutionError(f"{text}. {_KERNEL_ADVICE}") from error
             raise InvalidTensor(text) from error
         except tf.errors.DeadlineExceededError as error:
             raise DeadlineExceeded(error_summary(error)) from error
@@ -250,9 +248,10 @@ class SignatureRunner:
 
 # The beginning of TensorFlow's message about an op that a device does not have for a dtype.
 _NO_KERNEL = "No OpKernel was registered to support Op"
+_BFLOAT16 = "DT_BFLOAT16"
 _KERNEL_ADVICE = (
     "XLA has kernels of bfloat16 for more ops than TensorFlow has on a CPU: serve with "
-    '--engine=xla, or load with runtime="xla". Otherwise export this op in float32.'
+    '--engine=xla, or load with runtime="xla". Otherwise export this op in float32'
 )
 
 
@@ -263,7 +262,10 @@ def error_summary(error: Exception) -> str:
     text = getattr(error, "message", None) or str(error)
     lines = [line.strip() for line in text.splitlines()]
     causes = [line for line in lines if line and not line.startswith(_HEADINGS)]
-    return causes[0].rstrip(".") if causes else type(error).__name__
+    cause = causes[0].rstrip(".") if causes else type(error).__name__
+    if _NO_KERNEL in cause and _BFLOAT16 in cause:
+        return f"{cause}. {_KERNEL_ADVICE}"
+    return cause
 
 
 def _numpy_type(name: str) -> Any:
