@@ -1,7 +1,7 @@
 """Renders the tables in docs/conformance.md from the results of the test run."""
 
 import re
-from collections.abc import Set
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,11 +25,11 @@ ALL = frozenset(
 )
 
 
-def render(kept: Set[Cell]) -> str:
+def render(kept: Mapping[Cell, str]) -> str:
     """Render the tables.
 
     Args:
-      kept: The kind, the model and the promise of each check that passed.
+      kept: The kind, the model and the promise of each check that passed → a remark or "".
     """
     sizes = " and ".join(map(str, kinds.ALLOWED_BATCH_SIZES))
     lines = [
@@ -65,11 +65,17 @@ def write(rendered: str) -> None:
     DOCUMENT.write_text(_SECTION.sub(lambda _: rendered, DOCUMENT.read_text()))
 
 
-def _kind(kind: kinds.Kind, kept: Set[Cell]) -> str:
+def _kind(kind: kinds.Kind, kept: Mapping[Cell, str]) -> str:
     cells = []
     for promise in promises.ALL:
         broken = [name for name in kind.models if (kind.name, name, promise) not in kept]
-        cells.append(f"no: {', '.join(broken)}" if broken else "✓")
+        remarks: dict[str, list[str]] = {}
+        for name in kind.models:
+            remark = kept.get((kind.name, name, promise))
+            if remark:
+                remarks.setdefault(remark, []).append(name)
+        shown = [f" ({remark}: {', '.join(names)})" for remark, names in remarks.items()]
+        cells.append(f"no: {', '.join(broken)}" if broken else "✓" + "".join(shown))
     return _row(kind.name, ", ".join(kind.models), *cells)
 
 
