@@ -30,6 +30,8 @@ _LONGEST = (
     "tests/examples/test_demo.py",
     "tests/trainer/keras/test_conversion.py",
     "tests/trainer/backends/tpu/test_failures.py",
+    "tests/trainer/hosts/test_training.py",
+    "tests/trainer/hosts/test_failures.py",
     "tests/examples/test_examples.py",
     "tests/trainer/backends/tpu/test_signals.py",
     "tests/tpuserve/compilation/test_aot.py",

@@ -218,7 +218,7 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
                 worker_device=f"/job:{config.task_type}/task:{config.task_id}",
                 cluster=config.cluster_spec,
             )
-        if device_fn is None and not config.is_chief:
+        if device_fn is None and not config.is_chief and config.task.jobs:
             raise InvalidSetting(
                 f"{config.task_type} {config.task_id} cannot train: the cluster in TF_CONFIG has "
                 f"{config.num_worker_replicas} workers and no job {PS!r} to hold the variables "

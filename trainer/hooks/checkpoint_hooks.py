@@ -20,7 +20,8 @@ def make_stop_at_checkpoint_step_hook(
     """Make a hook that stops training at a global step.
 
     The chief stops at the step. A worker stops only after the chief has written the checkpoint of
-    the step: a worker may host variables, which disappear when the worker stops.
+    the step: a worker may host variables, which disappear when the worker stops. The hosts of a TPU
+    all stop at the step, because each has the variables.
 
     Args:
       estimator: the estimator that is trained.
@@ -36,7 +37,7 @@ def make_stop_at_checkpoint_step_hook(
       InvalidType: last_step is not a whole number.
     """
     validation.check_integer("last_step", last_step, least=1)
-    if estimator.config.is_chief:
+    if estimator.config.is_chief or getattr(estimator, "runs_on_several_hosts", False):
         return tf.compat.v1.train.StopAtStepHook(last_step=last_step)
     return StopAtCheckpointHook(estimator.model_dir, last_step, wait_after_file_check_secs)
 

@@ -120,8 +120,9 @@ def train(
                     scaffold,
                     all_hooks,
                     checkpoint_dir=program.model_dir,
-                    # Each host of a TPU has a session of its own, with its own variables.
-                    is_chief=config.is_chief or hosts.size > 1,
+                    # Each host of a TPU has a session of its own, with its own variables, also if
+                    # its programs train on the CPU and so do not share them.
+                    is_chief=config.is_chief or hosts.size > 1 or not config.task.jobs,
                 )
             )
             if start.is_over:

@@ -59,7 +59,13 @@ def model_fn(features: Any, labels: Any, mode: str) -> Any:
         return trainer.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
     optimizer = trainer.CrossShardOptimizer(v1.train.MomentumOptimizer(0.05, 0.9))
     train_op = optimizer.minimize(loss, v1.train.get_global_step())
-    return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+    host_call = report_replicas, [tf.reshape(loss, [1])]
+    return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, host_call=host_call)
+
+
+def report_replicas(losses: Any) -> Any:
+    """The function of the host_call: report how many replicas' losses have come."""
+    return v1.py_func(lambda values: report(replicas=len(values)), [losses], [])
 
 
 def make_estimator(model_dir: Path, **config: Any) -> trainer.TPUEstimator:

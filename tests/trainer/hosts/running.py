@@ -4,10 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tests import processes
 from tpuserve import devices, jax_client
@@ -19,23 +19,45 @@ LIMIT_SECS = 300
 _ROOT = Path(__file__).parents[3]
 
 
-def environment(index: int, count: int, cores: int, port: int) -> dict[str, str]:
-    """The environment variables of a host."""
-    first = f"{processes.LOOPBACK}:{port}"
+# Takes the number of a host and the addresses of all; returns the variables that tell the program.
+Naming: TypeAlias = Callable[[int, list[str]], dict[str, str]]
+
+
+def by_tpuserve(index: int, addresses: list[str]) -> dict[str, str]:
+    return {
+        host_addresses.HOSTS_VARIABLE: ",".join(addresses),
+        host_addresses.HOST_INDEX_VARIABLE: str(index),
+    }
+
+
+def by_kubernetes(index: int, addresses: list[str]) -> dict[str, str]:
+    return {"TPU_WORKER_HOSTNAMES": ",".join(addresses), "TPU_WORKER_ID": str(index)}
+
+
+def by_tf_config(index: int, addresses: list[str]) -> dict[str, str]:
+    chief, *workers = addresses
+    task = {"type": "worker", "index": index - 1} if index else {"type": "chief", "index": 0}
+    cluster = {"chief": [chief], "worker": workers}
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
+
+
+def environment(cores: int) -> dict[str, str]:
+    """The environment variables of every host."""
+    flags = f"--xla_force_host_platform_device_count={cores}"
     return {
         **os.environ,
-        host_addresses.HOSTS_VARIABLE: ",".join([first] + [processes.LOOPBACK] * (count - 1)),
-        host_addresses.HOST_INDEX_VARIABLE: str(index),
         devices.RUNTIME_VARIABLE: "pjrt",
         jax_client.PLATFORM_VARIABLE: "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={cores}",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}",
     }
 
 
 @contextmanager
-def hosts(count: int, cores: int, *arguments: object) -> Iterator[list["subprocess.Popen[str]"]]:
+def hosts(
+    count: int, cores: int, *arguments: object, naming: Naming = by_tpuserve
+) -> Iterator[list["subprocess.Popen[str]"]]:
     """The program on so many hosts with so many cores each, ended for certain on leaving."""
-    (port,) = processes.free_ports(1)
+    addresses = [f"{processes.LOOPBACK}:{port}" for port in processes.free_ports(count)]
     command = [sys.executable, "-m", "tests.trainer.hosts.program", *map(str, arguments)]
     with ExitStack() as ending:
         started = []
@@ -46,7 +68,7 @@ def hosts(count: int, cores: int, *arguments: object) -> Iterator[list["subproce
                 stderr=subprocess.PIPE,
                 text=True,
                 cwd=_ROOT,
-                env=environment(index, count, cores, port),
+                env={**environment(cores), **naming(index, addresses)},
             )
             ending.callback(process.communicate)
             ending.callback(process.kill)

@@ -27,11 +27,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any
 
 
 @pytest.mark.numeric
-@pytest.mark.parametrize(("count", "cores"), [(2, 4), (4, 2)])
+@pytest.mark.parametrize(
+    ("count", "cores", "naming"), [(2, 4, running.by_kubernetes), (4, 2, running.by_tf_config)]
+)
 def test_several_hosts_compute_what_one_process_computes(
-    count: int, cores: int, alone: Any, tmp_path: Path
+    count: int, cores: int, naming: running.Naming, alone: Any, tmp_path: Path
 ) -> None:
-    with running.hosts(count, cores, "together", tmp_path) as processes:
+    with running.hosts(count, cores, "together", tmp_path, naming=naming) as processes:
         results = [running.results(process) for process in processes]
     expected, evaluation = alone
     found = weights(tmp_path)
@@ -40,6 +42,6 @@ def test_several_hosts_compute_what_one_process_computes(
         # Each of 18 steps adds eight gradients of the size of 1, in another order: an error of
         # some 1e-7 in each step, which a rate of 0.05 and a momentum of 0.9 make no larger.
         np.testing.assert_allclose(found[name], value, atol=2e-6, err_msg=name)
-    assert results == [results[0]] * count
+    assert [each["same"] for each in results] == [results[0]["same"]] * count
     assert results[0]["same"] == pytest.approx(evaluation, rel=1e-5)
     assert results[0]["same"]["rows"] == 3 * program.REPLICAS * program.ROWS

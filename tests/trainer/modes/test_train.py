@@ -41,6 +41,16 @@ def test_timed_loops_end_at_the_exact_step(tmp_path: Path) -> None:
     assert state(tmp_path) == (1 - 0.5**10, 10)
 
 
+def test_a_host_of_a_tpu_trains_on_its_cpu_alone_and_leaves_checkpoints_to_host_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "host-0,host-1")
+    for index in ("1", "0"):
+        monkeypatch.setenv("TPU_WORKER_ID", index)
+        programs.estimator(tmp_path).train(programs.ones(), max_steps=4)
+        assert (tf.train.latest_checkpoint(str(tmp_path)) is not None) == (index == "0")
+
+
 def test_training_continues_from_the_newest_checkpoint(tmp_path: Path) -> None:
     programs.estimator(tmp_path).train(programs.ones(), max_steps=3)
     programs.estimator(tmp_path).train(programs.ones(), steps=2)
