@@ -28,11 +28,14 @@ class _Installation:
 
     Attributes:
       uses_tf1: whether the program gets the names and the behaviour of TensorFlow 1.
+      is_for_tpu: whether the program is written for TPUEstimator, so that a TPUClusterResolver
+        without the name of a TPU means this machine.
       proxy: the stand-in that the program gets for `import tensorflow` if uses_tf1 is true; None
         if the program gets TensorFlow itself, or as long as TensorFlow is not imported.
     """
 
     uses_tf1: bool
+    is_for_tpu: bool
     proxy: TensorFlow1Proxy | None = None
 
     def prepare_tensorflow(self) -> None:
@@ -41,7 +44,7 @@ class _Installation:
         # Patch TensorFlow's functions before tf.contrib.tpu is imported, because tf.contrib.tpu
         # copies references to these functions.
         importlib.import_module("trainer.compat.emulation").install_emulation()
-        install_names.add_names_to_tensorflow()
+        install_names.add_names_to_tensorflow(replaces_resolver=self.is_for_tpu)
         if self.uses_tf1:
             self.proxy = install_names.enable_tf1()
 
@@ -80,7 +83,9 @@ def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
     is_tensorflow_imported = "tensorflow" in sys.modules
     if uses_tf1 and is_tensorflow_imported:
         _check_program_has_no_tensorflow(program)
-    _installation = installation = _Installation(uses_tf1)
+    _installation = installation = _Installation(
+        uses_tf1, uses_tf1 or tf1_detection.uses_tpu_estimator(program)
+    )
 
     install_names.register_estimator_modules()
     estimator_aliases.register_estimator_aliases(

@@ -88,3 +88,30 @@ def test_resolver_with_an_empty_name_finds_the_emulated_tpu(tmp_path: Path) -> N
         "print(repr(tf.distribute.cluster_resolver.TPUClusterResolver('').master()))\n"
     )
     assert run_script(script, TPUSERVE_EMULATED_TPU="2").stdout == "''\n"
+
+
+@pytest.mark.parametrize(
+    ("uses", "printed"),
+    [
+        ("tf.compat.v1.estimator.tpu.TPUEstimator", "[]['']"),
+        ("tf.contrib.tpu.TPUEstimator", "[]['']"),
+        ("tf.distribute.TPUStrategy", "ValueError"),
+    ],
+)
+def test_resolver_without_a_name_is_this_machine_in_programs_for_tpu_estimator(
+    tmp_path: Path, uses: str, printed: str
+) -> None:
+    script = tmp_path / "resolves.py"
+    script.write_text(
+        "import trainer.compat\n"
+        "import tensorflow as tf\n"
+        f"{uses}\n"
+        "for name in [], ['']:\n"
+        "    try:\n"
+        "        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(*name)\n"
+        "        print(name if resolver.master() == '' else 'remote', end='')\n"
+        "    except ValueError:\n"
+        "        print('ValueError')\n"
+        "        break\n"
+    )
+    assert run_script(script).stdout.strip() == printed

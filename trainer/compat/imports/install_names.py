@@ -33,10 +33,13 @@ def register_estimator_modules() -> None:
     )
 
 
-def add_names_to_tensorflow() -> None:
+def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
     """Add tf.estimator, tf.contrib and the embedding parameters to TensorFlow's own modules.
 
     TensorFlow must be imported, and `register_estimator_modules` must have been called.
+
+    Args:
+      replaces_resolver: whether a TPUClusterResolver without the name of a TPU means this machine.
     """
     tensorflow: Any = sys.modules["tensorflow"]
     v1 = tensorflow.compat.v1
@@ -49,9 +52,9 @@ def add_names_to_tensorflow() -> None:
     for name in embedding_parameters.__all__:
         if not hasattr(v1.tpu.experimental, name):
             setattr(v1.tpu.experimental, name, getattr(embedding_parameters, name))
-    if os.environ.get(EMULATION_VARIABLE):
-        # Replace TensorFlow's TPUClusterResolver, which looks the TPU up by its name and therefore
-        # cannot find an emulated TPU.
+    if replaces_resolver or os.environ.get(EMULATION_VARIABLE):
+        # Replace TensorFlow's TPUClusterResolver, which looks the TPU up by its name: it raises an
+        # error for no name, and cannot find an emulated TPU.
         cluster_resolver = importlib.import_module("trainer.compat.contrib.cluster_resolver")
         cluster_resolver.replace_tensorflow_resolver()
     # Register tf.compat.v1.tpu and its submodule `experimental` in sys.modules. Otherwise `import

@@ -6,7 +6,7 @@ Does not import TensorFlow.
 import ast
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from trainer.compat.source.paths import is_library_file
 from trainer.compat.source.program import Program
 
 _V1 = "tensorflow.compat.v1"
+_TPU = ".estimator.tpu."
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,19 @@ class Tf1Evidence:
 
 
 def find_tf1_evidence(program: Program) -> Tf1Evidence | None:
-    """Return the first use of a symbol that TensorFlow 1 had and TensorFlow 2 lacks.
+    """Return the first use of a symbol that TensorFlow 1 had and TensorFlow 2 lacks."""
+    return _find_evidence(program, is_tf1_only)
+
+
+def uses_tpu_estimator(program: Program) -> bool:
+    """Return whether the source of a program names a symbol of tf.compat.v1.estimator.tpu."""
+    return _find_evidence(program, lambda reference: _TPU in reference.name) is not None
+
+
+def _find_evidence(
+    program: Program, is_evidence: Callable[[NameReference], bool]
+) -> Tf1Evidence | None:
+    """Return the first reference of a program for which a condition holds.
 
     Searches the program's main file, and the files in the program's directories that the main file
     imports, directly or indirectly. Returns None if there is no such name.
@@ -52,7 +65,7 @@ def find_tf1_evidence(program: Program) -> Tf1Evidence | None:
             # Skip a file that is not valid Python. Python reports the error when it runs the file.
             continue
         for reference in find_name_references(tree):
-            if is_tf1_only(reference):
+            if is_evidence(reference):
                 return Tf1Evidence(display_name, reference.line, reference.written_name)
         for file in _find_imported_files(tree, path, program.directories) if path else ():
             if file not in seen:
