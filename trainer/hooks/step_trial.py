@@ -27,6 +27,9 @@ _TRANSLATIONS = 20
 _TIMES_LEFT = 4
 # The number of counted runs of each way, and their least duration in seconds.
 _MIN_RUNS, _MAX_RUNS, _MIN_MEASURED = 4, 40, 0.5
+# The trial ends early if, in so many counted runs of each way, the fastest step in XLA takes this
+# many times the time of the slowest one in TensorFlow's kernels.
+_MIN_HOPELESS, _HOPELESS_SHARE = 2, 1.5
 # XLA is chosen if its step takes at most this share of the time of TensorFlow's kernels.
 _SHARE = 0.97
 
@@ -66,16 +69,19 @@ class StepTrial:
             self._seconds[self.uses_xla] += seconds
         counted = min(len(self.in_xla), len(self.in_kernels))
         self._runs += 1
-        if (
-            counted >= _MIN_RUNS
-            and min(self._seconds) >= _MIN_MEASURED
-            or self._runs >= 2 * _MAX_RUNS
-        ):
+        is_enough = counted >= _MIN_RUNS and min(self._seconds) >= _MIN_MEASURED
+        if is_enough or self._is_hopeless() or self._runs >= 2 * _MAX_RUNS:
             self.is_over = True
             self.uses_xla = counted > 0 and self.xla_step <= _SHARE * self.kernels_step
             return
         # In the order kernels, XLA, XLA, kernels, what one run leaves to the next affects both.
         self.uses_xla = self._runs % 4 in (2, 3)
+
+    def _is_hopeless(self) -> bool:
+        """Return whether XLA is so slow that more runs would only cost time."""
+        if min(len(self.in_xla), len(self.in_kernels)) < _MIN_HOPELESS:
+            return False
+        return min(self.in_xla) > _HOPELESS_SHARE * max(self.in_kernels)
 
     @property
     def xla_step(self) -> float:

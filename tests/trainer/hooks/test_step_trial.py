@@ -34,6 +34,13 @@ def test_short_runs_are_measured_until_each_way_has_taken_half_a_second() -> Non
     assert sum(trial.in_xla) * 10 == pytest.approx(0.55)
 
 
+def test_a_trial_ends_early_if_xla_takes_much_longer() -> None:
+    trial, ways = run_trial(xla=1.6, kernels=1.0)
+    assert ways == [True, False, True, True, False]
+    assert not trial.uses_xla
+    assert len(run_trial(xla=1.4, kernels=1.0)[1]) == 9
+
+
 def test_the_median_is_compared_so_that_one_slow_run_decides_nothing() -> None:
     trial = StepTrial()
     slow = [9.0]
