@@ -35,6 +35,11 @@ def validate_host_function(name: str, pair: Any) -> None:
     """
     if pair is None:
         return
+    if isinstance(pair, Mapping):
+        raise InvalidSetting(
+            f"{name} is a dict, as eval_metric_ops of an EstimatorSpec is. Give a pair (function, "
+            f"tensors): the function runs on the host, takes the tensors and returns the dict."
+        )
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise InvalidSetting(f"{name} is {pair!r}. Give a pair (function, tensors).")
     function, tensors = pair

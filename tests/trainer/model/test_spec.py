@@ -135,3 +135,10 @@ def test_hooks_that_are_not_a_list_are_refused() -> None:
 def test_empty_export_outputs_are_refused(kind: Any) -> None:
     with pytest.raises(InvalidSetting, match="export_outputs is empty, so no signature would be"):
         kind("infer", predictions=SCALAR, export_outputs={})
+
+
+@pytest.mark.parametrize("field", ["eval_metrics", "host_call"])
+def test_a_dict_in_place_of_a_function_and_its_tensors_is_named(field: str) -> None:
+    metrics: Any = {"accuracy": (tf.constant(1.0), tf.no_op())}
+    with pytest.raises(InvalidSetting, match=f"{field} is a dict.* Give a pair"):
+        TPUEstimatorSpec("eval", loss=SCALAR, **{field: metrics})
