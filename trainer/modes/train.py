@@ -21,7 +21,7 @@ from trainer.execution.iterations_per_loop import UNBOUNDED, IterationPlan
 from trainer.hooks import progress, summaries
 from trainer.hooks.profiling import ProfileStepsHook
 from trainer.hooks.step_trial import MIN_TRIAL_RUNS, CompiledStepHook
-from trainer.hooks.training_hooks import StepLimitHook, StepRangeHook
+from trainer.hooks.training_hooks import NanLossHook, StepLimitHook, StepRangeHook
 from trainer.hosts.group import current_group
 from trainer.model.model_program import ModelProgram
 from trainer.model.spec import ModeKeys
@@ -163,7 +163,7 @@ def _training_hooks(
             # Count the workers only if they share a global step, which needs parameter servers.
             workers=config.num_worker_replicas if config.num_ps_replicas else 1,
         ),
-        tf.compat.v1.train.NanTensorHook(loop.loss),
+        NanLossHook(loop.loss),
         progress_hook,
     ]
     if config.is_chief:

@@ -180,3 +180,9 @@ def test_params_can_be_any_object(tmp_path: Path) -> None:
 
     model = estimator(tmp_path, model_fn=with_object, params=argparse.Namespace(rate=0.5))
     assert model.train(programs.ones(), steps=1).get_variable_value("w") == 0.5
+
+
+def test_a_nan_loss_says_what_to_do_off_the_tpu(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path, rate=float("nan"), iterations_per_loop=1)
+    with pytest.raises(v1.train.NanLossDuringTrainingError, match=r"NaN loss.*Lower the learning"):
+        estimator.train(programs.ones(), max_steps=4)
