@@ -197,11 +197,15 @@ class TimedLogReporter:
 
 
 def _format_remaining(step: int, last_step: int | None, steps_per_second: float) -> str:
-    """Format the last step and the remaining time; empty if the last step is unknown."""
+    """Format the last step and the remaining time; empty if the last step is unknown.
+
+    There is no estimate if the global step does not move.
+    """
     if last_step is None:
         return ""
-    seconds = (last_step - step) / max(steps_per_second, 1e-9)
-    return f" of {last_step}" + (f", {seconds:.0f} s left" if step < last_step else "")
+    if step >= last_step or steps_per_second <= 0:
+        return f" of {last_step}"
+    return f" of {last_step}, {(last_step - step) / steps_per_second:.0f} s left"
 
 
 class NullReporter:

@@ -115,3 +115,14 @@ def test_an_evaluation_within_a_bar_draws_none(monkeypatch: pytest.MonkeyPatch) 
 def drawn_by(reporter: Reporter) -> type[Reporter]:
     assert isinstance(reporter, DelayedReporter)
     return type(reporter.reporter)
+
+
+def test_there_is_no_estimate_while_the_step_does_not_move(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "tensorflow.trainer")
+    lines = LogReporter(every_n_steps=1)
+    lines.start(0, 20)
+    lines.update(1, 0.0, 1.0)
+    lines.close()
+    assert caplog.messages == ["loss = 1, step = 1 of 20 (0 steps/s)"]
