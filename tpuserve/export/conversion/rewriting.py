@@ -12,6 +12,7 @@ from tpuserve.export.conversion import flattening, host_ops, outlining, partitio
 from tpuserve.export.conversion.flattening import FlatGraph
 from tpuserve.export.conversion.ref_variables import replace_ref_variables
 from tpuserve.export.conversion.report import BEHIND, FRONT, ConvertedSignature, HostOp
+from tpuserve.export.conversion.resource_gathers import replace_resource_gathers
 from tpuserve.export.conversion.shapes import SignatureShapes
 from tpuserve.export.conversion.signature_tensors import (
     find_tensors,
@@ -104,7 +105,7 @@ def rewrite_meta_graph(
         for info in meta_graph.signature_def[name].outputs.values()
         for tensor in find_tensors(info)
     ]
-    flat = _functionalize(
+    flat = _make_compilable(
         flattening.flatten(main, fetches, library, options.aliased), library, graph.library
     )
     ordered = flattening.order_effects(flat.graph, library)
@@ -124,13 +125,18 @@ def rewrite_meta_graph(
     return meta_graph, converted
 
 
-def _functionalize(flat: FlatGraph, library: dict[str, Any], function_library: Any) -> FlatGraph:
-    """Replace the control flow of TensorFlow 1, and add the functions to both libraries."""
+def _make_compilable(flat: FlatGraph, library: dict[str, Any], function_library: Any) -> FlatGraph:
+    """Replace what XLA compiles only in another form; add new functions to both libraries.
+
+    These are the control flow of TensorFlow 1, and gathers from variables.
+    """
     before = set(library)
     functional = functionalize(flat.graph, library)
     function_library.function.extend(library[name] for name in library if name not in before)
     replaced = {**flat.replaced, **functional.replaced}
-    return dataclasses.replace(flat, graph=functional.graph, replaced=replaced)
+    return dataclasses.replace(
+        flat, graph=replace_resource_gathers(functional.graph), replaced=replaced
+    )
 
 
 def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> ConvertedSignature:

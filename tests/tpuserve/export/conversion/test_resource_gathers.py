@@ -1,0 +1,34 @@
+"""Conversion of models that gather from variables with an op that XLA has no kernel for."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.tpuserve.export import answers
+from tests.tpuserve.export.conversion import models
+from tpuserve.export import convert
+
+pytestmark = pytest.mark.slow
+
+
+class Lookup(tf.Module):
+    """Looks pairs of indices up in a matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = tf.Variable([[1.0, 2.0], [3.0, 4.0]])
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.int32, "pairs")])
+    def serve(self, pairs: Any) -> Any:
+        return {"y": tf.gather_nd(self.matrix, pairs)}
+
+
+def test_gather_of_pairs_goes_to_the_tpu(tmp_path: Path) -> None:
+    directory = models.save(Lookup(), tmp_path / "model")
+    (signature,) = convert(directory, tmp_path / "out", whole=True).signatures
+    assert signature.num_host_ops == 0
+    outputs = answers.both(str(tmp_path / "out"), pairs=np.array([[1, 0], [0, 1]], np.int32))
+    np.testing.assert_array_equal(outputs["y"], [3, 2])
