@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 def restore_default_attrs(graph: "GraphDef") -> None:
     """Add missing attributes, with their defaults, to the nodes of a graph and its functions."""
-    _add_default_attrs(graph.node)
+    add_default_attrs(graph.node)
     for function in graph.library.function:
-        _add_default_attrs(function.node_def)
+        add_default_attrs(function.node_def)
 
 
-def _add_default_attrs(nodes: "Iterable[NodeDef]") -> None:
+def add_default_attrs(nodes: "Iterable[NodeDef]") -> None:
+    """Add missing attributes, with their defaults, to nodes."""
     from tpuserve.tensorflow_internals import op_def_registry
 
     for node in nodes:

@@ -26,9 +26,11 @@ class Lookup(tf.Module):
         return {"y": tf.gather_nd(self.matrix, pairs)}
 
 
-def test_gather_of_pairs_goes_to_the_tpu(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_gather_of_pairs_goes_to_the_tpu(bfloat16: bool, tmp_path: Path) -> None:
     directory = models.save(Lookup(), tmp_path / "model")
-    (signature,) = convert(directory, tmp_path / "out", whole=True).signatures
+    conversion = convert(directory, tmp_path / "out", whole=True, bfloat16=bfloat16)
+    (signature,) = conversion.signatures
     assert signature.num_host_ops == 0
     outputs = answers.both(str(tmp_path / "out"), pairs=np.array([[1, 0], [0, 1]], np.int32))
     np.testing.assert_array_equal(outputs["y"], [3, 2])
