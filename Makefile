@@ -14,7 +14,7 @@ PYTHONS := python3.10 $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python3.10) \
 LOWEST_PYTHON = $(firstword $(foreach python,$(PYTHONS),$(shell $(python) -c "" 2>&- && echo $(python))))
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-fast test-other-processors test-lowest test-latest mutants check lint types format dev bench-train bench-serve bench-pjrt bench-convert protos clean
+.PHONY: help demo test test-fast test-other-processors test-lowest test-latest mutants check lint types format dev bench-train bench-serve bench-pjrt bench-convert zoo protos clean
 
 help:  ## Show what there is to make.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 24
@@ -83,6 +83,11 @@ bench-pjrt: .venv/dev.stamp  ## Measure serving and training through PJRT agains
 
 bench-convert: .venv/dev.stamp  ## Measure the conversion of SavedModels by size, against copying.
 	$(BIN)/python -m benchmarks.export.convert $(ARGS)
+
+# The packages bring old pins of TensorFlow, so only their files are installed.
+zoo: .venv/dev.stamp  ## Convert, verify, compile and serve 25 models of others; writes docs/zoo.md.
+	$(BIN)/pip install $(PIP_FLAGS) --no-deps "basic-pitch==0.4.0" "guesslang==2.2.1"
+	TPUSERVE_ZOO=$(or $(ARGS),all) $(BIN)/pytest tests/zoo
 
 # A compiler of its own environment: its protobuf is older than the one that users get.
 protos:  ## Compile the .proto files of tpuserve and server.

@@ -26,6 +26,7 @@ DOCUMENTS = [
     "docs/operations.md",
     "docs/performance.md",
     "docs/tpu.md",
+    "docs/zoo.md",
 ]
 
 

@@ -35,13 +35,15 @@ def load(directory: Path, tag_set: tags.TagSet) -> LoadedModel:
     return loader.load(directory, tag_set, HARDWARE[tag_set])
 
 
-def largest_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> float:
+def largest_difference(
+    expected: Mapping[str, Any], found: Mapping[str, Any], tolerance: float = TOLERANCE
+) -> float:
     """The largest absolute difference of two answers, which have to be the same."""
     assert expected.keys() == found.keys()
-    return max(_difference(name, each, found[name]) for name, each in expected.items())
+    return max(_difference(name, each, found[name], tolerance) for name, each in expected.items())
 
 
-def _difference(name: str, expected: Any, found: Any) -> float:
+def _difference(name: str, expected: Any, found: Any, tolerance: float) -> float:
     if expected.dtype == object:
         assert _texts(expected) == _texts(found), name
         return 0.0
@@ -50,7 +52,7 @@ def _difference(name: str, expected: Any, found: Any) -> float:
         return 0.0
     # No REST client tells float32 from float64.
     found = np.asarray(found, expected.dtype)
-    np.testing.assert_allclose(found, expected, TOLERANCE, TOLERANCE, err_msg=name)
+    np.testing.assert_allclose(found, expected, tolerance, tolerance, err_msg=name)
     return float(np.abs(found - expected).max(initial=0.0))
 
 

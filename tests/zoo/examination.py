@@ -1,0 +1,164 @@
+"""Examines a model of the zoo: converts, inspects, verifies, compiles and serves it."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.conformance.exports import asking
+from tests.zoo.zoo_model import Inputs, ZooModel
+from tpuserve import tags
+from tpuserve.compilation import aot
+from tpuserve.compilation.compiler import Compiler
+from tpuserve.compilation.reporting.report import Compilation
+from tpuserve.errors import TpuserveError
+from tpuserve.export import convert
+from tpuserve.export.conversion.report import Conversion
+from tpuserve.saved_model import metagraph
+from tpuserve.verification import verify
+
+ROWS = 3
+COMPILED_ROWS = 8
+TOPOLOGIES = ("v5e:1x1", "v6e:1x1")
+FLOAT32_TOLERANCE = 1e-4
+BFLOAT16_TOLERANCE = 2e-2
+
+STEPS = ("convert", "inspect", "float32", "bfloat16", "compile", "serve")
+
+
+@dataclass
+class Examination:
+    """What was found of a model.
+
+    Attributes:
+      model: The model.
+      failures: Step → why it failed.
+      host_ops: Types of the ops that only the host can run, sorted.
+      float32: Largest absolute difference of the outputs of both metagraphs.
+      bfloat16: The same if the TPU computes in bfloat16.
+      compilations: One for each of `TOPOLOGIES`.
+    """
+
+    model: ZooModel
+    failures: dict[str, str] = field(default_factory=dict)
+    host_ops: tuple[str, ...] = ()
+    float32: float | None = None
+    bfloat16: float | None = None
+    compilations: tuple[Compilation, ...] = ()
+
+
+def examine(model: ZooModel, directory: Path, compiler: Compiler) -> Examination:
+    """Take a model through all steps.
+
+    A step that fails does not keep the others from being taken.
+
+    Args:
+      model: The model.
+      directory: An empty directory to write into.
+      compiler: A compiler whose context is entered.
+    """
+    found = Examination(model)
+    original, converted = directory / "original/1", directory / "converted/1"
+    original.parent.mkdir(parents=True)
+    model.write(original)
+    with _step(found, "convert"):
+        found.host_ops = _host_ops(model, convert(original, converted))
+    if "convert" in found.failures:
+        return found
+    with _step(found, "inspect"):
+        _inspect(converted)
+    with _step(found, "float32"):
+        found.float32 = _verify(model, converted, FLOAT32_TOLERANCE)
+    with _step(found, "bfloat16"):
+        half = directory / "half/1"
+        convert(original, half, bfloat16=True)
+        found.bfloat16 = _verify(model, half, BFLOAT16_TOLERANCE)
+    with _step(found, "compile"):
+        found.compilations = _compile(model, converted, compiler)
+    with _step(found, "serve"):
+        _serve(model, converted)
+    return found
+
+
+@contextlib.contextmanager
+def _step(found: Examination, name: str) -> Iterator[None]:
+    try:
+        yield
+    except (TpuserveError, AssertionError) as error:
+        found.failures[name] = str(error)
+
+
+def _host_ops(model: ZooModel, conversion: Conversion) -> tuple[str, ...]:
+    (signature,) = (each for each in conversion.signatures if each.name == model.signature)
+    assert signature.functions, f"{model.signature} stays on the host"
+    return tuple(sorted({each.op for each in signature.host_ops}))
+
+
+def _inspect(directory: Path) -> None:
+    """Find the TPU computation in one of two metagraphs."""
+    described = metagraph.read_saved_model(directory).metagraphs
+    on_tpu = {each.tags: each.has_tpu_computation for each in described}
+    assert on_tpu == {tags.SERVE: False, tags.SERVE_TPU: True}, on_tpu
+
+
+def _verify(model: ZooModel, directory: Path, tolerance: float) -> float:
+    """Return the largest absolute difference of both metagraphs; a few rows are asked."""
+    inputs = directory.parent / "inputs.npz"
+    arrays: dict[str, Any] = {name: _plain(each) for name, each in model.inputs(ROWS).items()}
+    np.savez(inputs, **arrays)
+    report = verify(
+        directory,
+        inputs=inputs,
+        signatures=[model.signature],
+        atol=tolerance,
+        rtol=tolerance,
+        runs=0,
+    )
+    (signature,) = report.signatures
+    assert signature.failure is None, signature.failure
+    (run,) = signature.runs
+    assert run.failure is None, run.failure
+    largest = max((each.largest_absolute or 0.0 for each in run.outputs), default=0.0)
+    differing = [each.name for each in run.outputs if not each.passed]
+    assert not differing, f"{', '.join(differing)} differ, by up to {largest:.1e}"
+    return largest
+
+
+def _plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Strings as NumPy stores them without pickling."""
+    return np.array(values.tolist()) if values.dtype == object else values
+
+
+def _compile(model: ZooModel, directory: Path, compiler: Compiler) -> tuple[Compilation, ...]:
+    report = aot.compile(
+        directory,
+        topologies=TOPOLOGIES,
+        signature_names=[model.signature],
+        batch_sizes=[COMPILED_ROWS],
+        compiler=compiler,
+    )
+    for each in report.compilations:
+        assert each.error is None, f"{each.topology.name}: {each.error}"
+    return report.compilations
+
+
+def _serve(model: ZooModel, directory: Path) -> None:
+    """Ask each metagraph over REST and gRPC; all answers are those of {serve} in process."""
+    inputs: Inputs = model.inputs(ROWS)
+    baseline = asking.load(directory, tags.SERVE)
+    try:
+        expected = baseline.run(model.signature, inputs)
+    finally:
+        baseline.close()
+    for tag_set in asking.HARDWARE:
+        with asking.serving(directory, tag_set) as served:
+            rest = served.ask_rest(model.signature, inputs, list(expected))
+            rpc = served.ask_grpc(model.signature, inputs)
+            for answer in (rest, rpc):
+                asking.largest_difference(expected, answer, FLOAT32_TOLERANCE)
+
+
+Examine = Callable[[ZooModel], Examination]

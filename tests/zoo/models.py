@@ -1,0 +1,28 @@
+"""The models of the zoo."""
+
+from tests.zoo import (
+    image_models,
+    keras_applications,
+    other_models,
+    published_models,
+    sequence_models,
+    text_models,
+)
+
+ALL = (
+    *keras_applications.ALL,
+    *sequence_models.ALL,
+    *image_models.ALL,
+    *text_models.ALL,
+    *other_models.ALL,
+    *published_models.ALL,
+)
+
+# What CI converts: no large graphs, and one of each kind of host part.
+IN_CI = (
+    sequence_models.GRU,
+    image_models.JPEG_CLASSIFIER,
+    image_models.DETECTOR,
+    text_models.TEXT_CLASSIFIER,
+    other_models.FROZEN,
+)

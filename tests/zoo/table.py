@@ -1,0 +1,114 @@
+"""Renders the table in docs/zoo.md from what the examinations found."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.zoo import models
+from tests.zoo.examination import (
+    BFLOAT16_TOLERANCE,
+    COMPILED_ROWS,
+    FLOAT32_TOLERANCE,
+    ROWS,
+    STEPS,
+    TOPOLOGIES,
+    Examination,
+)
+
+DOCUMENT = Path(__file__).parents[2] / "docs/zoo.md"
+_SECTION = re.compile(r"(?<=<!-- found by a test run -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+_HEADER = (
+    "model",
+    "saved by",
+    "ops on the host",
+    "float32",
+    "bfloat16",
+    *(f"{name.split(':')[0]}: compiled in, memory, estimate" for name in TOPOLOGIES),
+    "REST, gRPC",
+)
+
+
+def write(examinations: Sequence[Examination]) -> None:
+    """Write the rows of models into the document, and why each step failed that did."""
+    text = DOCUMENT.read_text()
+    found = {each.model.name: each for each in examinations}
+    rows, failures = [], []
+    for model in models.ALL:
+        if model.name in found:
+            rows.append(_row(*_cells(found[model.name])))
+            failures += _failures(found[model.name])
+        else:
+            rows += [line for line in text.splitlines() if line.startswith(f"| {model.name} |")]
+            failures += [line for line in text.splitlines() if line.startswith(_bullet(model.name))]
+    lines = [
+        "",
+        _row(*_HEADER),
+        _row(*["---"] * len(_HEADER)),
+        *rows,
+        "",
+        f"float32 and bfloat16: the largest absolute difference of an output of {ROWS} rows, "
+        f"with a tolerance of {FLOAT32_TOLERANCE:.0e} and {BFLOAT16_TOLERANCE:.0e}, absolute and "
+        f"relative. Compiled for {COMPILED_ROWS} rows, on two cores; memory and "
+        "estimate, per run, are the compiler's.",
+        "",
+        *failures,
+        "",
+    ]
+    DOCUMENT.write_text(_SECTION.sub(lambda _: "\n".join(lines), text))
+
+
+def _failures(found: Examination) -> list[str]:
+    return [
+        f"{_bullet(found.model.name)} {step}: {' '.join(found.failures[step].split())}"
+        for step in STEPS
+        if step in found.failures
+    ]
+
+
+def _bullet(name: str) -> str:
+    return f"- **{name}**,"
+
+
+def committed(name: str) -> tuple[str, list[bool]]:
+    """Return what the document says of a model: its ops on the host, and which steps passed."""
+    (row,) = (line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| {name} |"))
+    cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+    return cells[2], ["no" not in cell.split() for cell in cells[3:]]
+
+
+def stable(examination: Examination) -> tuple[str, list[bool]]:
+    """Return the same of an examination: what does not depend on the machine."""
+    cells = _cells(examination)
+    return cells[2], ["no" not in cell.split() for cell in cells[3:]]
+
+
+def _cells(found: Examination) -> list[str]:
+    on_host = ", ".join(found.host_ops) or ("?" if "convert" in found.failures else "none")
+    return [
+        found.model.name,
+        found.model.saved_by,
+        on_host,
+        _difference(found.float32),
+        _difference(found.bfloat16),
+        *(_compilation(found, index) for index in range(len(TOPOLOGIES))),
+        "no" if {"convert", "serve"} & found.failures.keys() else "yes",
+    ]
+
+
+def _difference(value: float | None) -> str:
+    return "no" if value is None else f"{value:.1e}"
+
+
+def _compilation(found: Examination, index: int) -> str:
+    if not found.compilations:
+        return "no"
+    compilation = found.compilations[index]
+    stats, num_bytes = compilation.stats, compilation.hbm_bytes
+    assert stats is not None
+    assert num_bytes is not None
+    return f"{stats.compile_seconds:.1f} s, {num_bytes / 1e6:.1f} MB, {stats.seconds * 1e6:.0f} us"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,46 @@
+"""Models that others wrote, converted and examined; the table in docs/zoo.md is what is found here.
+
+CI examines five of them. `make zoo` examines all, and `make zoo ARGS=GRU,BERT` some; both write
+the rows of the table anew.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.zoo import models, table
+from tests.zoo.examination import examine
+from tests.zoo.zoo_model import ZooModel
+from tpuserve.compilation.compiler import Compiler
+
+pytestmark = pytest.mark.slow
+
+# "all", or parts of names with commas between them: the models to examine for the document.
+_CHOSEN = os.environ.get("TPUSERVE_ZOO", "")
+
+
+def _choose_models() -> tuple[ZooModel, ...]:
+    if _CHOSEN in ("", "all"):
+        return models.ALL if _CHOSEN else models.IN_CI
+    parts = _CHOSEN.split(",")
+    return tuple(each for each in models.ALL if any(part in each.name for part in parts))
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[Compiler]:
+    with Compiler() as entered:
+        yield entered
+
+
+# TensorFlow's own feature columns call what Keras has deprecated.
+@pytest.mark.filterwarnings("ignore:`layer.add_variable` is deprecated:UserWarning")
+@pytest.mark.parametrize("model", _choose_models(), ids=lambda model: model.name.split(",")[0])
+def test_model_is_found_as_the_document_says(
+    model: ZooModel, tmp_path: Path, compiler: Compiler
+) -> None:
+    found = examine(model, tmp_path, compiler)
+    if _CHOSEN:
+        table.write([found])
+    assert table.stable(found) == table.committed(model.name), found.failures
