@@ -113,11 +113,12 @@ def _welcome(
         hello = connection.receive(_HELLO_SECS)
     except TimeoutError:
         hello = None
-    if hello is None or hello.get("kind") != "hello":
+    index = hello.get("index") if hello and hello.get("kind") == "hello" else None
+    if hello is None or not isinstance(index, int):
         # The process is not a host of this program.
         connection.close()
         return
-    index, count, version = int(hello["index"]), hello["count"], hello["version"]
+    count, version = hello.get("count"), hello.get("version")
     expected = len(hosts.addresses)
     error = ""
     if count != expected:

@@ -210,12 +210,13 @@ def test_hosts_with_other_settings_are_refused(index: int, count: int, text: str
     assert text in answer["error"]
 
 
-def test_a_stranger_on_the_port_is_ignored() -> None:
+@pytest.mark.parametrize("line", [b"GET / HTTP/1.1\r\n", b'{"kind": "hello", "index": "one"}\n'])
+def test_a_stranger_on_the_port_is_ignored(line: bytes) -> None:
     (port,) = processes.free_ports(1)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(Member, 0, 2, port)
         with contextlib.closing(connected(port)) as stranger:
-            stranger._socket.sendall(b"GET / HTTP/1.1\r\n")
+            stranger._socket.sendall(line)
             assert stranger.receive(LIMIT) is None
         for member in (pool.submit(Member, 1, 2, port), first):
             with contextlib.closing(member.result(LIMIT).group) as group:
