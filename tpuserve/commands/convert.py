@@ -8,14 +8,14 @@ from typing import Any
 import click
 
 from tpuserve import tags as tag_sets
+from tpuserve.commands.batching_options import batching_options, make_batch_config
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
-from tpuserve.commands.options import json_option, signature_option
+from tpuserve.commands.multi_value_option import MultiValueCommand
+from tpuserve.commands.options import TopologyType, json_option, signature_option
 from tpuserve.commands.path_type import SavedModelPath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.errors import InvalidSetting
 
-_TOPOLOGY = r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?"
 _TOLERANCE, _BFLOAT16_TOLERANCE = 1e-5, 2e-2
 
 # The character \b tells click to keep the line breaks of the examples.
@@ -48,40 +48,7 @@ Examples:
 @click.option(
     "--whole", is_flag=True, help="Refuse a signature of which a part would stay on the host."
 )
-@click.option(
-    "--allowed_batch_sizes",
-    "--allowed-batch-sizes",
-    "allowed_batch_sizes",
-    multiple=True,
-    type=click.IntRange(min=1),
-    metavar="ROWS...",
-    help="Batch requests in front of the TPU, and pad the batches to these sizes, e.g. "
-    "`--allowed_batch_sizes 1 8 32`. Default: no batching in the graph.",
-)
-@click.option(
-    "--num_batch_threads",
-    "--num-batch-threads",
-    type=click.IntRange(min=1),
-    default=2,
-    show_default=True,
-    help="Number of batches that run in parallel.",
-)
-@click.option(
-    "--batch_timeout_micros",
-    "--batch-timeout-micros",
-    type=click.IntRange(min=0),
-    default=1000,
-    show_default=True,
-    help="How long a batch waits for more rows at most, in microseconds.",
-)
-@click.option(
-    "--max_enqueued_batches",
-    "--max-enqueued-batches",
-    type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    help="Largest number of waiting batches; further requests are refused.",
-)
+@batching_options
 @click.option(
     "--bfloat16",
     is_flag=True,
@@ -125,7 +92,7 @@ Examples:
 @click.option(
     "--topology",
     "topologies",
-    type=PatternType("GENERATION:CHIPS", _TOPOLOGY, example="v5e:1x1"),
+    type=TopologyType(),
     multiple=True,
     help="Compile for these TPUs after the conversion, like `tpuserve compile`. Needs the extra "
     "tpuserve[compile].",
@@ -185,18 +152,11 @@ def convert(
     with exit_on_sigterm(), progress_bar() as progress:
         progress(0, 0, "importing TensorFlow")
         tf_logging.import_tensorflow()
-        from tpuserve.export import BatchConfig
         from tpuserve.export import convert as run_conversion
 
-        batch_config = None
-        if allowed_batch_sizes:
-            batch_config = BatchConfig(
-                num_batch_threads,
-                max(allowed_batch_sizes),
-                batch_timeout_micros,
-                allowed_batch_sizes,
-                max_enqueued_batches,
-            )
+        batch_config = make_batch_config(
+            allowed_batch_sizes, num_batch_threads, batch_timeout_micros, max_enqueued_batches
+        )
         progress(0, 0, "converting")
         conversion = run_conversion(
             directory,

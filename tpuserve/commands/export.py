@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from tpuserve.commands.batching_options import batching_options, make_batch_config
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
 from tpuserve.commands.progress import progress_bar
@@ -41,32 +42,7 @@ def _parse_shape(text: str) -> tuple[str, tuple[int | None, ...], str]:
     "x=?,224,224,3`. Several may follow. The name may be left out of the only input. Default: the "
     "shapes that the model declares.",
 )
-@click.option(
-    "--allowed_batch_sizes",
-    "--allowed-batch-sizes",
-    "allowed_batch_sizes",
-    multiple=True,
-    type=click.IntRange(min=1),
-    metavar="ROWS...",
-    help="Batch requests in front of the TPU, and pad the batches to these sizes, e.g. "
-    "`--allowed_batch_sizes 1 8 32`. Default: no batching in the graph.",
-)
-@click.option(
-    "--num_batch_threads",
-    "--num-batch-threads",
-    type=click.IntRange(min=1),
-    default=2,
-    show_default=True,
-    help="Number of batches that run in parallel.",
-)
-@click.option(
-    "--batch_timeout_micros",
-    "--batch-timeout-micros",
-    type=click.IntRange(min=0),
-    default=1000,
-    show_default=True,
-    help="How long a batch waits for more rows at most, in microseconds.",
-)
+@batching_options
 @click.option(
     "--warm_up",
     "--warm-up",
@@ -81,6 +57,7 @@ def export(
     allowed_batch_sizes: tuple[int, ...],
     num_batch_threads: int,
     batch_timeout_micros: int,
+    max_enqueued_batches: int,
     warm_up: bool,
 ) -> None:
     """Export a file of Keras as a SavedModel with a CPU and a TPU metagraph.
@@ -97,15 +74,13 @@ def export(
         from tpuserve.runtime import tf_logging
 
         tf_logging.import_tensorflow()
-        from tpuserve.export import BatchConfig
         from tpuserve.export import export as run_export
         from tpuserve.export.functional import keras_file
         from tpuserve.export.functional.input_shapes import InputShape, apply_input_shapes
 
-        batch_config = None
-        if allowed_batch_sizes:
-            sizes = sorted(set(allowed_batch_sizes))
-            batch_config = BatchConfig(num_batch_threads, sizes[-1], batch_timeout_micros, sizes)
+        batch_config = make_batch_config(
+            allowed_batch_sizes, num_batch_threads, batch_timeout_micros, max_enqueued_batches
+        )
         progress(0, 0, "loading the model")
         model = keras_file.load_keras_file(file)
         specs = apply_input_shapes(model, [InputShape(*shape) for shape in input_shapes])
