@@ -64,7 +64,7 @@ def test_it_says_what_stays_on_the_host_and_that_both_metagraphs_agree(
     result = run(word_scores, tmp_path / "out")
     assert result.exit_code == 0
     lines = [line.split() for line in result.output.splitlines()]
-    assert ["serving_default", "10", "12", "tpu_serving_default"] in lines
+    assert ["serving_default", "11", "12", "tpu_serving_default"] in lines
     (lookup,) = (line for line in lines if line[:1] == ["LookupTableFindV2"])
     assert lookup[1:4] == ["in", "front", "strings"]
     assert lines[-1][0] == "passed:"

@@ -208,9 +208,13 @@ def test_route_that_became_slow_runs_in_threads(
     address: Address, loader: FakeLoader, slow_path: list[str]
 ) -> None:
     model = loader.models[3]
+    model.entered.clear()
     model.gate.clear()
-    threading.Timer(1.2, model.gate.set).start()
-    ask(address, "POST", PREDICT, BODY)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(ask, address, "POST", PREDICT, BODY)
+        assert model.entered.wait(10)
+        threading.Timer(1.2, model.gate.set).start()
+        first.result()
     assert slow_path == []
     model.entered.clear()
     model.gate.clear()
