@@ -75,7 +75,7 @@ def test_hooks_summaries_and_checkpoints_are_the_same_in_xla(
     monkeypatch.setattr(step_trial, "_TRANSLATIONS", 0)
     monkeypatch.setattr(step_trial, "_MIN_MEASURED", 0.0)
     monkeypatch.setattr(mode, "MIN_TRIAL_RUNS", 1)
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "tensorflow.trainer")
     expected = train(tmp_path / "kernels", False, 60)
     assert "XLA" not in caplog.text
     fetched = train(tmp_path / "xla", compile_step, 60)
@@ -105,7 +105,7 @@ def test_hooks_summaries_and_checkpoints_are_the_same_in_xla(
 
 
 def test_a_short_run_does_not_try_xla(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "tensorflow.trainer")
     # 250 steps take 50 runs of the session, and less than the 5 seconds before a trial.
     train(tmp_path, "auto", 250)
     assert "XLA" not in caplog.text
@@ -125,7 +125,7 @@ def test_a_step_that_xla_refuses_trains_in_the_kernels_with_one_line_in_the_log(
 ) -> None:
     monkeypatch.setattr(step_trial, "_MIN_SECONDS", 0.0)
     monkeypatch.setattr(mode, "MIN_TRIAL_RUNS", 1)
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "tensorflow.trainer")
     config = trainer.RunConfig(trainer.TPUConfig(iterations_per_loop=5))
     trainer.TPUEstimator(
         untranslatable_model_fn, str(tmp_path), config, use_tpu=False, train_batch_size=8

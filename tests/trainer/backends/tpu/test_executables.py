@@ -21,9 +21,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The capacities of the loops that have been compiled since the test began."""
     capacities: list[int] = []
 
-    def record(exported: Any, layout: Any, mesh: Any, capacity: int) -> Any:
+    def record(exported: Any, layout: Any, mesh: Any, capacity: int, **options: Any) -> Any:
         capacities.append(capacity)
-        return build_step_loop(exported, layout, mesh, capacity)
+        return build_step_loop(exported, layout, mesh, capacity, **options)
 
     monkeypatch.setattr("tpuserve.pjrt.step_program.build_step_loop", record)
     return capacities
