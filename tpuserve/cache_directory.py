@@ -20,10 +20,10 @@ def find_cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_executables_directory(named: str) -> Path | None:
-    """Return the directory in which executables that XLA has compiled are kept; None for none.
+    """Return the directory that stores executables compiled by XLA; None if none are stored.
 
     Args:
-      named: a directory; empty for the usual one, in the cache directory; or `OFF`.
+      named: the directory; "" for "executables" in the cache directory; `OFF` to store none.
     """
     if named == OFF:
         return None

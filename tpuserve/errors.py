@@ -147,7 +147,7 @@ class HostMissing(TpuserveError):
 
 
 class HostLost(TpuserveError):
-    """Another host of a program has ended, or has failed in what it does for all hosts."""
+    """Another host of a program has ended, or a task that it ran for all hosts has failed."""
 
     code = Code.ABORTED
 
@@ -280,7 +280,7 @@ class UnsupportedOnTpu(TpuserveError):
 
 
 class UncompilableStep(TpuserveError):
-    """XLA was asked to compile a training step off the TPU, and cannot."""
+    """The program requires that XLA compiles its training step for the CPU or GPU; XLA cannot."""
 
     code = Code.UNIMPLEMENTED
 

@@ -202,7 +202,7 @@ def convert(
 
 @dataclass
 class _Results:
-    """The results of a conversion, of the comparison and of the compilation, as far as they ran."""
+    """The results of a conversion, and of the comparison and the compilation if they ran."""
 
     conversion: Any
     verification: Any = None

@@ -171,7 +171,7 @@ class Compiler:
         Args:
           function: A function of a worker module.
           arguments: Job → the arguments of the function.
-          died: The result of a job that ends its process.
+          died: The result of a job that crashes its process.
           on_result: Called with a job and its result when the job is finished.
 
         Returns:
@@ -206,7 +206,8 @@ class Compiler:
         return results
 
     def _store(self, job: tuple[str, str], result: CompileResult) -> None:
-        # The worker may have died for lack of memory on this machine, so compile such a job again.
+        # Do not store that a worker process died: this machine may have lacked memory, and the next
+        # run may succeed.
         if result.error != _WORKER_DIED:
             self._cache.store(result, *job, self._versions)
 

@@ -44,7 +44,8 @@ def init_worker() -> None:
     """Make a worker process print no stack traces if it crashes, and end when its parent ends."""
     # Print no stack traces if the compiler aborts this process: the parent reports the abort.
     faulthandler.disable()
-    # Let the kernel kill this worker when its parent ends: a parent that is killed cannot do so.
+    # Let the kernel kill this worker when its parent ends: a parent that is killed cannot end its
+    # workers.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 

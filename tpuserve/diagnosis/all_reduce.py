@@ -50,7 +50,7 @@ class AllReduce:
 
 
 def run_all_reduce(platform: str, timeout_s: float) -> AllReduce:
-    """Run an all-reduce in another process, and return the result.
+    """Run an all-reduce over all PJRT devices in another process, and return the result.
 
     Args:
       platform: the platform of the devices, "tpu" or "cpu".
@@ -73,13 +73,13 @@ def run_all_reduce(platform: str, timeout_s: float) -> AllReduce:
 
 
 def sum_over_devices(devices: Sequence[Any]) -> tuple[float, ...]:
-    """Run an all-reduce that adds 1 of the first device, 2 of the second, and so on.
+    """Run an all-reduce to which the first device contributes 1, the second 2, and so on.
 
     Args:
       devices: jax devices of one platform.
 
     Returns:
-      The sum that each device has.
+      The sum as each device has received it, in the order of `devices`.
     """
     import numpy as np
 

@@ -5,7 +5,7 @@ from enum import Enum
 
 
 class Status(Enum):
-    """How good or bad a finding is."""
+    """The severity of a finding."""
 
     OK = "ok"
     NOTE = "note"

@@ -19,8 +19,8 @@ _LIBTPU_WHEELS = ("libtpu", "libtpu-nightly")
 _PACKAGES = (*_TENSORFLOW_WHEELS, "tf-keras", "keras", "jax", "jaxlib", *_LIBTPU_WHEELS)
 # The name of a wheel → the name under which tpuserve requires it.
 _REQUIRED_AS = dict.fromkeys(_TENSORFLOW_WHEELS, "tensorflow") | {"libtpu-nightly": "libtpu"}
-# Package → the packages whose tested versions its requirements name. The version of libtpu comes
-# from jax, whose programs libtpu runs; tpuserve requires libtpu only for compilation.
+# Package → its dependencies whose tested versions are read from its requirements. For libtpu these
+# are the requirements of jax, whose programs libtpu runs; tpuserve requires libtpu only to compile.
 _TESTED_BY = {
     "tpuserve": ("tensorflow", "tf-keras", "keras", "jax"),
     "jax": ("jaxlib", "libtpu"),

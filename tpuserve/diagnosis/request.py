@@ -32,7 +32,7 @@ class RuntimeRequest:
 
 
 def read_request(environ: Mapping[str, str], has_tpu: bool) -> RuntimeRequest:
-    """Return the runtime that the environment requests, or else the machine suggests.
+    """Return the runtime that the environment requests; by default PJRT if there is a TPU.
 
     Args:
       environ: the environment variables.

@@ -80,7 +80,7 @@ def called_functions(node: Any) -> Iterator[str]:
 
 
 def skip_identities(reference: str, nodes: Mapping[str, Any]) -> str:
-    """Return the tensor that Identity ops forward as a given tensor.
+    """Follow Identity ops back from a tensor; return the tensor that they forward.
 
     Args:
       reference: the name of the tensor, as the inputs of nodes have it.

@@ -1,4 +1,4 @@
-"""Finds graphs with loops, whose runs may take any time or never end."""
+"""Finds graphs with loops: a run of such a graph may take any time, or never end."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """Pruning of a metagraph: removes initialisers, training and saving, which serving never runs.
 
-Most of the time to load a model goes into building its graph, and the server can do little else
-during that time. A smaller graph shortens the load.
+Building the graph takes most of the time to load a model, and slows down the requests that the
+server answers meanwhile. A smaller graph shortens that time.
 """
 
 from collections.abc import Iterator

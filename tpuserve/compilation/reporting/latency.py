@@ -7,9 +7,9 @@ from tpuserve.compilation.reporting.report import Compilation, LatencyPick
 
 
 def pick_for_latency(compilations: Sequence[Compilation], goal_seconds: float) -> LatencyPick:
-    """Pick the smallest chip with a batch size within a goal, and its largest such batch size.
+    """Pick the smallest chip that meets a latency goal, and its largest batch size that does.
 
-    Estimates that leave out operations do not count.
+    Compilations whose estimated time leaves out operations are not considered.
 
     Args:
       compilations: The compilations of one signature.

@@ -155,7 +155,10 @@ def _print_chip_advice(
 
 
 def _describe_limit(topology: str, compilations: list[Compilation]) -> str:
-    """Return in brackets how far the recommendation of a chip holds; "" if that is unknown."""
+    """Return a remark on how much of the recommended chip's memory the model needs.
+
+    The remark is for the largest compiled batch size; "" if the memory is unknown.
+    """
     largest = max(
         (each for each in compilations if each.topology.name == topology),
         key=lambda each: each.batch_size,

@@ -1,1 +1,1 @@
-"""Compiles the training step of a program, with its all-reduce, for TPUs that are not there."""
+"""Compiles the training step of a program, with its all-reduce, on a machine without a TPU."""

@@ -74,7 +74,7 @@ class TrainStepRequest:
 
 @contextmanager
 def pending(request: TrainStepRequest) -> Iterator[None]:
-    """Make a request pending inside a with block."""
+    """Inside a with block, let TPUEstimator.train answer a request instead of training."""
     global _pending
     before, _pending = _pending, request
     try:

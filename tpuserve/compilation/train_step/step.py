@@ -1,4 +1,4 @@
-"""The step of a replica, in the form in which it is sent to a compiler process."""
+"""The training step of one replica in serialized form, for a compiler process."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,8 @@ class SerializedStep:
       module: StableHLO in its portable form.
       arguments: shape and NumPy type of each argument of the module, in order.
       layout: the order of the arguments and the results.
-      capacity: the number of steps for which a dispatch has batches.
+      capacity: the largest number of steps in a dispatch, one call of the executable; the
+        dispatch gets a batch for each.
     """
 
     module: bytes
@@ -28,8 +29,8 @@ class StepResult:
     """Result of compiling a step for all devices of a topology.
 
     Attributes:
-      stats: figures of one device and one step; None if the step does not compile. Device memory
-        is that of a dispatch.
+      stats: figures of one device and one step; None if the step does not compile. The device
+        memory is for a whole dispatch, a call that runs several steps.
       aliased_bytes: device memory that arguments and outputs share: the variables, which are
         updated in place.
       reduced_bytes: bytes of the tensors that a step sums over the replicas. A sum in a loop counts

@@ -21,10 +21,10 @@ _ALL_REDUCE = re.compile(r"= .*\ball-reduce(-start)?\(")
 
 
 def compile_step(step: SerializedStep, topology: str) -> StepResult:
-    """Compile the loop over a step for all devices of a topology, a replica on each.
+    """Compile a loop that runs a training step, for a topology with a replica on each device.
 
     Args:
-      step: the step.
+      step: the training step of one replica.
       topology: Name in libtpu's notation, such as "v5e:2x2".
     """
     started = time.perf_counter()
@@ -54,7 +54,7 @@ def compile_step(step: SerializedStep, topology: str) -> StepResult:
 
 
 def _lower(step: SerializedStep, devices: Any) -> Any:
-    """Lower the loop over a step with the shapes that a dispatch has on these devices."""
+    """Lower a loop of up to `step.capacity` steps on each device; return jax's Lowered object."""
     jax: Any = importlib.import_module("jax")
     jax.config.update("jax_enable_x64", True)
     layout = step.layout

@@ -24,8 +24,8 @@ from tpuserve.tensorflow_internals import fingerprinting_utils
 
 logger = logging.getLogger(__name__)
 
-# The most attempts to find a part that compiles. Each attempt leaves the ops that XLA has refused
-# to the host.
+# The largest number of attempts to find a TPU part that XLA compiles, before the conversion fails.
+# Each attempt moves more ops to the host: those that XLA refused in the attempts before.
 _MOST_ATTEMPTS = 30
 
 
@@ -64,7 +64,7 @@ def convert(
         per signature and allowed batch size; None keeps the warm-up file of the model, if any.
 
     Returns:
-      What became of each signature.
+      Which ops of each signature run on the TPU and on the host, with reasons.
 
     Raises:
       SavedModelNotFound, DamagedSavedModel, UnsupportedModel: The directory holds no SavedModel,
@@ -112,7 +112,10 @@ def _compile_patterns(patterns: Any, *, bfloat16: bool) -> list[re.Pattern[str]]
 def _find_compilable(
     model: Source, options: rewriting.Options
 ) -> tuple[Any, tuple[ConvertedSignature, ...]]:
-    """Return a TPU metagraph that XLA compiles, and what became of the signatures."""
+    """Return a TPU metagraph that XLA compiles, and which ops of each signature it has on the TPU.
+
+    Each attempt moves the ops that XLA refused in earlier attempts to the host.
+    """
     config = options.batch_config
     sizes = (config and config.allowed_batch_sizes) or (2,)
     refused: dict[str, str] = {}
@@ -141,7 +144,7 @@ def _describe_refused(refused: Mapping[str, str]) -> str:
 
 
 def _write(model: Source, out: Path, tpu: Any, requests: WarmUp | None) -> list[str]:
-    """Write the output; return the choices made, one sentence each."""
+    """Write the converted SavedModel; return notes for the user, one sentence each."""
     notes = []
     saved_model = model.saved_model
     by_tags = {frozenset(each.meta_info_def.tags): each for each in saved_model.meta_graphs}

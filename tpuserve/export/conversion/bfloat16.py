@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 _FLOAT32, _BFLOAT16 = tf.float32.as_datatype_enum, tf.bfloat16.as_datatype_enum
 
-# Ops that stay float32: variables and constants, which are cast where they are used; ops that see
-# the bits of a number; modules with types of their own; and sequences of numbers, of which bfloat16
-# cannot hold those above 256.
+# Ops that stay float32: variables and constants, whose values are cast where they are used;
+# Bitcast, because bfloat16 has other bits; XlaCallModule, whose StableHLO fixes its types; and ops
+# that count or accumulate, because bfloat16 cannot represent all integers above 256.
 _FLOAT32_OPS = frozenset(
     re.findall(
         r"\w+",
@@ -129,7 +129,7 @@ class _Caster:
         return converted
 
     def _cast(self, value: Value, dtype: int) -> Value:
-        """Return a value in a type that a node takes; float32 and bfloat16 are cast."""
+        """Return a value cast to float32 or bfloat16 if needed; other types are not converted."""
         if self._types.get(value, dtype) == dtype or dtype not in (_FLOAT32, _BFLOAT16):
             return value
         if value not in self._casts:
@@ -147,7 +147,7 @@ def _in_bfloat16(dtype: int) -> int:
 
 
 def _replace_types(value: Any, attribute: "OpDef.AttrDef") -> None:
-    """Replace float32 by bfloat16 in an attribute, in place, if the op allows it."""
+    """Replace float32 by bfloat16 in an attribute's value, in place, if the op allows bfloat16."""
     allowed = attribute.allowed_values.list.type
     if allowed and _BFLOAT16 not in allowed:
         return

@@ -1,4 +1,4 @@
-"""Finds the closure of the largest weight: a choice of items of which some require others.
+"""Finds the closure of the largest weight: a set of items that contains all that its items require.
 
 Source: J.-C. Picard, "Maximal closure of a graph and applications to combinatorial problems",
 Management Science 22 (1976). The minimal cut is found as in E. A. Dinic (1970).
@@ -20,7 +20,7 @@ def find_largest_closure(
 
     Args:
       weights: Item → weight, which may be negative.
-      requirements: Pairs (first, second): whoever chooses the first must choose the second.
+      requirements: Pairs (first, second): if the first item is chosen, so is the second.
 
     Returns:
       The chosen items; of several best choices the one with the fewest items.
@@ -49,14 +49,17 @@ class _Network:
         self._capacities: list[int] = []
 
     def add(self, tail: int, head: int, capacity: int) -> None:
-        """Add an edge, and its reverse, whose number is one larger or smaller."""
+        """Add an edge with an even index, and its reverse, of capacity 0, with the next index."""
         for start, end, limit in ((tail, head, capacity), (head, tail, 0)):
             self._edges[start].append(len(self._heads))
             self._heads.append(end)
             self._capacities.append(limit)
 
     def levels(self, source: int) -> list[int]:
-        """Return the number of edges from the source to each node; -1 for one out of reach."""
+        """Return the distance of each node from the source in edges; -1 if it is not reachable.
+
+        Only edges with residual capacity count.
+        """
         levels = [-1] * len(self._edges)
         levels[source] = 0
         pending = deque([source])

@@ -5,7 +5,8 @@ from typing import Any
 
 from tpuserve.graph.graph_walk import called_functions
 
-# Constants of more bytes are large. They are never shapes or other small arguments of an op.
+# A constant of more bytes than this is large. No shape or axis has that size, so clearing a large
+# constant does not change an inferred shape.
 _LARGE = 1 << 16
 
 
@@ -31,7 +32,7 @@ def clear_constant(node: Any) -> Any:
     for name, attribute in node.attr.items():
         if name != "value":
             copy.attr[name].CopyFrom(attribute)
-    # A tensor without values is filled with zeros.
+    # TensorFlow reads a TensorProto that has a shape and no values as zeros.
     tensor = node.attr["value"].tensor
     copy.attr["value"].tensor.dtype = tensor.dtype
     copy.attr["value"].tensor.tensor_shape.CopyFrom(tensor.tensor_shape)

@@ -1,7 +1,7 @@
 """Flattens a graph: replaces the calls of functions by the nodes of the functions.
 
-A signature of TensorFlow 2 is one call of a function, which calls others. Which of their nodes a
-TPU can run shows only when they are in one graph. Loops and branches stay calls.
+A signature of TensorFlow 2 is one call of a function, which calls other functions. To divide their
+nodes between host and TPU, all nodes must be in one graph. Loops and branches are not flattened.
 """
 
 import dataclasses
@@ -22,7 +22,8 @@ OBSERVERS = ("Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2")
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _CONTROL_FLOW = ("If", "While", "Case")
-# Parts of the names of stateful ops that change no state, or only that of a random generator.
+# Matches stateful ops without an effect that must be ordered: they change no state, or only the
+# state of a random generator.
 _READS = re.compile(
     "CheckNumerics|Find|HashTable|LookupTableSize|Multinomial|Placeholder|Random|ResourceGather|"
     "Stack|TensorArray|TruncatedNormal|VarHandle|VarIs|Variable|Xla"
@@ -83,7 +84,13 @@ def flatten(
 def find_needed(
     nodes: Mapping[str, Node], names: Iterable[str], stop: Collection[str] = ()
 ) -> set[str]:
-    """Return the names of nodes and of all nodes that they depend on, up to the nodes of `stop`."""
+    """Return the names of nodes and of all nodes that they depend on.
+
+    Args:
+      nodes: Name → node of a graph.
+      names: Names of the nodes to start from.
+      stop: Names of nodes that are left out with all that only they depend on.
+    """
     needed: set[str] = set()
     pending = list(names)
     while pending:
@@ -95,13 +102,13 @@ def find_needed(
 
 
 def called_by(node: Node, library: "Library") -> str:
-    """Return the name of the function that a call calls; "" for another node."""
+    """Return the name of the function that a node calls; "" if the node is not a call."""
     name = node.definition.attr["f"].func.name if node.op in _CALLS else node.op
     return name if name in library else ""
 
 
 def resolve(value: Value, replaced: Mapping[Value, Value]) -> Value:
-    """Return the value that takes the place of a value."""
+    """Return the value that replaces a value; a value that was not replaced is returned itself."""
     while value in replaced:
         value = replaced[value]
     return value
@@ -110,7 +117,11 @@ def resolve(value: Value, replaced: Mapping[Value, Value]) -> Value:
 def _inline(
     call: Node, function: str, nodes: dict[str, Node], library: "Library"
 ) -> dict[Value, Value]:
-    """Add the nodes of a called function, and replace the call by a NoOp that runs after them."""
+    """Add the nodes of a called function, and replace the call by a NoOp that runs after them.
+
+    Returns:
+      Output of the call → the value that replaces it.
+    """
     body = graph_ir.from_function_def(library[function], library)
     arguments = {
         Value(name): value for name, value in zip(body.arguments, call.inputs, strict=True)
@@ -146,10 +157,11 @@ def _no_op() -> "NodeDef":
 def order_effects(graph: GraphIR, library: "Library") -> GraphIR:
     """Keep only the control inputs that order effects, such as updates of a variable.
 
-    TensorFlow 2 lets every result of a function wait for all its stateful ops. Those that only read
-    are no reason to wait: they would tie the host's part of a graph to the TPU's part. A node
-    without an effect, such as a NoOp, is replaced as a control input by the nodes with an effect
-    that it depends on. In a graph with effects, reading a variable counts as one.
+    TensorFlow 2 lets every result of a function wait for all stateful ops of the function. Control
+    inputs from ops that only read are removed, because they would make the TPU's part of a graph
+    wait for unrelated ops on the host. A control input from a node without an effect, such as a
+    NoOp, is replaced by control inputs from the nodes with an effect that it depends on. If the
+    graph has any effect, reading a variable counts as an effect as well.
     """
     effects = {node.name for node in graph.nodes.values() if has_effect(node, library)}
     if effects:
@@ -172,7 +184,11 @@ def _union(awaited: Mapping[str, frozenset[str]], names: Iterable[str]) -> froze
 
 
 def find_observer(node: Node, library: "Library") -> str:
-    """Return the op with which a node, or a function that it calls, checks values; or ""."""
+    """Return the op type by which a node, or a function that it calls, checks or prints values.
+
+    Returns:
+      One of `OBSERVERS`; "" if the node neither checks nor prints values.
+    """
     inner = op_defs.walk_calls(node.definition, library)
     return next((each.op for each in inner if each.op in OBSERVERS), "")
 

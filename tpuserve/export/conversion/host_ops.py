@@ -33,20 +33,22 @@ _CLOSING = ("Merge", "RefMerge", "Exit", "RefExit")
 _COMPILED_PREFIXES = ("Xla", "_")
 _FORWARDING = ("Identity", "IdentityN", "NoOp", "StopGradient", "PreventGradient")
 
-# Ops that return their arguments; a loop does so with the handle of each variable that it reads.
+# Ops that return the handles of variables that they take. A loop returns the handle of each
+# variable that it reads.
 _PASSING = ("Identity", "While", "StatelessWhile")
 
-# Nodes that each side of a partition gets a copy of.
+# Ops that run on the host and on the TPU alike: both get a copy of the node.
 _FREE = ("Const", "VarHandleOp")
 
 
 def find_free(graph: GraphIR, names: Collection[str]) -> set[str]:
-    """Return the names of the constants, variables and reads that need no place of their own.
+    """Return the names of the free nodes: those that both the host and the TPU get a copy of.
 
-    Each side of a partition has a copy of them.
+    They are constants, handles of variables and, if no variable is updated, reads of variables.
     """
     free: set[str] = set()
-    # Control inputs remain only where a variable is updated. A read then has its turn.
+    # A graph has control inputs only if it updates a variable. The order of reads and updates then
+    # matters, so a read must not be copied.
     has_updates = any(graph.nodes[name].controls for name in names)
     for name in names:
         node = graph.nodes[name]
@@ -70,7 +72,7 @@ def find_host_ops(
 
     Args:
       graph: A flat graph, in topological order.
-      names: The nodes that the signature needs, without the free ones.
+      names: The nodes that the signature needs, without those that `find_free` returns.
       fed: The values that requests feed.
       library: Function name → function.
       inference: The shapes of the values.
@@ -98,7 +100,13 @@ def find_host_ops(
 
 
 def _is_open(inference: Inference, value: Value, *, strict: bool) -> bool:
-    """Return whether a size is unknown; an unknown number of rows counts only if `strict`."""
+    """Return whether a value's rank, or a dimension other than the first, is unknown.
+
+    Args:
+      inference: The shapes of the values.
+      value: The value.
+      strict: Whether an unknown first dimension, the number of rows, counts as well.
+    """
     shape = inference.shape(value)
     return shape is None or None in (shape if strict else shape[1:])
 
@@ -113,7 +121,7 @@ def _find_reason(
     values = (*node.inputs, *outputs)
     if any(types[value] == dtypes.STRING for value in values):
         return STRINGS
-    # A loop returns the handles that it takes.
+    # If the node takes handles, check these: handles that it returns are the same ones.
     taken = [value for value in node.inputs if types[value] == dtypes.RESOURCE]
     resources = taken or [value for value in outputs if types[value] == dtypes.RESOURCE]
     if not all(_is_variable(value, graph) for value in resources):

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _CORE_DEVICE = "/device:TPU_REPLICATED_CORE:0"
 _SELECTOR = "TPUOrdinalSelector"
-# Attributes of the graph that a node came from; the function has other devices and nodes.
+# Attributes that are not copied into the function: they refer to other nodes of the original graph,
+# or say how that graph was to be run.
 _DROPPED_ATTRIBUTES = ("_class", "_output_shapes", "_XlaMustCompile", "_lower_using_switch_merge")
 
 
@@ -88,7 +89,7 @@ def set_argument_shapes(
 def make_tpu_call(
     function: "FunctionDef", arguments: Sequence[Value], name: str, controls: Sequence[str] = ()
 ) -> list[Node]:
-    """Return the nodes that call a TPU function on the core that comes next.
+    """Return the nodes that call a TPU function; successive calls run on successive TPU cores.
 
     Args:
       function: What `make_tpu_function` returned.
@@ -165,7 +166,8 @@ def _place(node: Node, cluster: str, metadata: str) -> Node:
     for attribute in _DROPPED_ATTRIBUTES:
         definition.attr.pop(attribute, None)
     definition.attr[CLUSTER_ATTRIBUTE].s = cluster.encode()
-    # A node without inputs would otherwise not belong to the step of the cluster.
+    # A node without inputs gets a control input from the metadata node: nothing else would tie the
+    # node to the execution of the cluster.
     controls = node.controls if node.inputs else [*node.controls, metadata]
     return dataclasses.replace(node, definition=definition, controls=controls)
 

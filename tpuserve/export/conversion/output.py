@@ -1,4 +1,4 @@
-"""The directory that a conversion writes: whole, or not there."""
+"""Writes the directory of a converted SavedModel, which appears only when it is complete."""
 
 import os
 import shutil
@@ -50,7 +50,7 @@ def write_whole(out: Path) -> Iterator[Path]:
 
 
 def copy_files(source: Path, target: Path, files: list[Path]) -> None:
-    """Copy files of a directory to the same places of another."""
+    """Copy files of a directory to the same relative paths in another directory."""
     for path in files:
         copy = target / path.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)

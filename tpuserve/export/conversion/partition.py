@@ -1,4 +1,4 @@
-"""Divides the nodes of a signature: the host in front, the TPU, the host behind."""
+"""Divides the nodes of a signature among the TPU, the host before it and the host after it."""
 
 import re
 from collections.abc import Collection
@@ -12,7 +12,7 @@ from tpuserve.saved_model import dtypes
 if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_defs import Library
 
-# Ops with most of a model's work. One of them weighs more than any number of others around it.
+# Ops that do most of a model's work. Each weighs as much as `_HEAVY` other ops.
 _HEAVY_OPS = re.compile(
     r"\w*(MatMul|Conv|Einsum|While|If|XlaCallModule|LSTM|GRU|FFT|Cholesky|Svd|Qr)\w*"
 )
@@ -24,15 +24,16 @@ def find_tpu_nodes(
 ) -> set[str]:
     """Choose the nodes that run on the TPU, as many as possible.
 
-    Nothing that the TPU computes may come back to it through the host. Each node that only the host
-    can run is therefore either in front of the TPU, with all that it depends on, or behind it, with
-    all that depends on it. The choice with the most work on the TPU is found as a closure: for each
-    node v there are the items "v is not in front" and "v is behind".
+    The TPU's nodes become one computation, so none of its results may return to it through the
+    host. A node that only the host can run is therefore either in front of the TPU, with all nodes
+    that it depends on, or behind the TPU, with all nodes that depend on it. The choice with the
+    most work on the TPU is a closure of the largest weight (see `find_largest_closure`): its items
+    are, for each node v, "v is not in front" and "v is behind".
 
     Args:
       graph: A flat graph.
       names: The nodes that the signature needs, without those that each side has a copy of.
-      host_only: Those of them that only the host can run.
+      host_only: The nodes among `names` that only the host can run.
       library: Function name → function.
     """
     edges = [
@@ -41,7 +42,8 @@ def find_tpu_nodes(
         for producer in graph_ir.predecessors(graph.nodes[name])
         if producer in names
     ]
-    # Variants, such as lists of tensors, do not leave the device that they are on.
+    # A value of dtype variant, such as a TensorList, cannot be copied between host and TPU. Keep
+    # the node that uses it on the side of the node that produces it.
     types = graph_ir.value_types(graph, library)
     tied = [
         (name, value.producer)
@@ -83,7 +85,7 @@ def _weigh(graph: GraphIR, name: str) -> int:
 
 
 def _reach(start: Collection[str], edges: list[tuple[str, str]]) -> set[str]:
-    """Return the nodes that edges lead to from `start`, which are included."""
+    """Return the nodes of `start` and all nodes that a path of edges (tail, head) reaches."""
     heads: dict[str, list[str]] = {}
     for tail, head in edges:
         heads.setdefault(tail, []).append(head)

@@ -18,7 +18,8 @@ from tpuserve.stablehlo.translator import StableHloTranslator
 NOT_CONSTANT = "its input {} must be a constant for XLA, and is known only in a run"
 REFUSED = "XLA cannot compile it"
 
-# Sizes that are tried for the dimensions that a signature leaves open besides the first.
+# Sizes to try for the dimensions after the first that a signature leaves open, until the signature
+# compiles.
 _OPEN_SIZES = (64, 224, 16, 8, 1)
 
 
@@ -30,7 +31,7 @@ def find_refused(
     Args:
       meta_graph: A TPU metagraph.
       signatures: Names of the signatures.
-      batch_sizes: Numbers of rows of a batch; the first one that compiles suffices.
+      batch_sizes: Batch sizes in rows, of which the first is compiled.
 
     Returns:
       Name of a node that XLA refused → why; empty if everything compiles.
@@ -67,7 +68,18 @@ def find_refused(
 def _compile_signature(
     graph: Any, translator: StableHloTranslator, signature: Any, rows: int
 ) -> Exception | None:
-    """Compile a signature with one size of its open dimensions; return the error of all sizes."""
+    """Compile the TPU computations of a signature to StableHLO.
+
+    Args:
+      graph: The lowered GraphDef.
+      translator: The translator of that graph.
+      signature: The SignatureDef.
+      rows: The size of each open first dimension.
+
+    Returns:
+      None if `_OPEN_SIZES` has a size of the other open dimensions with which all computations
+      compile; else the error for the first size.
+    """
     infos = list(signature.inputs.values())
     is_open = any(dim.size < 0 for info in infos for dim in list(info.tensor_shape.dim)[1:])
     failure: Exception | None = None
@@ -114,7 +126,7 @@ def _close(shape: Any, rows: int, size: int) -> tuple[int, ...] | None:
 
 
 def _find_caller(graph: Any, node: str) -> str:
-    """Return the node of a TPU computation that holds a node: itself, or a loop or branch."""
+    """Return the outermost loop or branch that contains a node; the node itself if none does."""
     functions: Mapping[str, Any] = {each.signature.name: each for each in graph.library.function}
     holders = {inner.name: name for name, each in functions.items() for inner in each.node_def}
     visited: set[str] = set()

@@ -67,7 +67,10 @@ def replace_ref_variables(graph: Any) -> None:
 
 
 def _replace_update(graph: Any, node: Any, variables: Any) -> None:
-    """Replace an update of a variable. Those that read its result read the variable after it."""
+    """Replace an update of a variable by an update of a resource variable, in place.
+
+    The new op returns nothing: nodes that took the result read the variable after the update.
+    """
     variable = variables[_producer(node.input[0])]
     readers = [
         (other, position)
@@ -87,7 +90,7 @@ def _replace_update(graph: Any, node: Any, variables: Any) -> None:
 
 
 def _make_read(node: Any, variable: Any, controls: list[str]) -> None:
-    """Turn a node into a read of a variable."""
+    """Turn a node, in place, into a ReadVariableOp of a variable."""
     node.op = "ReadVariableOp"
     node.attr.clear()
     node.attr["dtype"].type = variable.attr["dtype"].type

@@ -17,7 +17,7 @@ class HostOp:
       op: The op type.
       node: Name of the node.
       place: `FRONT` or `BEHIND`; empty for an op that is left out.
-      reason: Why it stays.
+      reason: Why the op stays on the host.
     """
 
     op: str
@@ -28,14 +28,15 @@ class HostOp:
 
 @dataclass(frozen=True)
 class ConvertedSignature:
-    """What became of a signature.
+    """How the nodes of one signature are divided between the TPU and the host.
 
     Attributes:
       name: Name of the signature.
       num_tpu_ops: Number of nodes on the TPU, without constants and reads of variables.
       num_host_ops: Number of nodes on the host, without constants and reads of variables.
-      host_ops: The nodes that the host alone can run. The other nodes on the host stay because of
-        them: they are in front of a node in front, or behind a node behind.
+      host_ops: The nodes that only the host can run. Any other node on the host is there because a
+        node of `host_ops` in front of the TPU depends on it, because it depends on a node of
+        `host_ops` behind the TPU, or because it is outside of the function that the user chose.
       functions: Names of the TPU computations; empty if the whole signature stays on the host.
     """
 
@@ -53,7 +54,7 @@ class Conversion:
     Attributes:
       directory: The SavedModel that was read.
       out: The SavedModel that was written.
-      signatures: What became of each signature, sorted by name.
+      signatures: The converted signatures, sorted by name.
       notes: Choices that the conversion made, one sentence each.
     """
 

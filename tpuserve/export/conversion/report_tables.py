@@ -7,13 +7,13 @@ from rich.text import Text
 
 from tpuserve.export.conversion.report import Conversion, ConvertedSignature
 
-# The most ops of a signature that the table names.
+# The largest number of rows in the table of a signature's host ops.
 _MOST_ROWS = 20
 _WIDTH = 400
 
 
 def print_tables(conversion: Conversion, console: Console | None = None) -> None:
-    """Print what runs where in each signature."""
+    """Print for each signature which ops run on the TPU, which on the host, and why."""
     console = console or Console()
     heading = f"{conversion.out}: {{serve}} of {conversion.directory}, and {{serve, tpu}}"
     console.print(Text(heading, style="bold"), soft_wrap=True)
@@ -40,7 +40,7 @@ def _print_host_ops(signature: ConvertedSignature, console: Console) -> None:
     table = _new_table("op", "place", "reason", "node")
     for each in signature.host_ops[:_MOST_ROWS]:
         table.add_row(each.op, each.place or "left out", Text(each.reason), Text(each.node))
-    # Names of nodes are long, and are of use only as a whole: the terminal may wrap the lines.
+    # Print wide rows and let the terminal wrap them: a truncated node name would be useless.
     Console(file=console.file, width=_WIDTH).print(table)
     more = len(signature.host_ops) - _MOST_ROWS
     if more > 0:

@@ -1,4 +1,4 @@
-"""Replaces gathers from variables that XLA has no kernel for by a read and a gather."""
+"""Replaces ResourceGatherNd, which XLA cannot compile, by a variable read and a GatherNd."""
 
 import dataclasses
 

@@ -30,7 +30,7 @@ from tpuserve.lowering.passes.functionalization import functionalize
 from tpuserve.saved_model.initialisation import INIT_SIGNATURE
 from tpuserve.tensorflow_internals import op_def_registry
 
-# Ops that forward their input. A part of nothing else is not worth a TPU.
+# Ops that forward their input or do nothing. A TPU part with no other ops stays on the host.
 _FORWARDING = frozenset({"Identity", "IdentityN", "NoOp", "StopGradient", "PreventGradient"})
 _LEFT_OUT = "XLA leaves out checks of the TPU's values"
 _MOST_NAMED = 5
@@ -38,7 +38,7 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Options:
-    """What goes to the TPU, and how.
+    """The choices of the user about what runs on the TPU, and how.
 
     Attributes:
       aliased: Names of the functions that go to the TPU; empty for as many nodes as possible.
@@ -60,8 +60,8 @@ class _Rewriting:
     Attributes:
       flat: The flat graph of all signatures, before the rewriting.
       ordered: The same graph without the control inputs that order nothing.
-      library: Function name → function; functions are added.
-      nodes: Name → node of the result.
+      library: Function name → function; the rewriting adds the functions that it creates.
+      nodes: Name → node of the rewritten graph.
       options: See `Options`.
     """
 
@@ -77,12 +77,12 @@ class _Rewriting:
 def rewrite_meta_graph(
     source: Any, signatures: Sequence[str], options: Options, refused: Mapping[str, str]
 ) -> tuple[Any, tuple[ConvertedSignature, ...]]:
-    """Return a TPU metagraph, and what became of its signatures.
+    """Return a TPU metagraph, and how the nodes of each converted signature are divided.
 
     Args:
       source: The MetaGraphDef to convert; it is not changed.
       signatures: Names of the signatures to convert. The others stay on the host.
-      options: What goes to the TPU.
+      options: The choices of the user.
       refused: Node of the flat graph → why XLA refused it.
 
     Raises:
@@ -126,9 +126,9 @@ def rewrite_meta_graph(
 
 
 def _make_compilable(flat: FlatGraph, library: dict[str, Any], function_library: Any) -> FlatGraph:
-    """Replace what XLA compiles only in another form; add new functions to both libraries.
+    """Replace control flow of TensorFlow 1 and ResourceGatherNd by ops that XLA can compile.
 
-    These are the control flow of TensorFlow 1, and gathers from variables.
+    The functions of the new control flow are added to both libraries.
     """
     before = set(library)
     functional = functionalize(flat.graph, library)
@@ -140,7 +140,7 @@ def _make_compilable(flat: FlatGraph, library: dict[str, Any], function_library:
 
 
 def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> ConvertedSignature:
-    """Put a signature on the TPU as far as possible; rename its outputs in place."""
+    """Move as many nodes of a signature to the TPU as possible; rename its outputs in place."""
     graph, flat = rewriting.ordered, rewriting.flat
     feeds = {
         parse_value(tensor): info
@@ -225,10 +225,10 @@ def _find_observers(
     needed: Collection[str],
     after_host: Collection[str],
 ) -> dict[str, HostOp]:
-    """Return the nodes that only check or print values.
+    """Return the nodes that only check or print values, and that no result depends on.
 
-    Those that take values of the host in front run before the TPU. The others are left out: they
-    take values of the TPU, or of the host behind it.
+    A node runs before the TPU if the host in front of the TPU computes all values that it checks.
+    Any other node is left out, because XLA drops checks of values that the TPU computes.
 
     Args:
       rewriting: The graph.
@@ -274,7 +274,7 @@ def _insert_parts(
     if not parts:
         controls, host = (), ()
     replaced: dict[Value, Value] = {}
-    # Name of a node on the TPU, or of one behind it → the node to wait for in its place.
+    # Name of an original node on or behind the TPU → the new node to wait for instead.
     awaited: dict[str, str] = {}
     calls: list[Node] = []
     functions = []
@@ -290,7 +290,7 @@ def _insert_parts(
         }
         awaited |= dict.fromkeys(part.body.nodes.keys() & on_tpu, nodes[-1].name)
     for name in controls:
-        # An op that checks values keeps its inputs of the flat graph, in front of the TPU.
+        # A check runs in front of the TPU, so it keeps the inputs that it has in the flat graph.
         rewriting.nodes[name] = rewriting.ordered.nodes[name]
     for name, node in rewriting.ordered.nodes.items():
         if name in host:
@@ -326,9 +326,11 @@ def _make_call(
     inferred: SignatureShapes,
     controls: Sequence[str],
 ) -> tuple[str, list[Node]]:
-    """Add the functions of a part to the library; return their name and the nodes that call them.
+    """Add the functions of a TPU part to the library, and build the nodes that call them.
 
-    The last of the nodes has the results of the part.
+    Returns:
+      The name of the function of the TPU computation; and the nodes, the last of which returns the
+      results of the part.
     """
     library, options = rewriting.library, rewriting.options
     stem = re.sub(r"[^A-Za-z0-9_]", "_", signature)

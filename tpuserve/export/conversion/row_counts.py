@@ -1,4 +1,4 @@
-"""Numbers of rows that the host computes and the TPU needs as constants.
+"""Lets the TPU compute the numbers of rows that it would otherwise take from the host.
 
 A model often reshapes to [rows, ...], with the rows taken from the shape of an input that only the
 host sees, such as strings. XLA needs the sizes of a reshape when it compiles, so the TPU takes the
@@ -25,7 +25,7 @@ def find_row_counts(
     types: Mapping[Value, int],
     shapes: SignatureShapes,
 ) -> Counts:
-    """Return the values that are constants or numbers of rows, each with its elements.
+    """Return the integer values that depend on the number of rows alone, or on nothing.
 
     Args:
       values: The values that the TPU takes from the host.
@@ -33,7 +33,7 @@ def find_row_counts(
       shapes: The shapes of the values.
 
     Returns:
-      Value → its elements, None for the number of rows.
+      Value → its elements: for each a constant, or None if it equals the number of rows.
     """
     values = list(values)
     found = {}
@@ -54,12 +54,12 @@ def make_nodes(
     shapes: SignatureShapes,
     taken: Collection[str],
 ) -> tuple[list[Node], dict[Value, Value]]:
-    """Build the nodes that compute counted values on the TPU.
+    """Build the nodes that compute constants and numbers of rows on the TPU.
 
     Args:
-      counted: See `find_row_counts`.
-      values: The other values that the TPU takes.
-      arguments: Value → the argument that has it.
+      counted: The values to compute; the result of `find_row_counts`.
+      values: The other values that the TPU takes from the host.
+      arguments: Each of `values` → the argument of the TPU computation that holds it.
       types: Value → DataType.
       shapes: The shapes of the values.
       taken: Names of the nodes that exist.

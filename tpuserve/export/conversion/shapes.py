@@ -33,9 +33,9 @@ class Inference:
     """The shapes of the values of a signature at one batch size.
 
     Attributes:
-      find: Returns the tensor of a value, in a tf.Graph of its own.
-      feeds: Value that is fed → the placeholder of its shape.
-      saved: Value → the shape that the model was saved with, which may tell more.
+      find: Takes a value; returns its tensor in a tf.Graph that was built for the inference.
+      feeds: Value that is fed → its placeholder in that graph.
+      saved: Value → the shape recorded in the SavedModel, which may be known more fully.
     """
 
     find: Callable[[Value], Any]
@@ -50,7 +50,7 @@ class Inference:
         return None if shape.rank is None else tuple(shape.as_list())
 
     def constant(self, value: Value) -> Any:
-        """Return the array that a value always is; None if it depends on more than shapes."""
+        """Return the array that a value always equals; None if not only shapes determine it."""
         with self._tensor(value).graph.as_default():
             try:
                 return tensor_util.constant_value(self._tensor(value))
@@ -68,7 +68,7 @@ class SignatureShapes:
     Attributes:
       first: The shapes at `ROWS` rows.
       second: The shapes at `OTHER_ROWS` rows.
-      unbound: The shapes with every dimension open that the signature leaves open.
+      unbound: The shapes without sizes for the dimensions that the signature leaves open.
     """
 
     first: Inference

@@ -14,8 +14,8 @@ from tpuserve.saved_model import dtypes
 if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_defs import Library
 
-# Ops that the host repeats where it needs a shape that the TPU computes too. The shape then need
-# not come back from the TPU.
+# Ops that compute shapes. If host and TPU both need a shape, the host runs these ops as well, and
+# does not take the shape from the TPU.
 _SHAPE_OPS = frozenset(
     re.findall(
         r"\w+",
@@ -34,7 +34,7 @@ class TpuPart:
 
     Attributes:
       body: The nodes. Its arguments take the values of `arguments`, in order.
-      arguments: The values of the host that the part takes. Handles of variables come last.
+      arguments: The values that the part takes from the host. Handles of variables come last.
       num_handles: How many of the arguments are handles of variables.
       results: The values that the part returns, named as in the flat graph.
       controls: Names of the host's nodes that run before the part.
@@ -63,7 +63,7 @@ def extract_part(
       graph: A flat graph.
       tpu_nodes: Names of the nodes for the TPU.
       names: Names of all nodes that the signature needs.
-      free: Names of the constants, variables and reads.
+      free: Names of the constants, variables and reads that both sides have a copy of.
       fed: The values that requests feed.
       fetches: The values that the signature returns.
       library: Function name → function.
@@ -130,7 +130,7 @@ def extract_part(
 
 
 def _find_handle(value: Value, graph: GraphIR) -> Value:
-    """Return the VarHandleOp's value behind Identity ops; another value is returned unchanged."""
+    """Follow Identity ops back from a handle to its VarHandleOp; return other values unchanged."""
     start, node = value, graph.nodes.get(value.producer)
     while node is not None and node.op == "Identity":
         value = node.inputs[0]
@@ -158,7 +158,10 @@ def _is_shape(
     fed: Collection[Value],
     types: Mapping[Value, int],
 ) -> bool:
-    """Return whether the host computes a value from its own tensors with a few shape ops."""
+    """Return whether the host can compute a value of the TPU with a few `_SHAPE_OPS` of its own.
+
+    These ops must need no tensor that only the TPU has.
+    """
     visited: set[str] = set()
     pending = [value]
     while pending:

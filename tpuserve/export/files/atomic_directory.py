@@ -19,7 +19,7 @@ from tpuserve.saved_model import warm_up_file
 logger = logging.getLogger(__name__)
 
 _join = tf.io.gfile.join
-# The paths of TensorFlow's remote file systems have it, such as gs://bucket/models.
+# A path with this separator is in a remote file system of TensorFlow, such as gs://bucket/models.
 _REMOTE = "://"
 
 

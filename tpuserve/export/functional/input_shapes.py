@@ -1,4 +1,4 @@
-"""The inputs of a model with other shapes than it declares."""
+"""Replaces the shapes that a Keras model declares for its inputs by shapes from the user."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class InputShape:
     """The shape of one input.
 
     Attributes:
-      name: the name of the input; "" for the only one.
+      name: the name of the input; "" if the model has only one input.
       shape: the size of each dimension, the batch first; None for an open size.
-      dtype: TensorFlow's name of the dtype; "" for that of the model, or float32.
+      dtype: TensorFlow's name of the dtype; "" for the dtype that the model declares, or float32.
     """
 
     name: str

@@ -11,7 +11,8 @@ from typing import Any
 from tpuserve.errors import InvalidSetting
 from tpuserve.saved_model.proto_file import BINARY_NAME
 
-# The member of a .keras file, and the attribute of an HDF5 file, with the version of Keras.
+# The JSON file in a .keras archive that holds the version of Keras under the key `_VERSION`. An
+# HDF5 file has an attribute of that name instead.
 _METADATA = "metadata.json"
 _VERSION = "keras_version"
 
@@ -29,7 +30,7 @@ def load_keras_file(path: Path) -> Any:
     """
     version = _read_version(path)
     package = "tf_keras" if version.startswith("2.") else "keras"
-    # Models are exported by TensorFlow, whatever Keras they come from.
+    # Keras 3 must use the backend TensorFlow, because TensorFlow writes the SavedModel.
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     if importlib.util.find_spec(package) is None:
         raise InvalidSetting(f"{path} is of Keras {version}. Run: pip install {package}")
@@ -81,7 +82,7 @@ def _has_lambda(config: Any) -> bool:
 
 
 def _version_of_h5(path: Path) -> str:
-    # Import only here: h5py is slow to import, and few files are of this kind.
+    # Import h5py only here: it is slow to import, and few models are .h5 files.
     import h5py  # type: ignore[import-untyped,unused-ignore]
 
     with h5py.File(path, "r") as file:
