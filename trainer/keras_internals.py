@@ -162,10 +162,11 @@ def get_private_attribute(owner: Any, attribute: str) -> Any:
 
 
 def get_loaded_engine_classes() -> dict[type, type]:
-    """Return the base classes of tf_keras's layers and models.
+    """Return the base classes of tf_keras's layers and models, as far as they are imported.
 
-    Each has two classes. tf_keras uses the one for TensorFlow 1, of the module base_layer_v1 or
-    training_v1, while eager execution is off, and else the one for TensorFlow 2.
+    tf_keras has two base classes for layers and two for models. While eager execution is off, it
+    uses the classes for TensorFlow 1, in the modules base_layer_v1 and training_v1; otherwise it
+    uses the classes for TensorFlow 2.
 
     Returns:
       Class for TensorFlow 1 → class for TensorFlow 2: one entry for layers and one for models. An

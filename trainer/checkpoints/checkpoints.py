@@ -52,14 +52,14 @@ class _RunSaver(tf.compat.v1.train.Saver):
     """
 
     def __init__(self, **options: Any) -> None:
-        """Create the Saver after the model is built, and before hooks are called."""
+        """Record which variables exist: those of the model, as no hook has been called yet."""
         self._names_of_model = {variable.op.name for variable in tf.compat.v1.global_variables()}
         self._variables_of_hooks: list[Any] = []
         self._saver_of_model: Any = None
         super().__init__(**options)
 
     def build(self) -> None:
-        """Build the ops of the Saver, and those that restore the model's variables alone."""
+        """Build the Saver's ops, and ops that restore all variables except those of hooks."""
         super().build()
         variables = tf.compat.v1.global_variables()
         self._variables_of_hooks = [

@@ -93,8 +93,8 @@ class EmulatedTpuSlice(TpuSlice):
 class PjrtSlice(TpuSlice):
     """The devices of jax's PJRT clients; on several hosts, each host has a process of its own.
 
-    The ordinal of a core is its number among the cores of all hosts: each process has a queue for
-    the results of every core.
+    The ordinal of a core is its number among the cores of all hosts, because each process receives
+    the results of all of these cores, from one queue per core.
 
     Attributes:
       platform: the platform of the devices, "tpu" or "cpu".
@@ -350,7 +350,12 @@ class BatchTopology:
             )
 
     def _check_processes(self) -> None:
-        """Check that each of several processes can feed its own cores."""
+        """Check the settings if each host has a process of its own, which feeds the host's cores.
+
+        Raises:
+          InvalidSetting: num_shards is 1, or the input mode feeds the cores of all hosts from one
+            host.
+        """
         if self.system.local_host is None:
             return
         if self.is_one_core:

@@ -496,7 +496,7 @@ class Estimator:
         return directory.encode()
 
     def _join_hosts(self) -> HostGroup:
-        """Return the hosts that this program runs on."""
+        """Return the hosts that run this program together; a subclass may first connect to them."""
         return current_group()
 
 

@@ -44,8 +44,8 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
           steps: the number of batches per evaluation; None evaluates until the input ends.
           hooks: SessionRunHooks of the evaluation.
           name: a name that separates several evaluations of one model.
-          every_n_iter: the minimum number of training steps between two evaluations. An
-            evaluation follows the training loop that reaches the number.
+          every_n_iter: the minimum number of training steps between two evaluations. An evaluation
+            takes place at the end of the training loop that reaches this number of steps.
 
         Raises:
           InvalidType: estimator is not an estimator, or every_n_iter is not a whole number.
@@ -95,7 +95,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
     def before_run(self, run_context: Any) -> Any:
         """Let the next `session.run` fetch the global step too; evaluate before the first one.
 
-        The first evaluation is that of the initial values. It cannot take place in
+        The first evaluation is of the initial values. It cannot take place in
         `after_create_session`, because a later hook may still change the variables there.
         """
         if self._last_evaluated is None:
@@ -142,10 +142,12 @@ class _LoadHook(tf.compat.v1.train.SessionRunHook):
         self._values = values
 
     def _set_scaffold(self, scaffold: Any) -> None:
-        """Check the scaffold of the model's spec for the evaluation.
+        """Check that the scaffold of the evaluation's spec has no saver and no init_fn.
+
+        They would give variables other values than those of the training session.
 
         Raises:
-          InvalidSetting: the scaffold gives variables other values than those of training.
+          InvalidSetting: the scaffold has a saver or an init_fn.
         """
         custom = [name for name in ("saver", "init_fn") if getattr(scaffold, name) is not None]
         if custom:

@@ -1,4 +1,4 @@
-"""Export for CPU and TPU of an Estimator that is no TPUEstimator."""
+"""Exports an Estimator that is not a TPUEstimator, for CPU and TPU."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -26,7 +26,7 @@ def export_estimator_savedmodel(
     on the TPU, as with ExportSavedModelApiVersion.V1.
 
     Args:
-      estimator: a trained `trainer.Estimator`, usually no TPUEstimator.
+      estimator: a trained `trainer.Estimator`, usually not a TPUEstimator.
       export_dir_base: see `Estimator.export_saved_model`.
       serving_input_receiver_fn: see `Estimator.export_saved_model`.
       assets_extra: see `Estimator.export_saved_model`.

@@ -168,10 +168,11 @@ class TPUEstimator(Estimator):
         topologies: str | Sequence[str],
         batch_sizes: Sequence[int] = (),
     ) -> TrainStepReport:
-        """Compile the training step for TPUs that need not be there, with libtpu's compiler.
+        """Compile the training step for TPUs, with libtpu's compiler; no TPU is needed.
 
-        The step is that of a run on all devices of a topology, with its all-reduce. Nothing is
-        trained or written. The times in the report are the compiler's estimates.
+        The step is compiled for a run with one replica on each device of a topology, and includes
+        the all-reduce among them. Nothing is trained or written. The times in the report are the
+        compiler's estimates.
 
         Args:
           input_fn: as for `train`; its batches determine the shapes.
@@ -179,8 +180,8 @@ class TPUEstimator(Estimator):
           batch_sizes: global batch sizes, in rows; empty for train_batch_size.
 
         Returns:
-          A report with a compilation for each batch size and topology. A case that fails, for
-          example because the replicas cannot share its batch equally, has an error.
+          A report with an entry for each batch size and topology. The entry of a compilation that
+          fails, for example because the replicas cannot share the batch equally, has an error.
 
         Raises:
           ExtraNotInstalled: jax or libtpu is missing, or has an unsupported version.
@@ -196,7 +197,7 @@ class TPUEstimator(Estimator):
     def _answer(
         self, request: train_step_request.TrainStepRequest, input_fn: Callable[..., Any]
     ) -> TrainStepReport:
-        """Compile the training step for the topologies and batch sizes of a request."""
+        """Compile the training step for each topology and batch size that a request names."""
         assert isinstance(self._program, TPUModelProgram)
         default_batch_size = self._program.batch_sizes[ModeKeys.TRAIN]
         if default_batch_size is None and not request.batch_sizes:
@@ -218,7 +219,7 @@ class TPUEstimator(Estimator):
         return self._use_tpu and program.runs_on_several_hosts(self._program.config)
 
     def _join_hosts(self) -> HostGroup:
-        """Connect with the other hosts, if this program runs on several; return the hosts."""
+        """Connect to the other hosts if this program runs on several; return all its hosts."""
         return program.join_hosts(self._program.config) if self._use_tpu else current_group()
 
     def _select_backend(self, mode: str) -> ExecutionBackend:

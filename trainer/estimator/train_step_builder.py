@@ -1,4 +1,4 @@
-"""Builds the training step of a program for TPU topologies that need not be there."""
+"""Builds the training step of a program, so that it can be compiled without a TPU."""
 
 import dataclasses
 from collections.abc import Callable
@@ -23,12 +23,13 @@ from trainer.execution.source_locations import SourceLocations
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import ModeKeys
 
-# The session target of a TPU that no session is created for.
+# A placeholder for the session target of the TPU. The step is compiled and not run, so no session
+# connects to this address.
 _NO_MASTER = "grpc://none:1"
 
 
 class TrainStepBuilder:
-    """Builds the graph of a training run on a TPU, and finds the step of a replica in it."""
+    """Builds the graph of a training run on a TPU, and extracts a replica's step from the graph."""
 
     def __init__(
         self, program: TPUModelProgram, input_fn: Callable[..., Any], batch_axis: Any
@@ -44,12 +45,12 @@ class TrainStepBuilder:
         self._steps: dict[tuple[int, int], SerializedStep] = {}
 
     def build(self, target: CompileTarget, batch_size: int) -> SerializedStep:
-        """Return the step of a replica, for a replica on each device of a topology.
+        """Return a replica's step, for a run with one replica on each device of a topology.
 
-        The graph is that of a run on one host, which has the same step as one on several hosts.
+        The graph is built for one host with all devices: the step is the same on several hosts.
 
         Args:
-          target: the topology.
+          target: the TPU topology to compile for.
           batch_size: the global batch size, in rows.
 
         Raises:

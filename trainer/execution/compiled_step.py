@@ -1,4 +1,4 @@
-"""Builds copies of a training step whose computation XLA compiles for the CPU."""
+"""Builds the training step as the body of a loop, and lets XLA compile a part of it for the CPU."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,22 +16,23 @@ from trainer.execution.step_copy import StepCopier, outside_inputs
 
 
 class CompiledStep:
-    """A training step that runs in TensorFlow's kernels, or partly in XLA.
+    """A training step, a part of which runs either in XLA or in TensorFlow's kernels.
 
-    Each part outside of the compiled one runs in TensorFlow's kernels in either case: random
-    numbers, the next batch, messages. So a run that changes from one case to the other continues
-    the same sequences.
+    The rest of the step always runs in TensorFlow's kernels: the ops that draw random numbers, read
+    the next batch or print messages. So a run that changes from one way to the other in the middle
+    continues with the same batches and random numbers.
 
     Attributes:
-      uses_xla: bool [], a placeholder: whether XLA computes the steps; False by default.
-      unknown_sizes: int32 [n]: the sizes of the compiled part's inputs in the last step that are
-        unknown before the step; empty if all are known.
-      compiled_sizes: int32 [n], a placeholder: the sizes for which XLA may compile the step. A step
-        with other sizes runs in TensorFlow's kernels, because each compilation takes seconds.
+      uses_xla: bool [], a placeholder: whether the part runs in XLA; False by default.
+      unknown_sizes: int32 [n]: the sizes, in the last step, of all inputs of the part that have no
+        static shape; empty if all inputs have one.
+      compiled_sizes: int32 [n], a placeholder: the value of `unknown_sizes` for which XLA may
+        compile the part. A step with other sizes runs in TensorFlow's kernels, because each
+        compilation takes seconds.
     """
 
     def __init__(self, step: step_partition.Operations, line_of: LineOf) -> None:
-        """Divide a step of the default graph.
+        """Divide a step of the default graph into the part for XLA and the rest.
 
         Args:
           step: the operations of the step, by name.
@@ -46,7 +47,7 @@ class CompiledStep:
             tensor for tensor in outside_inputs(self._parts.compiled) if tensor.dtype != tf.resource
         ]
         self._function: Any = None
-        # The id of a copied tensor → the name of the original.
+        # The id of a tensor in the copy of the step → the name of the original tensor.
         self._originals: dict[int, str] = {}
         self.uses_xla = tf.compat.v1.placeholder_with_default(False, [], name="uses_xla")
         self.unknown_sizes = tf.zeros([0], tf.int32)
@@ -84,9 +85,10 @@ class CompiledStep:
 
     @property
     def shares_ops(self) -> bool:
-        """Whether each step must choose between XLA and TensorFlow's kernels.
+        """Whether one loop must serve both ways, and each of its steps choose between them.
 
-        Otherwise the choice can be between two loops, which costs less.
+        This is so if the step draws random numbers or has inputs of unknown sizes. Otherwise there
+        are two loops, one for each way, which costs less time per step.
         """
         return self.num_unknown_sizes > 0 or any(
             step_partition.draws_random_numbers(operation)
@@ -94,10 +96,10 @@ class CompiledStep:
         )
 
     def build_step(self, *, can_choose: bool) -> Any:
-        """Build the ops of one step in the default graph, the body of a loop.
+        """Build the ops of one step in the default graph, which is the body of a loop.
 
         Args:
-          can_choose: whether the step runs in XLA only if `uses_xla`; else it always does.
+          can_choose: whether `uses_xla` decides if the part runs in XLA; False always uses XLA.
 
         Returns:
           An operation whose completion ends the step.
@@ -147,13 +149,13 @@ class CompiledStep:
         return tf.group(done, *last)
 
     def check(self, sizes: Sequence[int]) -> None:
-        """Translate the compiled part for XLA, without compiling it for the machine.
+        """Check that XLA can translate its part of the step; nothing is compiled to machine code.
 
         Args:
           sizes: the value of `unknown_sizes`.
 
         Raises:
-          UncompilableStep: XLA cannot translate an op, which the message names.
+          UncompilableStep: XLA cannot translate an op; the message names the op.
         """
         remaining = list(sizes)
         shapes = {}
@@ -177,10 +179,15 @@ class CompiledStep:
             ) from error
 
     def _compute(self, tensors: Any, results: Sequence[Any], *, is_xla: bool) -> list[Any]:
-        """Copy the compiled part into the default graph, a function's.
+        """Copy the part for XLA into the default graph, which is the graph of a function.
+
+        Args:
+          tensors: name of an input of the part → the tensor to use instead.
+          results: the tensors of the original step whose copies to return.
+          is_xla: whether XLA compiles the copy.
 
         Returns:
-          The copies of `results`, and a tensor that is available when all ops have run.
+          The copies of `results`, and a tensor that is available when all copied ops have run.
         """
         compiled = self._parts.compiled
         names = [tensor.name for tensor in results]
@@ -209,6 +216,6 @@ def _with_unknown_sizes(tensors: Iterable[Any]) -> list[Any]:
 
 
 def _find_sizes(tensors: Iterable[Any]) -> Any:
-    """Return the sizes of all dimensions of those tensors that have unknown ones: int32 [n]."""
+    """Return the sizes of all dimensions of all tensors in one tensor, int32 [n]."""
     sizes = [tf.shape(tensor) for tensor in tensors]
     return tf.concat(sizes, 0) if sizes else tf.zeros([0], tf.int32)

@@ -1,4 +1,7 @@
-"""Decisions that the hosts of a run make together, so that none waits for one that has stopped."""
+"""Decisions that the hosts of a run make together: when to stop, and where to start.
+
+Otherwise a host could stop alone, and the others would wait for it forever.
+"""
 
 import os
 import time
@@ -12,15 +15,16 @@ from trainer.execution.graceful_shutdown import GracefulShutdownHook
 from trainer.execution.iterations_per_loop import IterationPlan
 from trainer.hosts.group import current_group
 
-# How often, and at which interval in seconds, the hosts look for the same checkpoint.
+# How many times, and at which interval in seconds, the hosts look for the newest checkpoint until
+# all of them find the same one.
 _ATTEMPTS, _RETRY_SECS = 10, 1.0
 
 
 class StopTogetherHook(tf.compat.v1.train.SessionRunHook):
-    """Stops the session on all hosts as soon as a hook stops it on one of them.
+    """Stops the session on all hosts if any hook requests a stop on one of the hosts.
 
-    The hook must be called after all others. It also passes a SIGTERM on: it stops all hosts after
-    the same loop, and all exit gracefully.
+    This hook must be called after all other hooks, so that it sees their requests. After a SIGTERM
+    on one host, it stops all hosts after the same training loop, and all of them exit gracefully.
     """
 
     def __init__(self, name: str, shutdown: GracefulShutdownHook | None) -> None:
@@ -28,12 +32,12 @@ class StopTogetherHook(tf.compat.v1.train.SessionRunHook):
 
         Args:
           name: what the session does, such as "training".
-          shutdown: knows whether SIGTERM has arrived; None if it is not handled.
+          shutdown: the hook that records whether SIGTERM has arrived; None without such a hook.
         """
         self._name, self._shutdown = name, shutdown
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Exchange with the other hosts whether to stop."""
+        """Exchange the requests to stop with the other hosts; stop if there is one."""
         is_requested = self._shutdown is not None and self._shutdown.is_requested
         answers = current_group().gather(
             f"the end of a loop of {self._name}", [run_context.stop_requested, is_requested]
@@ -45,12 +49,20 @@ class StopTogetherHook(tf.compat.v1.train.SessionRunHook):
 
 
 def stop_together(name: str, shutdown: GracefulShutdownHook | None) -> list[Any]:
-    """Return a list with a `StopTogetherHook`; empty for a single host."""
+    """Return a list with a `StopTogetherHook`, or an empty list if there is only one host.
+
+    Args:
+      name: see `StopTogetherHook`.
+      shutdown: see `StopTogetherHook`.
+    """
     return [StopTogetherHook(name, shutdown)] if current_group().size > 1 else []
 
 
 class FirstHostIterations:
-    """A plan of which host 0 decides, because the plans of the hosts may depend on durations."""
+    """An IterationPlan by which host 0 decides the number of steps for all hosts.
+
+    The hosts could not decide by themselves: a plan may depend on durations, which differ.
+    """
 
     def __init__(self, plan: IterationPlan) -> None:
         """Wrap the plan of this host."""
@@ -58,7 +70,7 @@ class FirstHostIterations:
         self._plan = plan
 
     def next_iterations(self, steps_left: int | None) -> int:
-        """Return host 0's number of steps of the next `session.run`."""
+        """Return the number of steps of the next `session.run`, as host 0 has planned it."""
         planned = self._plan.next_iterations(steps_left)
         count: int = current_group().broadcast("the number of steps of a loop", planned)
         return count
@@ -80,11 +92,11 @@ def find_same_checkpoint(find: Callable[[], str | None], model_dir: str) -> str 
     cache directories for some seconds. So the hosts look several times.
 
     Args:
-      find: returns the path of the checkpoint; None for none.
+      find: returns the path of the newest checkpoint; None if there is none.
       model_dir: the directory of the model on this host.
 
     Returns:
-      The path on this host; None for none.
+      The path on this host; None if no host has found a checkpoint.
 
     Raises:
       HostsDiffer: another host has found another checkpoint, or none.

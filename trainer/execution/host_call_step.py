@@ -9,10 +9,10 @@ from tpuserve.graph import reachability
 
 
 def join_host_call(train_op: Any, tensors: Any, fetches: Any) -> Any:
-    """Build the op that makes a training step and runs the ops of a host_call.
+    """Build the op that runs a training step and the ops of a host_call.
 
-    The host_call reads the values that variables have before the step, as on a TPU: model_fn reads
-    them there before the train_op writes them.
+    If a tensor of the host_call reads a variable, it gets the value from before the step. So it
+    does on a TPU, where model_fn reads the variable before the train_op writes it.
 
     Args:
       train_op: the op or tensor that makes one step.
@@ -26,12 +26,12 @@ def join_host_call(train_op: Any, tensors: Any, fetches: Any) -> Any:
 
 
 def _order_reads_before_writes(tensors: Iterable[Any], step: Mapping[str, Any]) -> None:
-    """Let each op of a step that writes a variable wait for the reads that tensors depend on.
+    """Make each write of a variable in a step wait for the reads that the host_call depends on.
 
-    A read that depends on the write itself, by a control dependency of model_fn, is left alone.
+    A read that itself depends on the write, by a control dependency of model_fn, stays as it is.
 
     Args:
-      tensors: the operations of the tensors.
+      tensors: the operations that produce the tensors of the host_call.
       step: the operations of the step, by name.
     """
     writes: dict[str, list[Any]] = {}

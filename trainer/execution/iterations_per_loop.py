@@ -49,8 +49,8 @@ class FixedIterations:
 class TimedIterations:
     """A plan in which each `session.run` takes a given time.
 
-    The first `session.run` has one step. The durations of the last ones determine the number of
-    steps of the next one.
+    The first `session.run` has one step. The durations of the last runs determine the number of
+    steps of the next run.
     """
 
     def __init__(self, seconds: float) -> None:

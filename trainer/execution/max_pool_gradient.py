@@ -1,7 +1,9 @@
 """Replaces gradients of max pooling by ops that XLA computes faster on a CPU.
 
 XLA computes a MaxPoolGrad with a SelectAndScatter, which on a CPU takes twice the time of
-TensorFlow's kernel. If the windows do not overlap, comparisons give the same result, bit by bit.
+TensorFlow's kernel. If the windows of the pooling do not overlap, an input gets the gradient of its
+window if it is the window's first maximum. Comparisons compute that faster, with the same bits in
+the result.
 """
 
 from typing import Any
@@ -39,7 +41,8 @@ def _can_replace(node: Any, window: tuple[int, ...], shape: list[int]) -> bool:
         node.attr["data_format"].s in (b"", b"NHWC")
         and window[0] == window[3] == 1
         and window == tuple(node.attr["strides"].list.i)
-        # With sizes that are multiples of the window's, both paddings pad nothing.
+        # If height and width are multiples of the window's, neither padding, SAME or VALID, adds or
+        # drops a pixel.
         and shape[1] % window[1] == 0
         and shape[2] % window[2] == 0
     )

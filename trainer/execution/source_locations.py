@@ -10,12 +10,13 @@ import tensorflow as tf
 
 from trainer.execution import single_replica_graph
 
-# Where frames lie that are not the user's: libraries, and the graph that creates each op.
+# Stack frames in these files are not the user's: the directory of the installed packages, and the
+# module whose graph class creates each op.
 _NO_USER_CODE = (str(Path(tf.__file__).parents[1]), single_replica_graph.__file__)
 
 
 class SourceLocations:
-    """The lines of model_fn that created the ops of the step."""
+    """The lines of model_fn that created the ops of a graph."""
 
     def __init__(self) -> None:
         """Create an object without lines; the wrapper from `recording` adds lines."""

@@ -32,14 +32,14 @@ class StepCopier:
         name: str = "step",
         rewrite: Callable[[Any], None] | None = None,
     ) -> list[Any]:
-        """Copy operations into the default graph, which is the graph of a function.
+        """Copy operations of the snapshot into the present default graph, the graph of a function.
 
         Control inputs from other operations are left out.
 
         Args:
           operations: the operations to copy, by name.
-          tensors: name of a tensor of the snapshot that another operation returns → the tensor
-            that takes its place. Other tensors from outside are captured.
+          tensors: name of an input from outside the copied operations → the tensor that replaces
+            the input. The function captures all other inputs from outside.
           results: names of operations and tensors of the snapshot whose copies to return.
           name: the name scope of the copies.
           rewrite: changes the GraphDef of the operations before the copies are made.

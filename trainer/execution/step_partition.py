@@ -1,4 +1,4 @@
-"""Division of a training step into what XLA compiles, and what runs before and after it."""
+"""Division of a training step into the ops that XLA compiles, and those before and after them."""
 
 import re
 from collections import defaultdict
@@ -18,7 +18,8 @@ _RANDOM_OPS = re.compile(
 )
 # XLA silently drops ops that check or print a value.
 _DROPPED_OPS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"})
-# Ops that take no time. For their sake no op has to run before the compiled part.
+# Ops that take no time. If only such ops need an op that XLA cannot run, that op may run after the
+# compiled part.
 _FORWARDING_OPS = frozenset({"NoOp", "Identity", "Const"})
 
 Operations = dict[str, Any]
@@ -32,10 +33,10 @@ class StepPartition:
       before: the ops whose results the compiled part needs and that XLA does not run, such as the
         next batch or random numbers, and everything that they depend on.
       compiled: the ops that XLA compiles into one computation.
-      after: the ops that nothing in the other parts needs, such as a message with the loss.
-      obstacle: an op that XLA does not run, and that depends on trainable variables, and that the
-        compiled part needs; None if there is none. The step should then not be compiled: the parts
-        are valid, but `before` includes a part of the model.
+      after: the ops that the other parts do not depend on, such as a print of the loss.
+      obstacle: an op in `before` that depends on trainable variables, such as a layer that XLA
+        cannot run; None if there is none. With an obstacle the step should not be compiled: the
+        parts are valid, but `before` contains a part of the model.
     """
 
     before: Operations
@@ -77,7 +78,7 @@ def partition_step(
         for name, operation in step.items()
         if name in host and name not in after and name in depends_on_weights
     )
-    # The operations of a graph are numbered in the order of their creation.
+    # Report the operation that was created first; `_id` counts the operations of a graph.
     obstacle = min(obstacles, key=lambda operation: operation._id, default=None)
 
     def select(names: set[str]) -> Operations:
@@ -100,7 +101,8 @@ def draws_random_numbers(operation: Any) -> bool:
 def _can_compile(operation: Any, library: Mapping[str, Any]) -> bool:
     """Return whether XLA computes the same as TensorFlow's kernels for an operation."""
     if operation._get_control_flow_context() is not None:
-        # A part of a while loop or condition of TensorFlow 1 cannot be a part of a function.
+        # A function, as XLA compiles it, can contain a TensorFlow 1 while loop or condition as a
+        # whole, but not some of its ops.
         return False
     if not all(
         _is_variable(tensor.op) for tensor in operation.inputs if tensor.dtype == tf.resource
@@ -141,7 +143,7 @@ def _invert(edges: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def _reach(start: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
-    """Return the names that can be reached from some names, which are included."""
+    """Return the names in `start`, and all names that can be reached from them along edges."""
     reached = set(start)
     pending = list(reached)
     while pending:

@@ -40,8 +40,8 @@ class TrainLoop:
       max_iterations: the largest number of steps of one run.
       before_run: a function of the number of steps; hooks call it before each session.run. Backends
         use it to prepare the run, for example to announce the steps to the infeed.
-      compiled: the step that XLA may compile, which all steps but the last of a run use; None if no
-        compilation was asked for.
+      compiled: the step of which XLA may compile a part. All steps of a run except the last use it.
+        None if XLA compiles nothing.
     """
 
     iterations: Any
@@ -179,7 +179,10 @@ def repeat(run_step: Callable[[], Any], count: Any, name: str) -> Any:
 
 
 def _roots(step: dict[str, Any]) -> list[Any]:
-    """Return the operations of the step that do not depend on other operations of the step.
+    """Return the operations of the step that must wait for the earlier steps.
+
+    They are those that depend on no other operation of the step but constants, and those that read
+    or write a resource.
 
     `build_train_loop` makes these operations wait for the earlier steps. A constant need not wait:
     with a control input, TensorFlow could no longer fold the constant.

@@ -1,4 +1,4 @@
-"""The eval step: a local variable that counts the steps of an evaluation, for hooks to read."""
+"""The eval step: a local variable that counts an evaluation's steps. Hooks can read it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +14,11 @@ def count_steps(update: Any, steps_per_run: Any, hooks: Sequence[Any]) -> Any:
     Args:
       update: the op that updates the metrics.
       steps_per_run: the number of steps of each run of `update`, a number or an integer tensor [].
-      hooks: the hooks of the caller and of model_fn. A hook of TensorFlow that stops after a number
-        of steps gets the count.
+      hooks: the hooks of the caller and of model_fn. TensorFlow's hook that stops after a number of
+        steps, if it is among them, is connected to the count.
 
     Returns:
-      The op; `update` itself if there are no hooks, and model_fn has not created the eval step.
+      The op. It is `update` itself if there are no hooks and model_fn has not created an eval step.
     """
     if not hooks and not tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.EVAL_STEP):
         return update

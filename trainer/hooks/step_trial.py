@@ -1,4 +1,7 @@
-"""Chooses between XLA and TensorFlow's kernels for the training steps of a run on the CPU."""
+"""Chooses, by a trial, whether XLA or TensorFlow's kernels run the training steps on the CPU.
+
+In this module, a run is a `session.run`, which makes several steps.
+"""
 
 import logging
 import math
@@ -18,31 +21,34 @@ logger = logging.getLogger("tensorflow.trainer")
 MIN_TRIAL_RUNS = 40
 """A training that takes fewer runs of the session is too short for a trial."""
 
-# A run trains for this many seconds before the trial, so that a short run pays nothing for it.
+# The trial begins only after this many seconds of training: a short training then has no trial.
 _MIN_SECONDS = 5.0
-# XLA compiles a step in some 10 to 15 times the time of its translation. The trial begins when the
-# run has trained for this many times the time of the translation.
+# The trial begins only after this many times the time in which the step is translated to StableHLO.
+# XLA then takes some 10 to 15 times as long to compile it, less than the training has taken.
 _TRANSLATIONS = 20
-# The trial begins only if the rest of the run takes this many times the time trained so far.
+# The trial begins only if the training will go on for this many times as long as the time before
+# the trial, so that a faster step can repay the cost of the trial.
 _TIMES_LEFT = 4
-# The number of counted runs of each way, and their least duration in seconds.
+# The trial ends when at least _MIN_RUNS runs of each way are counted, and those of either way take
+# at least _MIN_MEASURED seconds together; at the latest after 2 * _MAX_RUNS runs.
 _MIN_RUNS, _MAX_RUNS, _MIN_MEASURED = 4, 40, 0.5
-# The trial ends early if, in so many counted runs of each way, the fastest step in XLA takes this
-# many times the time of the slowest one in TensorFlow's kernels.
+# The trial ends early if, after at least so many counted runs of each way, even the fastest run in
+# XLA takes this many times the time per step of the slowest run in TensorFlow's kernels.
 _MIN_HOPELESS, _HOPELESS_SHARE = 2, 1.5
-# XLA is chosen if its step takes at most this share of the time of TensorFlow's kernels.
+# XLA is chosen if its step takes at most this fraction of the step time of TensorFlow's kernels.
 _SHARE = 0.97
 
 
 class StepTrial:
-    """Measures runs in XLA and in TensorFlow's kernels in turns, and chooses the faster way.
+    """Measures runs in XLA and in TensorFlow's kernels in turn, and chooses the faster way.
 
     Attributes:
-      uses_xla: whether the next run is to compute in XLA; the first one compiles.
-      is_over: whether the choice is made, which `uses_xla` then states.
-      compiling: the duration of the first run in seconds; None before the run.
-      in_xla: the seconds of a step of each counted run in XLA.
-      in_kernels: the seconds of a step of each counted run in TensorFlow's kernels.
+      uses_xla: whether the next run computes in XLA. The first run does, because XLA compiles the
+        step in it.
+      is_over: whether the trial is over; `uses_xla` then is the choice for all later runs.
+      compiling: the duration of the first run, in seconds; None before that run.
+      in_xla: the time per step of each counted run in XLA, in seconds.
+      in_kernels: the time per step of each counted run in TensorFlow's kernels, in seconds.
     """
 
     def __init__(self) -> None:
@@ -55,7 +61,7 @@ class StepTrial:
         self._seconds = [0.0, 0.0]
 
     def record(self, steps: int, seconds: float) -> None:
-        """Record a run.
+        """Record the duration of a run, and decide which way the next run computes.
 
         Args:
           steps: the number of steps. A run of one step is not counted, because the last step of a
@@ -74,11 +80,13 @@ class StepTrial:
             self.is_over = True
             self.uses_xla = counted > 0 and self.xla_step <= _SHARE * self.kernels_step
             return
-        # In the order kernels, XLA, XLA, kernels, what one run leaves to the next affects both.
+        # Alternate in the order kernels, XLA, XLA, kernels: each way then follows itself as often
+        # as it follows the other, so effects of one run on the next, as on caches, bear on both
+        # alike.
         self.uses_xla = self._runs % 4 in (2, 3)
 
     def _is_hopeless(self) -> bool:
-        """Return whether XLA is so slow that more runs would only cost time."""
+        """Return whether XLA is so much slower that more runs would not change the choice."""
         if min(len(self.in_xla), len(self.in_kernels)) < _MIN_HOPELESS:
             return False
         return min(self.in_xla) > _HOPELESS_SHARE * max(self.in_kernels)
@@ -95,10 +103,10 @@ class StepTrial:
 
 
 class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
-    """Tells each run of the session whether XLA computes its steps.
+    """Feeds each run the choice between XLA and TensorFlow's kernels for its steps.
 
-    Each step of a trial is a step of the training, with the same batch and the same random numbers
-    as in any other way. So the trial changes no result but by rounding.
+    The steps of a trial are training steps like any others, with the same batches and random
+    numbers. So a trial changes the results by rounding only.
     """
 
     def __init__(
@@ -114,14 +122,14 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         Args:
           loop: the training loop, whose step XLA may compile.
           start: the hook that records the global steps at which training starts and stops.
-          is_forced: whether all steps compute in XLA; else a trial decides.
+          is_forced: whether XLA computes from the start; False lets a trial decide.
           clock: returns the current time in seconds.
         """
         assert loop.compiled is not None
         self._loop, self._compiled, self._start = loop, loop.compiled, start
         self._is_forced, self._clock = is_forced, clock
         self._trial: StepTrial | None = None
-        self._uses_xla: bool | None = None  # None before the decision or the trial.
+        self._uses_xla: bool | None = None  # None until the choice is made or the trial begins.
         self._sizes: list[int] | None = None
         self._step, self._started = 0, 0.0
         self._steps, self._seconds, self._wanted = 0, 0.0, _MIN_SECONDS
@@ -134,7 +142,7 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
             self._force()
 
     def before_run(self, run_context: Any) -> Any:
-        """Feed whether XLA computes the steps."""
+        """Feed the choice between XLA and TensorFlow's kernels; fetch the global step."""
         fetches = {"step": self._loop.step}
         if self._sizes is None:
             fetches["sizes"] = self._compiled.unknown_sizes
@@ -150,7 +158,7 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         results = run_values.results
         steps, self._step = int(results["step"]) - self._step, int(results["step"])
         if self._sizes is None:
-            # The sizes of the first batch are those of nearly all batches.
+            # Compile for the sizes of the first batch: nearly all other batches have the same.
             self._sizes = [int(size) for size in results["sizes"]]
             if self._is_forced and self._uses_xla is None:
                 self._force()
@@ -172,7 +180,7 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         logger.info("XLA compiles the training step")
 
     def _begin_trial(self) -> None:
-        """Begin the trial if it is worth its time."""
+        """Begin the trial, or choose the kernels if too little training is left for a trial."""
         if not self._steps or self._seconds < self._wanted:
             return
         if self._seconds_left() < _TIMES_LEFT * self._wanted:
@@ -202,7 +210,7 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         return ""
 
     def _seconds_left(self) -> float:
-        """Return an estimate of the rest of the run in seconds; infinity without a last step."""
+        """Estimate the time until training ends, in seconds; infinity without a last step."""
         if self._start.last_step is None:
             return math.inf
         return (self._start.last_step - self._step) * self._seconds / self._steps

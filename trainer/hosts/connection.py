@@ -6,7 +6,8 @@ import socket
 import threading
 from typing import Any
 
-# A longer line is no message of a host.
+# The longest message in bytes. A longer line cannot come from a host of the program, so `receive`
+# treats it as the end of the connection.
 _MAX_BYTES = 2**24
 
 
@@ -31,7 +32,7 @@ class Connection:
             self._socket.sendall(line)
 
     def receive(self, timeout_secs: float | None = None) -> dict[str, Any] | None:
-        """Wait for the next message; return None at the end of the connection.
+        """Wait for the next message; return None if the connection ends or sends anything else.
 
         Args:
           timeout_secs: how long to wait, in seconds; None waits without limit.
@@ -50,12 +51,12 @@ class Connection:
         return message if isinstance(message, dict) else None
 
     def shut_down(self) -> None:
-        """End the connection; `receive` returns None, also in a thread that waits there."""
+        """End the connection. A thread that waits in `receive` wakes up, and gets None."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the connection and free its socket, when no thread uses it."""
+        """End the connection and free its socket; no thread may use it any longer."""
         self.shut_down()
         self._lines.close()
         self._socket.close()

@@ -1,8 +1,9 @@
-"""A forwarder of TCP connections, which stay open here when the other host ends.
+"""A forwarder of TCP connections that keeps the local side open when the remote host goes away.
 
-jax's client ends its process with a stack trace of C++ as soon as its connection to the service on
-host 0 ends. Through a forwarder on the own host, the client only notices that no answers come, and
-`HostGroup` has the time to say in one line which host is lost.
+On each host but host 0, jax's client connects to jax's coordination service on host 0. When this
+connection ends, the client at once ends the process with a C++ stack trace. If the client connects
+through a forwarder in its own process, its connection stays open, and it only notices that answers
+fail to come. This gives `HostGroup` the time to print which host is lost, in one line.
 """
 
 import socket
@@ -13,23 +14,24 @@ _BUFFER_BYTES = 65_536
 
 
 class Forwarder:
-    """Listens on a port of this host and forwards each connection to another host.
+    """Listens on a free port of the loopback address and forwards each connection to another host.
 
     Attributes:
       address: the address to connect to, "127.0.0.1:PORT".
     """
 
     def __init__(self, host: str, port: int) -> None:
-        """Start to listen.
+        """Start to listen; a thread accepts and forwards connections.
 
         Args:
           host: the name of the other host.
-          port: its port.
+          port: the port on the other host.
         """
         self._target = host, port
         self._listener = socket.create_server((_LOOPBACK, 0))
         self.address = f"{_LOOPBACK}:{self._listener.getsockname()[1]}"
-        # The accepted connections are kept, because the end of the object would close them.
+        # Keep a reference to each accepted socket: Python closes a socket that is
+        # garbage-collected.
         self._accepted: list[socket.socket] = []
         threading.Thread(target=self._accept, name="hosts-forward", daemon=True).start()
 
@@ -49,7 +51,7 @@ class Forwarder:
 
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:
-    """Copy bytes from one socket to another until one of the connections ends."""
+    """Copy bytes from one socket to another until either connection ends; leave both open."""
     try:
         while data := source.recv(_BUFFER_BYTES):
             sink.sendall(data)

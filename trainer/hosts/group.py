@@ -1,9 +1,10 @@
 """HostGroup: the processes of a program on several hosts, with connections between them.
 
-Host 0 has a connection to every other host. It collects the values of an exchange and sends all of
-them back. Every process sends a sign of life at intervals. If a process is lost, the others could
-wait for it forever inside a computation of the devices, which nothing interrupts. Therefore a
-thread ends the process then, with one line that says which host is lost.
+Host 0 has a connection to every other host. When the hosts exchange values, host 0 collects them
+and sends all of them back. Every process also sends a heartbeat at intervals. Without a lost
+process, a computation on the devices of all hosts never ends, and the main threads of the other
+processes wait in it. Therefore a thread ends such a process, with one line that says which host is
+lost.
 """
 
 import functools
@@ -21,21 +22,22 @@ from trainer.config.host_addresses import HostAddresses
 from trainer.hosts.connection import Connection
 
 BEAT_SECS = 5.0
-"""The interval between two signs of life, in seconds."""
+"""The interval between two heartbeats of a process, in seconds."""
 SILENCE_SECS = 40.0
-"""A host is lost if nothing has come from it for this time, in seconds."""
-# The default of `grace_secs`, in seconds. It lets a process finish the save of a checkpoint.
+"""A host counts as lost if no message has come from it for this time, in seconds."""
+# The default of `grace_secs`, in seconds: enough to finish saving a checkpoint.
 _GRACE_SECS = 15.0
 # The default of `farewell_secs`, in seconds.
 _FAREWELL_SECS = 2.0
-# How long, in seconds, an error of the devices waits for the news that a host is lost.
+# How long, in seconds, the main thread holds back an error of the devices. If a lost host caused
+# the error, the group notices the loss in this time and ends the process with a clear message.
 _ERROR_SECS = 5.0
 
 _EXIT_FAILED = 1
 
 
 class HostGroup:
-    """The hosts of a program. Every host calls the same methods in the same order.
+    """The hosts that run a program together. All must call the same methods in the same order.
 
     Attributes:
       hosts: the addresses, and the number of this host; None for a program on one host.
@@ -64,8 +66,8 @@ class HostGroup:
             with exit code 1.
           beat_secs: see `BEAT_SECS`.
           silence_secs: see `SILENCE_SECS`.
-          grace_secs: how long a process goes on without a host that it does not need.
-          farewell_secs: how long host 0 waits for the others to end before it ends after a loss.
+          grace_secs: how long a process goes on after the loss of a host that it does not wait for.
+          farewell_secs: how long, after a loss, host 0 waits for the other hosts to end first.
         """
         self.hosts = hosts
         self.size = len(hosts.addresses) if hosts else 1
@@ -78,7 +80,7 @@ class HostGroup:
         self._inbox: dict[int, deque[dict[str, Any]]] = {
             host: deque() for host in self._connections
         }
-        # Number of a host → the time at which it was missed, and how the connection ended.
+        # Number of a host that has ended → the time at which this was noticed, and the reason.
         self._gone: dict[int, tuple[float, str]] = {}
         self._said_bye: set[int] = set()
         self._disconnected: set[int] = set()
@@ -103,14 +105,14 @@ class HostGroup:
         return self.index == 0
 
     def gather(self, name: str, value: Any) -> list[Any]:
-        """Exchange a value with all hosts; return the values of all hosts, in their order.
+        """Exchange values among all hosts; return the values in the order of the hosts.
 
         Args:
-          name: what the value is; equal on all hosts.
-          value: a value that JSON can represent.
+          name: a description of the value, the same on all hosts.
+          value: this host's value, which JSON can represent.
 
         Raises:
-          HostsDiffer: another host exchanges something else.
+          HostsDiffer: another host exchanges a value of another name.
         """
         if self.size == 1 or self._nesting:
             return [value] * self.size
@@ -137,16 +139,16 @@ class HostGroup:
         return self.gather(name, value if self.is_first else None)[0]
 
     def wait_for_all(self, name: str) -> None:
-        """Wait until every host has come to the same place; see `gather`."""
+        """Wait until every host has made this call with the same name; see `gather`."""
         self.gather(name, None)
 
     def run_on_first(self, name: str, function: Callable[[], Any]) -> Any:
         """Call a function on host 0 only; return its result on all hosts.
 
-        Inside of the function, the methods of the group do not wait for the other hosts.
+        The function may call the group's methods: they then exchange nothing with other hosts.
 
         Args:
-          name: what the function does; equal on all hosts.
+          name: a description of what the function does, the same on all hosts.
           function: returns a value that JSON can represent.
 
         Raises:
@@ -177,11 +179,11 @@ class HostGroup:
 
     @contextmanager
     def needing_all(self) -> Iterator[None]:
-        """Declare that a computation of the devices needs all hosts until the end of the context.
+        """Within this context, a computation on the devices needs all hosts.
 
-        If a host is lost in this time, the process ends at once. If the computation fails, its
-        error is raised only after a few seconds without a loss: the devices may notice the end of
-        another process before its connection here ends.
+        If a host is lost meanwhile, the process ends at once. If the computation fails, the error
+        is held back for a few seconds: a lost host may be its cause, and the devices may notice the
+        loss before the connection to the host ends.
         """
         with self._changed:
             self._needed_since = time.monotonic()
@@ -189,7 +191,8 @@ class HostGroup:
         try:
             yield
         except Exception:
-            # The other thread ends the process if the cause is a loss.
+            # Hold the error back: if a lost host caused it, the thread of `_watch` ends the
+            # process.
             if self.size > 1:
                 self._is_closed.wait(_ERROR_SECS)
             raise
@@ -198,7 +201,7 @@ class HostGroup:
                 self._needed_since = None
 
     def leave(self) -> None:
-        """Tell the others that this process ends.
+        """Tell the other hosts that this program ends, so that they do not report a loss.
 
         Host 0 waits until the processes of all others have ended: jax on the other hosts needs the
         service that host 0 runs.
@@ -210,7 +213,7 @@ class HostGroup:
                 self._changed.wait_for(self._is_alone)
 
     def close(self) -> None:
-        """End the threads and the connections. The others take that for the loss of this host."""
+        """End the threads and the connections; call `leave` first, or the others report a loss."""
         with self._changed:
             self._is_closed.set()
             self._changed.notify_all()
@@ -222,7 +225,7 @@ class HostGroup:
             connection.close()
 
     def _difference(self, names: list[str]) -> str:
-        """Return an error text unless all hosts have exchanged values of the same name."""
+        """Return an error text if the names that the hosts passed differ, else an empty string."""
         differing = [host for host, name in enumerate(names) if name != names[0]]
         if not differing:
             return ""
@@ -234,7 +237,7 @@ class HostGroup:
         )
 
     def _take(self, host: int) -> dict[str, Any]:
-        """Return the next message of an exchange from a host; wait for it."""
+        """Wait for a host's next message in an exchange, and return the message."""
         with self._changed:
             self._waits_for.add(host)
             self._changed.notify_all()
@@ -245,7 +248,7 @@ class HostGroup:
             return self._inbox[host].popleft()
 
     def _receive(self, host: int) -> None:
-        """Receive the messages of a host, in a thread, until the connection ends."""
+        """Receive the messages of a host until its connection ends; runs in a thread."""
         reason = "its process has ended"
         connection = self._connections[host]
         while True:
@@ -280,10 +283,11 @@ class HostGroup:
                 _try_to_send(connection, kind="beat")
 
     def _watch(self) -> None:
-        """Wait for a loss that this process cannot go on after, in a thread; end the process."""
+        """Wait until a lost host stops this program, and end the process; runs in a thread."""
         with self._changed:
             while (loss := self._reported_loss or self._find_loss(time.monotonic())) is None:
-                # Look again after a second only if there is a loss that may become fatal by time.
+                # A host that has ended may become a loss when its grace period is over: look again
+                # every second. Otherwise sleep until a thread reports a change.
                 self._changed.wait(1.0 if self._gone else None)
                 if self._is_closed.is_set():
                     return
@@ -296,7 +300,7 @@ class HostGroup:
             f"it continues from the last checkpoint."
         )
         if self.is_first:
-            # Let the others end first: they must not take the end of this process for the loss.
+            # Let the other hosts end first: otherwise they would report that host 0 is lost.
             with self._changed:
                 self._changed.wait_for(self._is_alone, timeout=self._farewell_secs)
         self._end_process(text)
@@ -308,13 +312,18 @@ class HostGroup:
         return len(self._disconnected) == len(self._connections)
 
     def _find_loss(self, now: float) -> tuple[int, str] | None:
-        """Return a host without which this process cannot go on, and why it is gone."""
+        """Return a lost host without which this process cannot go on, and the reason; else None.
+
+        Args:
+          now: the present time of time.monotonic, in seconds.
+        """
         for host, (since, reason) in self._gone.items():
             if host in self._waits_for and not self._inbox[host]:
                 return host, reason
             is_needed = self._needed_since is not None
             waited = now - max(since, self._needed_since or since)
-            # A program that has ended in order may have made its part of the computation.
+            # Wait for the grace period if the host has said bye: its program may have made its part
+            # of the computation before its end.
             if host not in self._said_bye and (is_needed or waited > self._grace_secs):
                 return host, reason
             if is_needed and waited > self._grace_secs:
@@ -323,7 +332,7 @@ class HostGroup:
 
 
 def _try_to_send(connection: Connection, **message: Any) -> None:
-    """Send a message; do nothing if the connection has ended, which the receiver notices."""
+    """Send a message. If the connection has ended, do nothing: `_receive` reports that."""
     try:
         connection.send(**message)
     except OSError:
@@ -331,7 +340,7 @@ def _try_to_send(connection: Connection, **message: Any) -> None:
 
 
 def _end_process(message: str) -> NoReturn:
-    """End the process, although its main thread may wait inside of a computation forever."""
+    """Print a message and end the process at once, even if its main thread is blocked."""
     try:
         print(f"Error: {message}", file=sys.stderr, flush=True)
         sys.stdout.flush()
@@ -344,11 +353,11 @@ _current = _ONE_HOST
 
 
 def current_group() -> HostGroup:
-    """Return the hosts that this program runs on; a group of one host unless it has joined one."""
+    """Return the hosts that run this program; this host alone unless it has joined others."""
     return _current
 
 
 def set_current_group(group: HostGroup | None) -> None:
-    """Set what `current_group` returns; None sets the group of one host."""
+    """Set the group that `current_group` returns; None stands for this host alone."""
     global _current
     _current = group or _ONE_HOST

@@ -16,16 +16,16 @@ from trainer.hosts.group import HostGroup
 logger = logging.getLogger("tensorflow.trainer")
 
 TIMEOUT_VARIABLE = "TPUSERVE_HOSTS_TIMEOUT"
-"""The variable with the time that a host waits for the others at the start, in seconds."""
+"""The environment variable with the time that a host waits for the others, in seconds."""
 _DEFAULT_TIMEOUT_SECS = 300.0
 
 _RETRY_SECS = 0.2
-# How long a host that connects may take to say which host it is, in seconds.
+# The time in seconds within which a process that has connected must send the number of its host.
 _HELLO_SECS = 10.0
 
 
 def find_timeout_secs() -> float:
-    """Return the time that a host waits for the others, in seconds.
+    """Return how long a host waits for the others at the start of a program, in seconds.
 
     Raises:
       InvalidSetting: TPUSERVE_HOSTS_TIMEOUT is not a number above 0.
@@ -44,17 +44,17 @@ def find_timeout_secs() -> float:
 
 
 def connect_hosts(hosts: HostAddresses, timeout_secs: float, **options: Any) -> HostGroup:
-    """Connect this process with those of the other hosts.
+    """Connect this process to the processes of the program on the other hosts.
 
     Args:
       hosts: the addresses, and the number of this host.
-      timeout_secs: how long to wait for the others, in seconds.
+      timeout_secs: how long to wait for all hosts to connect, in seconds.
       options: more arguments of `HostGroup`.
 
     Raises:
-      HostMissing: a host has not come in time, or host 0 does not answer.
+      HostMissing: a host has not connected in time, or host 0 does not answer.
       HostsDiffer: the hosts were started with different settings.
-      PortInUse: another process of host 0 uses the port.
+      PortInUse: another process on host 0 uses the port at which host 0 waits.
     """
     deadline = time.monotonic() + timeout_secs
     if hosts.index:
@@ -67,7 +67,13 @@ def connect_hosts(hosts: HostAddresses, timeout_secs: float, **options: Any) -> 
 def _accept_others(
     hosts: HostAddresses, deadline: float, timeout_secs: float
 ) -> dict[int, Connection]:
-    """Wait on host 0 until all others have connected; return the connections."""
+    """Wait on host 0 until all other hosts have connected; return host number → connection.
+
+    Raises:
+      HostMissing: a host has not connected in time.
+      HostsDiffer: a host was started with other settings than host 0.
+      PortInUse: another process uses the port.
+    """
     _, port = hosts.first
     connections: dict[int, Connection] = {}
     try:
@@ -104,10 +110,12 @@ def _accept_others(
 def _welcome(
     connection: Connection, hosts: HostAddresses, connections: dict[int, Connection]
 ) -> None:
-    """Add the connection of a host; close it if it is not one of a host.
+    """Read which host a new connection comes from, and add the connection to `connections`.
+
+    The connection is closed if it comes from a process that is not a host of this program.
 
     Raises:
-      HostsDiffer: the host has other settings.
+      HostsDiffer: the host has another number of hosts, another version, or a number that is taken.
     """
     try:
         hello = connection.receive(_HELLO_SECS)
@@ -115,7 +123,6 @@ def _welcome(
         hello = None
     index = hello.get("index") if hello and hello.get("kind") == "hello" else None
     if hello is None or not isinstance(index, int):
-        # The process is not a host of this program.
         connection.close()
         return
     count, version = hello.get("count"), hello.get("version")
@@ -135,7 +142,11 @@ def _welcome(
 
 
 def _connect_to_first(hosts: HostAddresses, deadline: float, timeout_secs: float) -> Connection:
-    """Connect to host 0, and wait until all hosts have done so."""
+    """Connect to host 0, and wait until all other hosts have connected to it too.
+
+    Raises:
+      HostMissing: host 0 does not answer in time, or reports an error.
+    """
     name, port = hosts.first
     logger.info("host %d of %d: connecting to %s:%d", hosts.index, len(hosts.addresses), name, port)
     with contextlib.ExitStack() as on_error:
@@ -150,7 +161,8 @@ def _connect_to_first(hosts: HostAddresses, deadline: float, timeout_secs: float
                     count=len(hosts.addresses),
                     version=__version__,
                 )
-                # Host 0 may have started later, and then waits as long again.
+                # Host 0 may have started just now: it then waits for the other hosts for the whole
+                # timeout before it answers.
                 answer = connection.receive(timeout_secs + _HELLO_SECS)
                 if answer is not None:
                     break
@@ -175,5 +187,5 @@ def _send_to_all(connections: dict[int, Connection], **message: Any) -> None:
         try:
             connection.send(**message)
         except OSError:
-            # The host has ended; the group finds that out.
+            # Ignore a host that has ended: `HostGroup` reports its loss later.
             continue

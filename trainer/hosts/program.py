@@ -1,4 +1,4 @@
-"""Joins the processes of this program on several hosts, once in a process."""
+"""Connects this process to those of the other hosts that run the same program."""
 
 import atexit
 import socket
@@ -13,22 +13,24 @@ from trainer.hosts.group import HostGroup, current_group, set_current_group
 
 
 def runs_on_several_hosts(config: RunConfig) -> bool:
-    """Return whether the runs of a config on a TPU are those of several hosts together."""
+    """Return whether several hosts train together if a run with this config uses the TPU."""
     return config.task.hosts is not None and bool(devices.find_pjrt_platform())
 
 
 def join_hosts(config: RunConfig) -> HostGroup:
-    """Connect with the other hosts, unless it was done before; return the hosts.
+    """Connect to the other hosts that the config names; return all hosts.
+
+    Only the first call in a process connects; later calls return the same hosts.
 
     Args:
       config: names the hosts; see `ClusterTask.hosts`.
 
     Returns:
-      A group of one host if the config names no hosts, or PJRT devices are not used.
+      The hosts; this host alone if the config names no hosts or PJRT devices are not used.
 
     Raises:
-      InvalidSetting: TF_CONFIG has jobs other than the chief and the workers.
-      HostMissing: a host has not come in time.
+      InvalidSetting: PJRT devices are used, and TF_CONFIG has jobs other than chief and worker.
+      HostMissing: a host has not connected in time.
       HostsDiffer: the hosts have different settings.
     """
     _check_jobs(config)
@@ -57,14 +59,19 @@ def join_hosts(config: RunConfig) -> HostGroup:
             port=port,
             timeout_secs=timeout_secs,
         )
-    # Registered after jax's own function, and therefore called before: jax stops its service there.
+    # `leave` must run before jax stops its service at the exit of the process. Exit handlers run in
+    # the reverse order of registration, and jax has registered its own above.
     atexit.register(group.leave)
     set_current_group(group)
     return group
 
 
 def _check_jobs(config: RunConfig) -> None:
-    """Check that TF_CONFIG has no parameter servers, for example, if PJRT devices are used."""
+    """Check that with PJRT devices TF_CONFIG has only a chief and workers.
+
+    Raises:
+      InvalidSetting: there are other jobs, such as parameter servers.
+    """
     others = set(config.task.jobs) - {tf_config.CHIEF, tf_config.MASTER, tf_config.WORKER}
     if others and devices.find_pjrt_platform():
         raise InvalidSetting(

@@ -167,9 +167,10 @@ def build_infeed(
 
 def _has_only_full_steps(topology: BatchTopology, source: InputSource) -> bool:
     if source.may_be_partial or len(topology.pipelines) > 1:
-        # Another pipeline may have one batch more.
+        # A pipeline may have one batch more than another. In its last step the rows of the other
+        # pipeline are padding.
         return False
-    # So may another replica that takes batches of its own.
+    # If each replica takes batches of its own, one replica may likewise have one batch more.
     takes_own_batches = topology.input_mode == InputPipelineConfig.PER_HOST_V2
     return not takes_own_batches or topology.replicas == 1
 

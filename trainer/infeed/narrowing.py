@@ -1,4 +1,4 @@
-"""int64 tensors are fed as int32, which an infeed has, and are int64 again on the core."""
+"""Feeds int64 tensors as int32, because an infeed has no int64; a core converts them back."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ _warned: set[str] = set()
 
 
 def warn_once(leaves: Iterable[TensorLeaf]) -> None:
-    """Log a warning for the int64 tensors of an input, once for each tensor in a process."""
+    """Log a warning that int64 tensors are fed as int32, once per process for each tensor."""
     wide = [str(leaf) for leaf in leaves if leaf.spec.dtype == tf.int64]
     new = [leaf for leaf in wide if leaf not in _warned]
     if new:
@@ -36,19 +36,26 @@ def narrow(tensors: Sequence[Any], leaves: Sequence[TensorLeaf]) -> list[Any]:
       leaves: the paths and specs of the tensors.
 
     Raises:
-      tf.errors.InvalidArgumentError: in a run of the tensors: a value does not fit into 32 bits.
+      tf.errors.InvalidArgumentError: raised when the results run: a value does not fit into 32
+      bits.
     """
     narrowed = [_narrow(tensor, leaf) for tensor, leaf in zip(tensors, leaves, strict=False)]
     return [*narrowed, *tensors[len(leaves) :]]
 
 
 def fed_dtype(dtype: Any) -> Any:
-    """Return the dtype that the infeed has for tensors of a dtype."""
+    """Return the dtype in which the infeed transfers tensors of a given dtype."""
     return tf.int32 if dtype == tf.int64 else dtype
 
 
 def widen(tensors: Sequence[Any], leaves: Sequence[TensorLeaf]) -> list[Any]:
-    """Convert tensors from the infeed to the dtypes of their leaves, on the core."""
+    """Convert int32 tensors from the infeed back to int64 where input_fn returned int64.
+
+    Args:
+      tensors: the tensors of the leaves, in order; tensors after them, such as a mask, stay as they
+        are.
+      leaves: the paths and specs of the tensors that input_fn returned.
+    """
     widened = [
         tf.cast(tensor, tf.int64) if leaf.spec.dtype == tf.int64 else tensor
         for tensor, leaf in zip(tensors, leaves, strict=False)

@@ -1,7 +1,8 @@
-"""The tensors of a Dataset's next element, from which an estimator finds the Dataset again.
+"""Tensors of a Dataset's next element, and the way back from these tensors to the Dataset.
 
-Programs of TensorFlow 1 expect tensors from an input function. A TPU needs the Dataset itself: it
-shows where the input ends, and its batches can be taken without a call of Python.
+Programs for TensorFlow 1 expect an input function to return tensors. But an estimator needs the
+Dataset to feed a TPU: a Dataset shows where the input ends, and a loop of TensorFlow ops can take
+its batches.
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ _COLLECTION = "trainer_dataset_tensors"
 def next_element(dataset: Any) -> Any:
     """Return the tensors of a Dataset's next element, in the default graph.
 
-    No initializer has to be run: a session also gives the tensors outside of an estimator.
+    The program need not run an initializer, so the tensors also work in a session of its own.
     """
     element = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
     tf.compat.v1.add_to_collection(_COLLECTION, (tf.nest.flatten(element), dataset))

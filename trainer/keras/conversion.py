@@ -122,7 +122,7 @@ def model_to_tpu_estimator(
 def _load_or_check(
     model: Any, path: str | None, custom_objects: Mapping[str, Any] | None
 ) -> tuple[KerasAdapter, Any]:
-    """Return the adapter for the model's Keras, and the model, which is loaded from a `path`.
+    """Return the adapter for the model's Keras, and the model; load the model if `path` is set.
 
     Raises:
       InvalidSetting: neither or both of `model` and `path` are set.

@@ -63,7 +63,7 @@ def evaluate(
             _set_scaffold(hook, eval_graph.spec.scaffold)
         user_hooks = [*hooks, *(eval_graph.spec.evaluation_hooks or ())]
         if user_hooks:
-            # Call the hooks after each step on every device, as programs for one step expect.
+            # Make one step per session.run on a TPU too: hooks expect to be called after each step.
             eval_graph.limit_steps_per_run(1)
         update = eval_step.count_steps(
             eval_graph.metrics.update, eval_graph.steps_per_run, user_hooks

@@ -120,8 +120,8 @@ def train(
                     scaffold,
                     all_hooks,
                     checkpoint_dir=program.model_dir,
-                    # Each host of a TPU has a session of its own, with its own variables, also if
-                    # its programs train on the CPU and so do not share them.
+                    # Each host of a TPU, and each process without a cluster, has its own variables,
+                    # and initialises them as a chief does.
                     is_chief=config.is_chief or hosts.size > 1 or not config.task.jobs,
                 )
             )
@@ -196,9 +196,10 @@ def _find_compile_step(
     steps: int | None,
     max_steps: int | None,
 ) -> bool | str:
-    """Return the config's compile_step; False if a trial is wanted that the run is too short for.
+    """Return the config's compile_step, or False if it is "auto" and training is short.
 
-    The graph of a step that XLA may compile takes some tenths of a second longer to build.
+    A trial of XLA would not pay in a short training. The ops for the trial are then not built,
+    which saves some tenths of a second.
     """
     if max_steps is not None:
         done = 0 if checkpoint is None else checkpoints.read_global_step(checkpoint)

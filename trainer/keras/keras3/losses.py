@@ -38,7 +38,7 @@ class _SumOverBatchLoss(keras.losses.Loss):
 
 
 def without_loss_metrics(compiled: Any, replicas: int) -> Any:
-    """Return a copy of a compiled loss that updates no metrics, for use in a step.
+    """Return a copy of a compiled loss that updates no metrics, for use in an estimator's step.
 
     Args:
       compiled: the CompileLoss of a model, or None.

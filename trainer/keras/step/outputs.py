@@ -1,4 +1,4 @@
-"""The transfer of a model's outputs to its metrics, with all that a metric reads of an output."""
+"""Transfers a model's outputs to its metrics, with the masks and logits that metrics look for."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from trainer.keras.model.adapter import KerasAdapter
 
-# The activations whose argument Keras's crossentropies read from the graph: type of op → function.
+# Activations as type of op → function. If one of these ops computes an output, Keras's
+# crossentropies use the op's input, the logits, instead of the output.
 _ACTIVATIONS = {"Sigmoid": tf.math.sigmoid, "Softmax": tf.nn.softmax}
 
 
@@ -27,8 +28,8 @@ class OutputCodec:
         """Store the adapter for the model's Keras; no output is encoded yet."""
         self._adapter = adapter
         self._structure: Any = None
-        # For each flattened output: the type of the op of its activation, or None; and whether
-        # Keras has attached the logits to it.
+        # For each flattened output: the type of its activation's op if in _ACTIVATIONS, else None;
+        # and whether Keras has attached logits to the output.
         self._activations: list[tuple[str | None, bool]] = []
 
     def encode(self, y_pred: Any) -> list[dict[str, Any]]:
@@ -38,8 +39,9 @@ class OutputCodec:
           y_pred: the outputs, in the graph in which the model is called.
 
         Returns:
-          For each flattened output a dict with some of: "values"; "logits", of which `decode`
-          computes the values if there are none; and "mask".
+          For each flattened output a dict: either "values" or, if a sigmoid or softmax computes the
+          output, its argument "logits", from which `decode` computes the values; "logits" also if
+          Keras has attached logits to the output; and "mask" if the output has one.
         """
         self._structure = tf.nest.map_structure(lambda _: None, y_pred)
         outputs = tf.nest.flatten(y_pred)

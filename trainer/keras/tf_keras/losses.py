@@ -45,7 +45,7 @@ class _SumOverBatchLoss(tf_keras.losses.Loss):
 
 
 def without_loss_metrics(compiled: Any, output_names: Any, replicas: int) -> Any:
-    """Return a copy of compiled losses that updates no metrics, for use in a step.
+    """Return a copy of compiled losses that updates no metrics, for use in an estimator's step.
 
     Args:
       compiled: the LossesContainer of a model.

@@ -93,7 +93,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _find_in_parents(name: str, directories: tuple[Path, ...]) -> Path | None:
-    """Return the nearest directory above the script's that contains a module; None if none does.
+    """Return the nearest parent of the script's directory that contains a module, or None.
 
     Args:
       name: the name of the module.

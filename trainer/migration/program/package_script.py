@@ -25,9 +25,9 @@ class PackageScript:
 def find_package(script: SourceFile) -> PackageScript | None:
     """Find the package that a script is a module of; None if the script can be run by its path.
 
-    A script cannot be run by its path if it uses relative imports, because Python then knows no
-    package of the script. Nor can it if it imports from its own package, and the package has the
-    name of one of tpuserve's packages, such as "trainer": the import would find tpuserve's.
+    A script with relative imports cannot be run by its path, because Python then does not know the
+    script's package. Nor can a script that imports from its own package, if that package has the
+    name of one of tpuserve's packages, such as "trainer": the import would find tpuserve's package.
     """
     path = script.path.resolve()
     root = path.parent
