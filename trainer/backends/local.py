@@ -116,10 +116,11 @@ class LocalBackend:
         return TrainGraph(loop, model.spec, (*model.hooks, self._interrupt_hook))
 
     def _check_compile_step(self, compile_step: bool | str) -> bool | str:
-        """Return compile_step; False if the step does not run on this process's CPU.
+        """Return compile_step, or False if the step does not run on this process's CPU.
 
         Raises:
-          UncompilableStep: compile_step is True, and the step runs elsewhere.
+          UncompilableStep: compile_step is True, and the session's master, device_fn or a GPU takes
+          ops away from this process's CPU.
         """
         reason = ""
         if self.master:

@@ -91,7 +91,7 @@ class _EvalLoopController(tf.compat.v1.train.SessionRunHook):
         self._send_next_batch_signal = send_next_batch_signal
 
     def limit_iterations(self, iterations: int) -> None:
-        """Set the largest number of steps of a loop."""
+        """Set the largest number of steps of a loop; `EvalGraph.limit_steps_per_run` calls this."""
         self._iterations_per_run = min(self._iterations_per_run, iterations)
 
     def before_run(self, run_context: Any) -> Any:

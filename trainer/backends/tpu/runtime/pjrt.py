@@ -1,4 +1,4 @@
-"""The runtime of PJRT devices: the TPU graph's steps run on the devices of jax's PJRT client."""
+"""The TPU runtime that runs the steps of a TPU graph on the devices of jax's PJRT client."""
 
 import os
 import random
@@ -50,7 +50,7 @@ class PjrtRuntime(TpuRuntime):
     _loop: DeviceLoop | None = field(default=None, init=False)
 
     def assign_cores(self, topology: BatchTopology, config: RunConfig) -> Any:
-        """Return the DeviceAssignment of replicas of one core.
+        """Return a DeviceAssignment with one core for each replica.
 
         Raises:
           InvalidSetting: a replica has several cores.
@@ -64,17 +64,19 @@ class PjrtRuntime(TpuRuntime):
         return emulated.assign_consecutive_cores(topology)
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
-        """Find the step in the graph, and build what the session needs beside the devices.
+        """Extract the step for the devices, and build the ops by which the session takes part.
 
-        The step leaves the session: a tensor that stands for the end of the loop replaces the first
-        target. The infeed and the outfeed become queues.
+        The session does not run the step. In place of the first target, the end of the loop, the
+        result has a placeholder: before the session runs an op that depends on it, `PjrtSession`
+        runs the loop on the devices. In the other targets, queues replace infeed and outfeed.
 
         Raises:
-          UnsupportedOnTpu: the step has an op that has no way to PJRT devices.
+          UnsupportedOnTpu: the step has an op that cannot run on PJRT devices.
         """
         done, *transfers = targets
         step = ReplicaStep(done.graph.as_graph_def(), self.line_of)
-        # Translate now, so that an op that XLA refuses is an error before the run starts.
+        # Translate the step for XLA now, so that an unsupported op is reported before the run
+        # starts.
         step.export(self.platform)
         checked = _float_variables(step)
         devices = self._list_devices()[: topology.replicas]
@@ -86,7 +88,7 @@ class PjrtRuntime(TpuRuntime):
         for target, lowered_target in zip(transfers, lowered.targets, strict=True):
             if tf.is_tensor(lowered_target):
                 lowered_target.set_shape(target.shape)
-        # TensorFlow's seeds have 64 bits with a sign; a seed must fit into the position of a step.
+        # The seed is passed to the devices as a signed 64-bit integer.
         seed = random.getrandbits(62) if self.seed is None else self.seed
         seed = current_group().broadcast("the seed", seed)
         self._loop = DeviceLoop(program, topology, checked, seed)
@@ -97,7 +99,7 @@ class PjrtRuntime(TpuRuntime):
     def session_config(self, proto: Any) -> Any:
         """Return a ConfigProto that lets TensorFlow assign devices only to the ops that run."""
         proto = emulated.place_only_running_ops(proto)
-        # The session has only the devices of this process, also in a cluster of TF_CONFIG.
+        # Remove the filters for a cluster of TF_CONFIG: this session runs in this process alone.
         del proto.device_filters[:]
         return proto
 
@@ -120,21 +122,22 @@ class PjrtRuntime(TpuRuntime):
         return ""
 
     def _list_devices(self) -> tuple[Any, ...]:
-        """Return the devices of all hosts: those of host 0, of host 1, and so on."""
+        """Return the devices of all hosts, those of host 0 first, then those of host 1 etc."""
         hosts = current_group()
         if hosts.size == 1:
             return jax_client.list_devices(self.platform)
         by_process: dict[int, list[Any]] = {}
         for device in jax_client.list_devices_of_all_processes(self.platform):
             by_process.setdefault(device.process_index, []).append(device)
-        # On a TPU, jax numbers the processes by the positions of their chips.
+        # jax's number of a process may differ from the number of its host: on a TPU, jax numbers
+        # the processes by the positions of their chips.
         local = jax_client.list_devices(self.platform)[0].process_index
         order = hosts.gather("the number of jax's process", local)
         return tuple(device for process in order for device in by_process[process])
 
 
 def _float_variables(step: ReplicaStep) -> dict[int, str]:
-    """Return the trainable variables of a step that may be NaN: index → name."""
+    """Return the trainable variables of a step with a floating-point dtype: index → name."""
     names = {
         variable.op.name
         for variable in tf.compat.v1.trainable_variables()

@@ -17,8 +17,8 @@ from trainer.model.spec import ModeKeys
 def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line) -> TpuRuntime:
     """Return the TPU system of a run.
 
-    This is an emulated one or the PJRT devices, if `tpuserve.devices.find_tpu_system` finds them,
-    else the TPU system of the master.
+    If `tpuserve.devices.find_tpu_system` finds an emulated TPU or PJRT devices, the run uses these.
+    Otherwise it uses the TPU system at the session target (master).
 
     Args:
       config: names the session targets (masters) of training and evaluation.
@@ -28,7 +28,7 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
     Raises:
       TpuNotFound: there is no TPU system.
     """
-    # Join the other hosts first: jax must know them before it starts.
+    # Connect to the other hosts first: jax must know their number before it creates its client.
     hosts = program.join_hosts(config)
     tpu_system = devices.find_tpu_system()
     if tpu_system.is_emulated:
@@ -55,7 +55,7 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
 
 
 def _find_pjrt_slice(hosts: HostGroup, tpu_system: devices.TpuSystem) -> PjrtSlice:
-    """Return the devices of all hosts.
+    """Return the slice that consists of the PJRT devices of all hosts.
 
     Raises:
       HostsDiffer: a host has another number of devices than host 0.

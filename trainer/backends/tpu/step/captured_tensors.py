@@ -115,7 +115,7 @@ def _fetches(hook: Any) -> dict[Any, Any]:
 
 
 def _find_tensor(reference: Any, graph: Any) -> Any:
-    """Return the tensor that a hook fetches by name or directly; None if not in the graph."""
+    """Return the tensor for a hook's fetch, a tensor or its name; None if not in the graph."""
     if isinstance(reference, str):
         try:
             element = graph.as_graph_element(reference)

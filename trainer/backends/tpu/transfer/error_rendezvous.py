@@ -12,12 +12,16 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 class ErrorKind(IntEnum):
-    """The role of an error in a failed run; the smallest value is the most informative."""
+    """The role of an error in a failed run; the smallest value is the most informative.
+
+    Attributes:
+      CAUSE: the error that made the run fail.
+      LOSS: the error of a lost worker: the root cause, unless another error is a CAUSE.
+      CONSEQUENCE: an error that follows from another error, or from the end of the input.
+    """
 
     CAUSE = 0
-    # The error of a lost worker: the root cause, unless another error is a CAUSE.
     LOSS = 1
-    # An error that follows from another error, or from the end of the input.
     CONSEQUENCE = 2
 
 
@@ -57,7 +61,7 @@ class ErrorRendezvous:
             self._errors.append((source, error))
 
     def on_exit(self, function: Callable[[], None]) -> None:
-        """Register a function to call when the `with` block ends, with or without an error."""
+        """Register a function that the end of the `with` block calls, also after an error."""
         self._exit_callbacks.append(function)
 
     @property

@@ -159,13 +159,14 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             self._on_result(worker.session, worker.session.run(self._results))
 
     def _fail(self, worker: "_Worker", error: Exception) -> None:
-        """Record the error of a thread; close the session unless the run ends by itself in time."""
+        """Record the error of a thread, and close the session if the run does not end soon."""
         if isinstance(error, tf.errors.OutOfRangeError):
-            # Record nothing: the error only means that the input has ended, which ends the loop.
+            # Record nothing: the error only reports the end of the input, which is not a failure.
             return
         if worker.is_finishing and isinstance(error, tf.errors.CancelledError):
-            # The hook itself has ended the wait of the thread, at the end of the run. This happens
-            # on several hosts, whose loop ends early where the input of another host ends.
+            # At the end of the run, `end` has closed the queue that the thread was waiting at. On
+            # several hosts, the loop ends when the first host's input ends, and other hosts may
+            # still have batches to feed.
             return
         self._rendezvous.record(worker.name, error)
         is_cause = classify_error(error) is ErrorKind.CAUSE
@@ -188,8 +189,8 @@ class _Worker:
     Attributes:
       name: name of the thread.
       session: the session that the thread runs ops in.
-      is_over: event that the hook sets when the session has ended, so that the thread waits for
-        nothing any longer.
+      is_over: event that the hook sets when the session has ended; it ends every wait of the
+        thread.
       is_finishing: whether no further loop will be announced.
       is_new: True until the thread has worked through its first loop.
     """
