@@ -171,7 +171,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except TpuserveError as error:
         click.echo(f"Failed to start server. Error: {error.code.name}: {error}")
         if isinstance(error, MalformedConfig):
-            # Print the error to standard error too, where scripts search for libprotobuf's message.
+            # Print the error to standard error too: scripts search there for the parse errors that
+            # libprotobuf logs.
             click.echo(str(error), err=True)
         status = EXIT_FAILED
     sys.exit(status if isinstance(status, int) else 0)

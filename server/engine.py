@@ -30,8 +30,8 @@ from tpuserve.errors import TpuserveError
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
 
-# The number of threads in which requests of a model may wait for their batches, if the flags for
-# threads are smaller.
+# How many requests of a model may wait for their batches at the same time, unless a flag for the
+# threads of a frontend is larger; then that number counts.
 _MIN_BATCH_WAITERS = 128
 
 logger = logging.getLogger("server.app")
@@ -75,7 +75,7 @@ class Engine:
             platform.session_config if platform else b"",
             runner_factory.make_batch_size_finder(settings, platform),
         )
-        # Model name → the engine that the model config file gives the model.
+        # Model name → the engine that the model config file sets for the model; "" if it sets none.
         self._engines: Mapping[str, str] = {}
         self._check_version = self._loader.check_version if load is None else _check_nothing
 
@@ -149,7 +149,7 @@ class Engine:
         self._loader.mark_serving()
 
     def watch_states(self, on_change: Callable[[], None]) -> None:
-        """Call a function, in a thread of its own, at first and after each change of a state."""
+        """Call a function in a new thread: now, and after each change of a version's state."""
 
         def read_states() -> Mapping[str, list[VersionStatus]]:
             return statuses(self._manager, self._manager.names())
@@ -174,7 +174,7 @@ class Engine:
         self._config_manager.start(self._first_config, is_polled=is_polled)
 
     def stop_polling(self) -> None:
-        """Look for no more new versions and model config files."""
+        """Stop looking for new versions and for changes of the model config file."""
         for poller in self._pollers:
             poller.stop()
 
@@ -218,13 +218,13 @@ class Engine:
             logger.info("applied the new %s", path)
 
     def _check_versions(self, config: ModelServerConfig) -> None:
-        """Check that a version of any model may load, as far as is known without TensorFlow."""
+        """Check, without TensorFlow, that at least one version of at least one model may load."""
         causes: list[tuple[str, TpuserveError]] = []
         for model in config.models:
             try:
                 versions = Repository(model.path, model.policy).aspired_versions()
             except TpuserveError:
-                return  # The server waits for the first version.
+                return  # Not an error: the server waits until a first version appears.
             for version, directory in versions.items():
                 try:
                     self._check_version(directory)
@@ -271,7 +271,7 @@ class Engine:
 
 
 def _check_nothing(directory: Path) -> None:
-    """Do nothing: a loader other than that of SavedModels knows itself what it can load."""
+    """Check nothing: only a custom `load` function knows which directories it can load."""
 
 
 def _create_limit_table(settings: Settings) -> LimitTable:

@@ -21,7 +21,7 @@ def _close_nothing() -> None:
 def make_runner_factory(
     settings: Settings, platform: "PlatformConfig | None", metrics: Metrics
 ) -> tuple[MakeRunner, Callable[[], None]]:
-    """Return the function that creates the runner of a version, and one that closes all runners.
+    """Return a function that creates the runner of a version, and another that closes all runners.
 
     A runner runs the requests of a version, in batches if batching is on.
     """
@@ -43,7 +43,7 @@ def make_runner_factory(
 def make_batch_size_finder(
     settings: Settings, platform: "PlatformConfig | None"
 ) -> Callable[[Path], Sequence[int]]:
-    """Return a function that takes a version's directory, and returns the sizes of its batches."""
+    """Return a function: a version's directory → the batch sizes to compile when it is loaded."""
     if not settings.enable_batching:
         return lambda directory: ()
     from server.config import batching_parameters
@@ -73,7 +73,8 @@ def _read_parameters(settings: Settings, platform: "PlatformConfig | None") -> "
 
 
 def _sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[str, Array]:
-    # Imported here, because the module imports TensorFlow.
+    # Imported here and not at the top of the file, because this import loads TensorFlow, which
+    # takes seconds.
     from server.warmup.sample_rows import sample_rows
 
     return sample_rows(model, directory, signature_name)

@@ -95,7 +95,7 @@ class AdmissionController:
             self._is_draining = True
 
     def raise_if_draining(self) -> None:
-        """Refuse a new request early, before its slot is acquired, if the server is draining.
+        """Refuse a new request early, before `acquire` counts it, if the server is draining.
 
         Raises:
           ShuttingDown: The server is draining.
@@ -123,8 +123,8 @@ class AdmissionController:
         """Count one more request in flight. Each call needs one call of `release`.
 
         Args:
-          peer: The name of the client, from `peers.network_of_host`. "" for a client without a
-            bound of its own.
+          peer: The name of the client, from `peers.network_of_host`. "" for a client to which
+            `max_requests_in_flight_per_peer` does not apply.
 
         Raises:
           ShuttingDown: The server is draining.

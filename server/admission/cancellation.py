@@ -46,7 +46,7 @@ class Cancellation:
             callback()
 
     def add_callback(self, callback: Callback) -> None:
-        """Call a function once when the request is cancelled; at once if it already is."""
+        """Call a function as soon as the request is cancelled; now if it already is."""
         with self._lock:
             if not self._is_cancelled:
                 self._callbacks.append(callback)

@@ -1,10 +1,10 @@
-"""Tells which requests come from the same client, for limits per client."""
+"""Groups requests by client, for limits per client."""
 
 import ipaddress
 from functools import lru_cache
 
-# The part of an IPv6 address that names a network, in bits. One client usually has all addresses of
-# such a network.
+# The length in bits of the prefix of an IPv6 address by which clients are told apart. One client
+# usually owns all addresses with the same prefix of this length.
 _IPV6_NETWORK_BITS = 64
 
 
@@ -16,8 +16,9 @@ def network_of_host(host: str) -> str:
       host: The address of the host that has opened the connection, as text.
 
     Returns:
-      An IPv4 address, also for its IPv6 form ::ffff:1.2.3.4; the /64 network of another IPv6
-      address; and other texts, such as the path of a UNIX socket, unchanged.
+      For an IPv4 address, also in its IPv6 form ::ffff:1.2.3.4: the IPv4 address. For any other
+      IPv6 address: its /64 network. For any other text, such as the path of a UNIX socket: the
+      text.
     """
     try:
         address = ipaddress.ip_address(host.partition("%")[0])

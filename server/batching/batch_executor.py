@@ -70,7 +70,8 @@ class BatchExecutor:
     def __call__(self, batch: Batch) -> None:
         """Run a batch and pass its outputs or an error to each task.
 
-        Requests whose inputs cannot be concatenated run in groups, one after another.
+        If the inputs of the requests cannot all be concatenated, the batch is split into groups of
+        requests that fit together, and the groups run one after another.
         """
         now = self._context.clock()
         slices = [task_slice for task_slice in batch.slices if self._is_pending(task_slice, now)]
@@ -139,8 +140,8 @@ def _time_limit_ms(slices: list[TaskSlice], now: float) -> float | None:
 def _cancel_when_done(slices: list[TaskSlice]) -> Cancellation:
     """Return a cancellation that is cancelled when no request of a batch waits any more.
 
-    A request no longer waits when its client has gone, when its deadline has passed, and when it
-    has its outputs; then the run has ended anyway.
+    A request stops waiting when its client is gone, when its deadline has passed, or when it has
+    its outputs. In the last case the run has already ended, and the cancellation has no effect.
     """
     cancellation = Cancellation()
     tasks = [task_slice.task for task_slice in slices]

@@ -9,7 +9,8 @@ from server.config.batching_parameters import BatchingParameters
 from tpuserve.errors import QueueFull
 
 # After a batch of several requests, the next batch waits for further requests of the same clients:
-# for this share of the time that the run has taken, and at most for this number of seconds.
+# for the share _MAX_RETURN_SHARE of the time that the run has taken, but at most for
+# _MAX_RETURN_SECONDS.
 _MAX_RETURN_SHARE = 0.25
 _MAX_RETURN_SECONDS = 0.001
 
@@ -52,8 +53,8 @@ class ContinuousPolicy:
 
     Batches grow with the load, because more requests arrive while a batch runs. A task waits for
     others only right after a batch of several requests, whose clients are likely to return. The
-    queue holds at most `max_enqueued_batches` batches of the largest size, counted in rows: that
-    many runs, and no more, answer everything that waits.
+    queue holds at most as many rows as `max_enqueued_batches` batches of the largest size, so that
+    this number of runs can answer all waiting tasks.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class ContinuousPolicy:
         self._rows += task.size
 
     def take(self, now: float) -> Batch | None:
-        """Dequeue the batch to run now; return None if no task waits, or more are expected."""
+        """Dequeue the batch to run now; return None if no task waits or more tasks are expected."""
         if not self._slices or now < self._ready_time():
             return None
         max_rows = self._choose_size()
@@ -110,11 +111,11 @@ class ContinuousPolicy:
         return Batch(tuple(slices), AloneReason.FULL if self._slices else AloneReason.ONLY_ONE)
 
     def next_time(self) -> float | None:
-        """Return when `take` returns a batch at the latest: 0 for now; None if no task waits."""
+        """Return the time from which `take` returns a batch: 0 for now; None if no task waits."""
         return self._ready_time() if self._slices else None
 
     def remove(self, task: BatchTask) -> None:
-        """Dequeue all slices of a task that wait."""
+        """Dequeue all waiting slices of a task."""
         removed = [task_slice for task_slice in self._slices if task_slice.task is task]
         for task_slice in removed:
             self._slices.remove(task_slice)

@@ -4,14 +4,15 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol
 
-# A measurement covers at least this number of runs, and lasts at least this number of seconds.
+# A measurement covers at least _MIN_RUNS runs and lasts at least _MIN_SECONDS.
 _MIN_RUNS = 32
 _MIN_SECONDS = 0.2
 # The limit changes if the new limit gives at least this many times the rows per second of the old
 # limit: a smaller gain is within the noise of a measurement.
 _MIN_GAIN = 1.05
-# The time between two experiments, in seconds. It doubles after each experiment without a gain, up
-# to the second number, and begins with the first again when the limit or the load has changed.
+# The pause between two experiments. It begins with _FIRST_PAUSE_SECONDS, doubles after each
+# experiment without a gain up to _MAX_PAUSE_SECONDS, and begins anew when the limit or the load has
+# changed.
 _FIRST_PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 64.0
 # The load has changed if the rows per run are this many times more or less than at the last
@@ -57,12 +58,12 @@ class FixedRunLimit:
 
     @property
     def max_limit(self) -> int:
-        """The limit."""
+        """The limit itself, which never changes."""
         return self.limit
 
     @property
     def inline_limit(self) -> int:
-        """The limit."""
+        """The limit itself: a request's thread may run any of the batches."""
         return self.limit
 
     def run_ended(self, rows: int, now: float, has_waiting: bool) -> None:
@@ -130,7 +131,8 @@ class MeasuredRunLimit:
         self._rows_per_run = 0.0
         self._measurement: _Measurement | None = None
         # The rows per second that the present experiment has measured so far: with the limit from
-        # before the experiment, and with the neighbour of this limit. Empty without an experiment.
+        # before the experiment, and with the neighbour of this limit. Empty while no experiment
+        # runs.
         self._rates: list[float] = []
 
     def run_ended(self, rows: int, now: float, has_waiting: bool) -> None:

@@ -106,14 +106,14 @@ class Scheduler:
 
         Args:
           key: identifies the queue.
-          make_queue: creates the queue where none has the key.
+          make_queue: creates the queue if no queue has the key.
           task: the task.
           blocking_allowed: whether the caller may wait for the task.
           running_allowed: whether the caller may run a batch.
 
         Returns:
           A batch of this task alone: the caller runs the batch and then calls
-          `release_inline_slot`. None where the task was enqueued.
+          `release_inline_slot`. None if the task was enqueued.
 
         Raises:
           BatchTooLarge: the task has more rows than any batch may have.
@@ -167,7 +167,7 @@ class Scheduler:
 
         Args:
           key: identifies the queue.
-          make_queue: creates the queue where none has the key.
+          make_queue: creates the queue if no queue has the key.
           task: the task.
 
         Raises:

@@ -9,7 +9,7 @@ from typing import Any
 from server.batching.tasks import AloneReason
 from server.metrics import Metrics
 
-# The interval at which the log says what batching did, in seconds.
+# The interval at which the statistics are logged, in seconds.
 _LOG_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class BatchingStatistics:
         self._longest_wait_seconds = 0.0
         self._alone: Counter[AloneReason] = Counter()
         self._unbatched: dict[str, str] = {}
-        # The totals when the last line of the log was written, and the time of that line.
+        # The totals at the time of the last log line, which the next line subtracts, and that time.
         self._logged = 0, 0, 0.0
         self._last_log: float | None = None
         self.read_runs: Callable[[], tuple[int, int]] = lambda: (0, 0)
@@ -83,7 +83,7 @@ class BatchingStatistics:
         self._unbatched = dict(reasons)
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all numbers, in a form that JSON can express."""
+        """Return the statistics as a dictionary that JSON can represent."""
         running, limit = self.read_runs()
         with self._lock:
             batches = self._sizes.total()
@@ -124,7 +124,7 @@ class BatchingStatistics:
 
 
 def _format_range(power: int) -> str:
-    """Return the sizes from 2^(power-1) + 1 to 2^power as a text."""
+    """Format the range of sizes from 2^(power-1) + 1 to 2^power, such as "5-8" for power 3."""
     last = 1 << power
     first = (last >> 1) + 1
     return str(last) if first >= last else f"{first}-{last}"

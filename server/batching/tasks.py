@@ -88,7 +88,7 @@ class BatchTask:
         self._call_back()
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
-        """Call a function once, in any thread, when the task is done; at once if it is.
+        """Call a function, in any thread, as soon as the task is done; now if it already is.
 
         The function must not block and must not raise.
         """
@@ -129,7 +129,7 @@ class BatchTask:
         self._done_lock.release()
 
     def _call_back(self) -> None:
-        """Call the callbacks. No callback is added meanwhile, because the task is done."""
+        """Call the callbacks; no other thread adds one meanwhile, because the task is done."""
         for callback in self._callbacks:
             callback()
         self._callbacks.clear()
@@ -161,7 +161,7 @@ class TaskSlice:
 
 
 class AloneReason(Enum):
-    """Why a request ran alone instead of in a batch with others; the values are for operators."""
+    """Why a request ran alone instead of in a batch with others; the values appear in metrics."""
 
     IDLE = "idle_server"
     """No other request ran or waited."""

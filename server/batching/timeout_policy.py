@@ -22,7 +22,7 @@ class _OpenBatch:
 
 
 class TimeoutPolicy:
-    """Forms batches; a batch is ready when it is full or batch_timeout_micros have passed.
+    """Forms batches that run when they are full or batch_timeout_micros after their first task.
 
     Batches run in the order of their creation. New tasks join the last batch, the open one, until
     it is full.
@@ -77,7 +77,7 @@ class TimeoutPolicy:
         self._batches = deque(batch for batch in self._batches if batch.slices)
 
     def take(self, now: float) -> Batch | None:
-        """Dequeue the oldest batch if it is full, timed out, or followed by another batch."""
+        """Dequeue the oldest batch if it is full, timed out, or not the last; else return None."""
         if not self._batches:
             return None
         oldest = self._batches[0]

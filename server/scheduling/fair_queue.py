@@ -26,7 +26,7 @@ class FairQueue(Generic[Item]):
         return bool(self._items)
 
     def put(self, key: Hashable, item: Item) -> None:
-        """Append an item to those of a key."""
+        """Append an item to the items of a key."""
         with self._lock:
             self._items.setdefault(key, deque()).append(item)
 

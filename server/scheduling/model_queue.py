@@ -22,8 +22,8 @@ class ModelQueue:
       running: the number of requests that run.
       virtual_time: the model's virtual time, in seconds; the paper calls it the start tag of the
         next request.
-      waiting: the threads of a frontend → the requests that wait for them, in the order of their
-        arrival. Threads for which no request waits have no entry.
+      waiting: `RunPool` (threads of a frontend) → the requests that wait for these threads, in the
+        order of their arrival. A pool for which no request waits has no entry.
     """
 
     __slots__ = (
@@ -56,8 +56,9 @@ class ModelQueue:
     def may_start(self, pool: RunPool) -> bool:
         """Return whether a request of the model may run in a frontend's threads now.
 
-        If no request of the model runs, one may always start, even if the frontend runs as many
-        requests as it may: otherwise a few slow models could block all others.
+        If no request of the model runs, one request of the model may always start, even if the
+        frontend already runs `RunPool.max_running` requests. Otherwise a few slow models could
+        block all others.
         """
         if not self.running:
             return True
@@ -87,7 +88,7 @@ class ModelQueue:
         return True
 
     def begin_run(self, ticket: Ticket, now: float) -> None:
-        """Count a request as running, and charge the model the average time of its runs."""
+        """Count a request as running, and add the expected time of its run to `virtual_time`."""
         ticket.started = now
         self.running += 1
         if ticket.pool.share < 1:
@@ -98,7 +99,7 @@ class ModelQueue:
             self.virtual_time += self._expected_seconds
 
     def end_run(self, ticket: Ticket, now: float) -> None:
-        """Count a request as ended, and correct the charge to the time that the run has taken."""
+        """Count a request as ended, and correct `virtual_time` by the real time of the run."""
         self.running -= 1
         if ticket.pool.share < 1:
             self._count_in_share(ticket.pool, -1)

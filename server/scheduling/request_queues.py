@@ -53,9 +53,9 @@ class RequestQueues:
         self._queues = {_OTHERS: ModelQueue(_OTHERS, RunLimits(max_concurrent_runs=sys.maxsize))}
         # The queues in which at least one request waits.
         self._backlog: dict[ModelQueue, None] = {}
-        # The virtual time of the model whose request began to run last. A model that was idle gets
-        # this virtual time at its next request, so that it has no claim to the time of its
-        # idleness.
+        # The virtual time of the model whose request began to run last. A model that was idle
+        # starts from this virtual time at its next request. Otherwise it would have the least
+        # virtual time for long, and hold up all other models.
         self._virtual_time = 0.0
         self._last_number = 0
         # Requests acquire `_lock` directly, because acquiring it through `_condition` takes longer.
@@ -232,7 +232,7 @@ class RequestQueues:
         return min(tickets, key=_start_tag, default=None)
 
     def _hand_over(self, started: list[Ticket], now: float, pool: RunPool) -> Ticket | None:
-        """Pass started requests to threads; return the first of those that run in `pool`."""
+        """Run started requests in other threads, except the first of `pool`, which is returned."""
         own = None
         for ticket in started:
             self._metrics.request_queued(ticket.queue.model, (now - ticket.enqueued) * 1e6)

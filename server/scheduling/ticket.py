@@ -41,8 +41,9 @@ class Ticket(ABC):
       number: a number that increases with the arrival of requests.
       enqueued: when the request began to wait, in seconds of the queues' clock.
       started: when the request began to run, in seconds of the same clock.
-      charge: the seconds that the model was charged when the request began to run; None if the
-        request only waits, and does not count in its pool.
+      charge: the expected seconds of the run, which were added to the model's virtual time when the
+        request began to run; None if the request only waits for its batch or for another process,
+        and does not count in its pool.
     """
 
     __slots__ = ("charge", "enqueued", "model", "number", "pool", "queue", "started")
