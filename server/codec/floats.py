@@ -31,9 +31,10 @@ def encode_floats(array: Array) -> bytes:
     or float64 again, else with nine (float32) or seventeen (float64). An integral number ends in
     ".0". Source: tensorflow_serving/util/json_tensor.cc.
 
-    The function first rounds the numbers to these decimals, and then lets orjson, which is fast,
-    write the result. orjson writes the shortest decimal that identifies a double, which for a
-    rounded number is the decimal itself.
+    The function first rounds each number to its six or nine digits, and then lets orjson, which is
+    fast, write the rounded numbers. orjson writes the shortest decimal that identifies a double,
+    which for a rounded number is exactly these digits. Numbers that cannot be rounded in this way
+    are formatted one by one in Python.
 
     Args:
       array: float32 or float64, of one dimension or more, not empty, in any memory layout.
@@ -51,7 +52,7 @@ def encode_floats(array: Array) -> bytes:
 
 
 def encode_small(array: Array) -> bytes | None:
-    """Encode a small array with orjson; None if orjson may differ from TensorFlow Serving."""
+    """Encode a small array with orjson; None if TensorFlow Serving may write a number otherwise."""
     shortest = orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
     return None if _DIFFERS_FROM_SIX.search(shortest) else shortest.replace(b",", b", ")
 

@@ -39,8 +39,8 @@ _CHUNK_BYTES = 1 << 16
 _PLACEHOLDER = re.compile(r"@[0-9]+")
 # Replaces every digit by 0 and "E" by "e", so that a plain search finds numbers of many digits.
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
-# A text that contains a number beyond 64 bits or beyond the largest double contains one of these
-# after its translation by `_DIGITS_TO_ZEROS`.
+# A document with a number beyond 64 bits or beyond the largest double contains one of these byte
+# strings after its translation by `_DIGITS_TO_ZEROS`.
 _SIGNS_OF_BIG_NUMBERS = (b"0" * 19, b"e000", b"e+000")
 # Matches the escape sequence of a surrogate without its other half, in a text without escaped
 # backslashes.
@@ -90,13 +90,14 @@ def parse_numeric_json(body: bytes, max_other_bytes: int) -> Json | None:
     try:
         return _insert_arrays(_parse(document, _MAX_NESTING_AROUND_ARRAYS), arrays)
     except InvalidJson:
-        return None  # The body is invalid, or the numbers were part of a string.
+        # The body is invalid, or an extracted array was part of a string: parse the original body.
+        return None
 
 
 def format_for_error(value: Json) -> str:
     """Format a value as JSON for an error text; cut the JSON after 256 characters."""
     if isinstance(value, (list, dict, RawNumericArray)):
-        # Join only as many chunks as characters are shown: each chunk has at least one character.
+        # Each chunk has at least one character, so this number of chunks gives enough characters.
         text = "".join(islice(_ERROR_ENCODER.iterencode(value), _MAX_SHOWN_CHARACTERS + 1))
     else:
         text = json.dumps(value, ensure_ascii=False)
@@ -298,9 +299,9 @@ def _parse_float(text: str) -> float:
 class _NumberCache(dict[str, Json]):
     """Maps the texts of numbers to numbers, and parses texts that it does not hold yet.
 
-    `json` calls a function for each number. The lookup of a number that occurs again takes a
-    fraction of the time of a function in Python, and a document of many numbers that all differ is
-    long, so that the time per byte is bounded.
+    `json` calls a function for each number. Looking up a number that occurs again takes a fraction
+    of the time of a Python function. Many different numbers need many digits, so that the time per
+    byte of the document stays bounded even if no number occurs again.
     """
 
     def __init__(self, parse: Callable[[str], Json]) -> None:

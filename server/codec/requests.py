@@ -145,9 +145,10 @@ def _decode_named_rows(rows: list[Json], inputs: Inputs) -> Arrays:
 
 
 def _count_rows_with_names(rows: list[Json], names: Set[str]) -> int:
-    """Return how many of the first rows are objects with exactly the expected names, or fewer.
+    """Return a number n such that the first n rows are objects with exactly the expected names.
 
-    This takes far less time than a loop over the rows.
+    The number may be too small, but is never too large. Finding it takes far less time than a loop
+    over the rows.
     """
     if names == {"b64"} or rows[0].keys() != names:
         return 0

@@ -24,7 +24,8 @@ TIMEOUT, CONTINUOUS = "timeout", "continuous"
 POLICIES = (TIMEOUT, CONTINUOUS)
 """The values of `batching_policy`."""
 
-# The largest power of two for which a runtime that compiles each batch size compiles at load.
+# If batches are padded to powers of two, a runtime that compiles each batch size compiles the
+# powers up to this number at load. A larger batch size is compiled when the first such batch runs.
 _MAX_COMPILED_POWER = 32
 
 
@@ -96,7 +97,7 @@ class BatchingParameters:
 
     @property
     def compiled_sizes(self) -> tuple[int, ...]:
-        """The batch sizes that a runtime which compiles each size compiles at load."""
+        """The batch sizes to compile at load, for a runtime that compiles each batch size."""
         sizes = self.padded_to_powers().allowed_batch_sizes
         if sizes == self.allowed_batch_sizes:
             return sizes
@@ -106,7 +107,8 @@ class BatchingParameters:
         """Return parameters for a runtime that compiles each batch size.
 
         With the policy "continuous", whose batches have any size, batches are padded to the next
-        power of two. Rows do not depend on each other there.
+        power of two. The padding does not change outputs: this policy batches a signature only if
+        the rows of its batches do not depend on each other.
         """
         if self.allowed_batch_sizes or self.batching_policy != CONTINUOUS:
             return self

@@ -55,7 +55,7 @@ class RequestLogging:
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """The limits of one model's queue; None stands for the value of the flag of that name.
+    """The limits of one model's queue; None stands for the value of the flag of the same name.
 
     Attributes:
       max_concurrent_runs: how many requests of the model run at the same time; 0 for as many as the
@@ -140,7 +140,7 @@ class ModelServerConfig:
 
 
 def is_uri(base_path: str) -> bool:
-    """Return whether a base path is a URI, such as "gs://bucket/half" or "file:///models"."""
+    """Return whether a base path is a URI, such as "gs://bucket/resnet" or "file:///models"."""
     return _URI.match(base_path) is not None
 
 

@@ -42,7 +42,7 @@ class PlatformConfig:
     """The settings that a platform config file has for the platform "tensorflow".
 
     Attributes:
-      flags: field of `Settings` → the value that replaces the flag's.
+      flags: field of `Settings` → the value that replaces the value of the flag.
       batching: the batching parameters; None where requests are not batched.
       session_config: a serialised ConfigProto.
       warm_up_threads: how many warm-up requests of a version run at the same time.

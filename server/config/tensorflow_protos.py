@@ -13,8 +13,8 @@ _MODULES = ("tensorflow.core.protobuf.config_pb2", "tensorflow.core.protobuf.nam
 def read_serialized_files() -> Iterator[bytes]:
     """Yield serialised FileDescriptorProtos of ConfigProto and NamedTensorProto, imports first.
 
-    The files of protobuf itself are left out. Each generated module contains its .proto file as one
-    bytes literal; nothing of the module runs.
+    The files of protobuf itself are left out. Each generated Python module contains its serialised
+    .proto file as one bytes literal, which is read without running the module.
     """
     spec = importlib.util.find_spec("tensorflow")
     assert spec is not None

@@ -74,7 +74,7 @@ def _split_reason(error: text_format.ParseError, text: str) -> tuple[tuple[int, 
     match = _POSITION.match(str(error))
     if match is not None:
         return (int(match["line"]), int(match["column"])), match["reason"]
-    # For an unknown type of an Any, protobuf's parser tells no position.
+    # If a field of type Any names an unknown message type, protobuf's parser reports no position.
     unknown = _UNKNOWN_TYPE.match(str(error))
     start = text.find(unknown["name"]) if unknown is not None else -1
     if start < 0:

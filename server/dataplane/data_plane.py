@@ -225,7 +225,7 @@ class DataPlane(DataPlaneInterface):
             return Metadata(spec.model, servable.version, servable.model.signature_defs)
 
     def statistics(self, spec: ModelSpec) -> Statistics:
-        """Return what batching did for a version since it was loaded.
+        """Return the batching statistics of a version since it was loaded.
 
         Args:
           spec: the model and version.
@@ -261,7 +261,7 @@ class DataPlane(DataPlaneInterface):
         return profiler.start_server()
 
     def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
-        """Wait for some seconds, which a profile that is taken meanwhile shows as an event."""
+        """Wait for some seconds; a profile that is being recorded shows the wait as an event."""
         profiler.record_event(seconds, requests_in_flight)
 
     def reload(self, config: Any) -> None:
@@ -286,7 +286,7 @@ class DataPlane(DataPlaneInterface):
         cancellation: Cancellation | None,
         log: Callable[[Result], None],
     ) -> Result | Pending[Result]:
-        """Begin to run a signature on examples; `log` gets the answer, for the request log."""
+        """Begin to run a signature on examples; `log` writes the answer to the request log."""
         servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
         try:
             name = spec.effective_signature_name
@@ -344,7 +344,7 @@ def _start_run(
 
 
 def _finish_run(started: StartedRun, servable: Servable, name: str) -> Mapping[str, Array]:
-    """Return the outputs of a run that `_start_run` has begun, without waiting if it has ended."""
+    """Return the outputs of a run that `_start_run` has begun; wait unless the run has ended."""
     if isinstance(started, Pending):
         return _log_model_error(started.finish, servable, name)
     return started

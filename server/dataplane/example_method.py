@@ -35,7 +35,7 @@ class ExampleMethod(Generic[Result]):
     def find_outputs(
         self, signatures: Mapping[str, Signature], name: str, check_method_name: bool
     ) -> list[str]:
-        """Return the aliases of the outputs to compute of the signature with a name.
+        """Return the aliases of the outputs that the method needs of the signature `name`.
 
         Raises:
           InvalidInput: no signature has the name, or the signature does not fit the method.

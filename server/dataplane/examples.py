@@ -27,7 +27,7 @@ def encode(examples: Sequence[bytes]) -> Array:
 
 
 def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:
-    """Return the signature with a name, for Classify and Regress.
+    """Return the signature `name`, for Classify and Regress.
 
     Raises:
       InvalidInput: no signature has the name. (For Predict, the error has another text and code.)

@@ -29,8 +29,9 @@ class DataPlaneInterface(Protocol):
     Every inference method raises ModelNotFound if no such model or version is available,
     DeadlineExceeded if the time limit passes, Cancelled if the request is cancelled before its
     model has run, and ModelExecutionError if the model failed. The methods whose names begin with
-    "start" return a Pending if the request waits for a batch or for another process. The model's
-    version stays loaded until `finish` of the Pending was called. The others wait for the result.
+    "start" return a Pending if the request waits for a batch or for another process; the model's
+    version then stays loaded until `finish` of the Pending was called. The methods without "start"
+    in their names wait for the result.
     """
 
     @property
@@ -183,7 +184,7 @@ class DataPlaneInterface(Protocol):
         """Return the signatures of a version."""
 
     def statistics(self, spec: ModelSpec) -> Statistics:
-        """Return what batching did for a version."""
+        """Return the batching statistics of a version."""
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
         """Return the status of a model's versions, or of one version; newest first."""
@@ -201,4 +202,4 @@ class DataPlaneInterface(Protocol):
         """Start TensorFlow's profiler server, unless it runs, and return its address."""
 
     def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
-        """Wait for some seconds, which a profile that is taken meanwhile shows as an event."""
+        """Wait for some seconds; a profile that is being recorded shows the wait as an event."""

@@ -19,7 +19,7 @@ def start_server() -> str:
 
 
 def record_event(seconds: float, requests_in_flight: int) -> None:
-    """Wait for some seconds, which a profile that is taken meanwhile shows as an event.
+    """Wait for some seconds; a profile that is being recorded shows the wait as an event.
 
     Args:
       seconds: the duration of the event.

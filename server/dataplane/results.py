@@ -95,7 +95,7 @@ class Statistics:
     Attributes:
       model: the name of the model.
       version: the version.
-      batching: what batching did, as `BatchingStatistics.snapshot` returns it; None for a version
+      batching: the batching statistics, from `BatchingStatistics.snapshot`; None for a version
         whose requests are not batched.
     """
 

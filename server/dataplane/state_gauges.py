@@ -19,7 +19,7 @@ Values: TypeAlias = Mapping[tuple[str, ...], float]
 
 
 def register_state_gauges(metrics: Metrics, manager: Manager) -> None:
-    """Register gauges for each version: its state, CPU fallback and ML Metadata identifier."""
+    """Register gauges for each version: state, fallback to the CPU, ML Metadata identifier."""
     metrics.watch_states(partial(_states, manager))
     metrics.watch_fallbacks(partial(_fallbacks, manager))
     metrics.watch_provenance(partial(_provenance, manager))

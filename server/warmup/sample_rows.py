@@ -14,8 +14,8 @@ from tpuserve.verification.inputs import warm_up_inputs
 
 _ROWS = 3
 _FILE = "saved_model.pb"
-# The largest saved_model.pb, in bytes, that is read to find out which strings the graph can parse.
-# It is read only for string inputs. A larger file is not read, because that would take seconds.
+# The largest saved_model.pb, in bytes, that is read for a signature with string inputs, to find out
+# which strings the graph can parse. Reading a larger file would take seconds.
 _MAX_GRAPH_BYTES = 64 << 20
 
 
