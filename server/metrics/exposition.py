@@ -20,7 +20,7 @@ def type_line(name: str, metric_type: str) -> str:
 def sample_line(
     name: str, labels: Iterable[tuple[str, str]], value: float, suffix: str = ""
 ) -> str:
-    """Format the line of one value."""
+    """Format the line of one value; a suffix, such as "_bucket", is appended to the name."""
     label_text = ",".join(
         f'{label}="{value_text.translate(_ESCAPES)}"' for label, value_text in labels
     )

@@ -20,7 +20,7 @@ class Family:
       labels: the names of the labels.
       values: label values → number. For a histogram, the counts of all buckets, and the sum of the
         recorded amounts.
-      bounds: the upper bounds of a histogram's buckets, without that of the last, which has none.
+      bounds: the upper bounds of all buckets of a histogram but the last, which has no bound.
     """
 
     name: str

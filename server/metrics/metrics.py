@@ -134,7 +134,7 @@ class Metrics:
         """Record that a request did not share a batch, and why.
 
         Args:
-          version: the name and version of the model, such as "half/3".
+          version: the name and version of the model, such as "resnet/3".
           reason: a value of `AloneReason`.
         """
         self._alone.add((version, reason))
@@ -161,7 +161,8 @@ class Metrics:
         """Export how many batches of each version run, and how many may run at the same time.
 
         Args:
-          read: returns name and version of the model, such as "half/3" → both numbers.
+          read: returns name and version of the model, such as "resnet/3" → (running batches,
+            limit).
         """
 
         def read_number(index: int) -> dict[Labels, float]:

@@ -18,7 +18,7 @@ class Registry:
         self._lock = threading.Lock()
 
     def add(self, collector: _Collector) -> _Collector:
-        """Register a metric in the place of any metric of the same name, and return the metric."""
+        """Register a metric, which replaces any metric of the same name, and return the metric."""
         with self._lock:
             self._collectors[collector.name] = collector
         return collector

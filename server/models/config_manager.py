@@ -46,7 +46,7 @@ class ModelConfigManager:
           allow_labels_for_unavailable: whether a new label may name a version that is not
             available.
           versions_required: whether a configuration with a model that has no version on disk is
-            refused. A model's own `versions_required` comes first.
+            refused. A model's own `versions_required` takes precedence.
           on_config: called with each configuration before it takes effect; raises an error to
             refuse the configuration.
         """
@@ -67,8 +67,9 @@ class ModelConfigManager:
         """Check what `start` checks before it loads the first version.
 
         Raises:
-          LabelNotAvailable: a label names a version, and allow_labels_for_unavailable is False.
-          VersionNotFound: a model has no version, and needs one.
+          LabelNotAvailable: a model has a version label, which cannot name an available version
+            before the first load, and allow_labels_for_unavailable is False.
+          VersionNotFound: a model requires a version (`versions_required`) and has none on disk.
         """
         try:
             for model in config.models:
@@ -95,7 +96,8 @@ class ModelConfigManager:
 
         Raises:
           LabelNotAvailable, VersionNotFound: see `check`.
-          ModelsNotAvailable: no model became available, and no model is waited for.
+          ModelsNotAvailable: no model is available, no load is in progress, and the method waits
+            for no first version.
           TpuserveError: the only model has no version on disk, and is_polled is False.
         """
         with self._reload_lock:
@@ -145,7 +147,7 @@ class ModelConfigManager:
 
         Raises:
           LabelNotAvailable: a label is refused; no version is loaded or unloaded.
-          VersionNotFound: a model has no version, and needs one.
+          VersionNotFound: a model requires a version (`versions_required`) and has none on disk.
           ModelsNotAvailable: new models have failed; the other models are served.
         """
         with self._reload_lock:

@@ -51,7 +51,8 @@ class ServableLoader:
       load: loads the model in a version's directory.
       make_runner: (model, its directory, its name) → the runner of the model's requests.
       warm_up: runs warm-up requests on the model; None for no warm-up.
-      find_load: model name → what loads the model's versions; None for `load`.
+      find_load: model name → the function that loads the model's versions; None to use `load` for
+        all models.
     """
 
     load: Load

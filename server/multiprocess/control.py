@@ -22,7 +22,7 @@ class ControlMessage(NamedTuple):
 
 
 class ControlChannel:
-    """One end of the connection, which ends with the process at the other end.
+    """One end of a connection, which is closed when the process at the other end ends.
 
     `send` is thread-safe; one thread may call `receive`.
     """
@@ -46,7 +46,7 @@ class ControlChannel:
                 if connection is not None:
                     reduction.send_handle(self._connection, connection.fileno(), None)
         except OSError:
-            # The loss of a process is noticed by `receive`.
+            # Ignore the error: `receive` reports that the other process is gone.
             return
 
     def receive(self) -> ControlMessage | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from server.config.platform_config import PlatformConfig
 
-# How often the engine looks for a new activity while it starts.
+# The interval, in seconds, at which the starting engine checks whether its activity has changed.
 _ACTIVITY_SECONDS = 0.1
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ def _connect(endpoint: EngineEndpoint, connection: "Any") -> None:
         except OSError as error:
             logger.warning("a frontend process has ended before it was connected: %s", error)
 
-    # In a thread, because the other process may take long to answer.
+    # Create the channel in a thread: it waits for the other process, which may take long to answer.
     threading.Thread(target=connect, name="connect", daemon=True).start()
 
 

@@ -19,7 +19,8 @@ def frontend_settings(settings: Settings) -> list[Settings]:
     share = replace(
         settings,
         frontend_processes=0,
-        # The requests of a frontend process wait for the engine process, as for a batch.
+        # Let the frontend handle each request like one that waits for a batch, without a thread:
+        # all requests wait for the engine process.
         enable_batching=True,
         max_requests_in_flight=math.ceil(settings.max_requests_in_flight / count),
         max_request_memory_bytes=math.ceil(

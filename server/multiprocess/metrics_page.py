@@ -11,8 +11,8 @@ from server.metrics import Metrics, family
 from server.metrics.family import Snapshot
 from server.multiprocess.supervised import SupervisedProcess
 
-# How long the supervisor waits for the metrics of other processes. The metrics of a process that
-# does not answer in time, because it loads a model for example, are those that it sent before.
+# How long the supervisor waits for the metrics of other processes, in seconds. If a process does
+# not answer in time, for example because it loads a model, its last known metrics are used.
 _COLLECT_SECONDS = 2.0
 # How long a frontend process waits for the supervisor's answer, in seconds. The supervisor only
 # manages processes, so it answers soon after _COLLECT_SECONDS at the latest. Without an answer, the
@@ -27,8 +27,8 @@ class ServerMetrics(Metrics):
         """Create the registry.
 
         Args:
-          ask: asks the supervisor for the metrics of all processes, with a number that the answer
-            has too; see `receive`.
+          ask: takes a number, and asks the supervisor for the metrics of all processes. The
+            supervisor's answer, which is passed to `receive`, has the same number.
         """
         super().__init__()
         self._ask = ask
@@ -37,7 +37,7 @@ class ServerMetrics(Metrics):
         self._condition = threading.Condition()
 
     def receive(self, number: int, families: Snapshot) -> None:
-        """Take an answer of the supervisor."""
+        """Pass the supervisor's answer on to the thread that waits for it."""
         with self._condition:
             if number in self._waiting:
                 self._waiting[number].append(families)
@@ -68,7 +68,7 @@ class ServerMetrics(Metrics):
 
 @dataclass
 class _Collection:
-    """The wait for the metrics of processes, on behalf of the frontend process that has asked."""
+    """A frontend process's request for the metrics of all processes, until it is answered."""
 
     asker: SupervisedProcess
     number: int
@@ -96,7 +96,7 @@ class Collector:
     def begin(
         self, asker: SupervisedProcess, number: int, processes: Iterable[SupervisedProcess]
     ) -> None:
-        """Ask processes for their metrics, to answer the question of a frontend process."""
+        """Ask processes for their metrics, because a frontend process has asked the supervisor."""
         missing = set(processes)
         for process in missing:
             process.send("snapshot")
@@ -104,7 +104,7 @@ class Collector:
         self._collections.append(_Collection(asker, number, missing, deadline))
 
     def update(self, process: SupervisedProcess, snapshot: Snapshot) -> None:
-        """Take the present metrics of a process."""
+        """Record the present metrics of a process."""
         self._latest[process] = snapshot
         for collection in self._collections:
             collection.missing.discard(process)
@@ -119,7 +119,7 @@ class Collector:
         self.answer()
 
     def answer(self) -> None:
-        """Answer the questions for which nothing is missing, or whose deadline has passed."""
+        """Answer the frontend processes whose metrics are complete or whose deadline has passed."""
         now = time.monotonic()
         for collection in list(self._collections):
             if not collection.missing or collection.deadline <= now:

@@ -1,4 +1,4 @@
-"""A place among the processes of a server: the engine's, or that of one of the frontends."""
+"""A slot for one process of a server, which is filled again whenever the process ends."""
 
 import time
 from collections.abc import Callable
@@ -7,15 +7,16 @@ from typing import Any
 
 from server.multiprocess.supervised import OnEvent, SupervisedProcess
 
-# How long to wait before a process that has ended is started again, in seconds. The time doubles
-# each time, and begins anew after a process has run for _STABLE_SECONDS.
+# The delay before a process that has ended is started again. It begins with _FIRST_BACKOFF_SECONDS,
+# doubles each time up to _MAX_BACKOFF_SECONDS, and begins anew after a process has run for
+# _STABLE_SECONDS.
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.5, 30.0
 _STABLE_SECONDS = 60.0
 
 
 @dataclass(eq=False)
 class Place:
-    """A place among the processes of a server, and the process that has the place now.
+    """A slot for one process of a server, the engine or a frontend, and its current process.
 
     Attributes:
       name: the name for the log, such as "frontend 1".
@@ -39,13 +40,13 @@ class Place:
     _backoff_seconds: float = _FIRST_BACKOFF_SECONDS
 
     def start(self, on_event: OnEvent) -> None:
-        """Start a process in this place; `on_event` as in `SupervisedProcess`."""
+        """Start the process of this slot; `on_event` as in `SupervisedProcess`."""
         self.restart_at = None
         self._started_at = time.monotonic()
         self.process = SupervisedProcess(self.name, self.main, self.arguments, on_event)
 
     def end(self) -> float:
-        """Forget the process, which has ended, and return the seconds until the next is started."""
+        """Remove the ended process, and return the seconds until a new process is started."""
         now = time.monotonic()
         if now - self._started_at >= _STABLE_SECONDS:
             self._backoff_seconds = _FIRST_BACKOFF_SECONDS

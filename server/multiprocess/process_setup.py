@@ -1,4 +1,4 @@
-"""What each process of a server does first: signals, logs, and the end with the supervisor."""
+"""Sets up a process of a server: signals, logs, and the exit when the supervisor dies."""
 
 import ctypes
 import os
@@ -35,7 +35,7 @@ def set_up_process(name: str, supervisor_pid: int) -> None:
         prctl(_PR_SET_NAME, name.encode())
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor_pid:
-        os._exit(1)  # The supervisor has died before the call above.
+        os._exit(1)  # The supervisor died before prctl tied this process to it.
     logs.configure_logging(is_shared=True)
     malloc.configure_malloc()
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)

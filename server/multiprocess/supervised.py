@@ -1,4 +1,4 @@
-"""A process of the supervisor: how it is started, told what to do, and ended."""
+"""Starts a process of a server for the supervisor, exchanges messages with it, and ends it."""
 
 import multiprocessing
 import os
@@ -80,7 +80,8 @@ class SupervisedProcess:
     def _receive(self) -> None:
         while (message := self._control.receive()) is not None:
             self._on_event(self, message)
-        # The connection ends with the process, except if the process is stuck while it ends.
+        # The connection is closed, so the process has ended or is stuck while it ends. Kill it in
+        # the latter case.
         self.kill()
         self._control.close()
         self._on_event(self, None)

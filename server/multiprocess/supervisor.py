@@ -26,7 +26,7 @@ from tpuserve.errors import TpuserveError, Unavailable
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
 
-# How long a process may take to exit after it has said that it has stopped.
+# How long a process may take to exit after it has reported that it has stopped, in seconds.
 _EXIT_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,8 @@ class Supervisor:
             load the models; the error is that of `Engine.load_models`.
         """
         settings = self._settings
-        # Before the slow start of the processes, which would find the same errors.
+        # Report invalid files now: the processes would find the same errors only after a slow
+        # start.
         group.read_files(settings)
         with ExitStack() as on_error:
             for port, flag in (
@@ -189,7 +190,7 @@ class Supervisor:
         if self._is_started.is_set():
             logger.error("%s: %s", place.name, error)
             return
-        # Pickle has left out the cause.
+        # Set the cause again, because pickling the error has dropped it.
         error.__cause__ = cause
         self._start_error = error
         self._is_started.set()
@@ -203,7 +204,7 @@ class Supervisor:
             self._start_error = Unavailable(f"{reason}. See the log for the cause.")
             self._is_started.set()
         if self._start_error is not None:
-            # The server ends with that error.
+            # Do not start the process again: the server ends with this error.
             place.restart_at = None
             return
         logger.error("%s: starting it again in %g s", reason, seconds)
