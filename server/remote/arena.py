@@ -5,8 +5,9 @@ import os
 import threading
 from bisect import bisect_left
 
-# The alignment of blocks. Whole pages, so that the memory of a large block can be given back; and
-# TensorFlow reads an array in place only if the array begins at a multiple of 64 bytes.
+# The alignment of blocks, in bytes: a whole page, so that the memory of a large block can be given
+# back to the operating system. It is also a multiple of 64 bytes, which TensorFlow requires to read
+# an array without a copy.
 _ALIGNMENT = mmap.PAGESIZE
 # A free block of this size or more gives its memory back to the operating system. Smaller blocks
 # keep their memory, because new pages take longer than the copy of an array.
@@ -14,7 +15,7 @@ _RELEASE_BYTES = 4 << 20
 
 
 class Arena:
-    """A part of memory in which this process allocates blocks, and which another process reads.
+    """Shared memory in which this process allocates blocks that another process reads.
 
     The memory has no name in the file system: it is gone when both processes have ended, however
     they ended. Pages that no block has used take no memory.
@@ -38,7 +39,7 @@ class Arena:
             os.close(self.descriptor)
             raise
         self._allocated: dict[int, int] = {}
-        # The free blocks in the order of their offsets: their offsets, and their sizes.
+        # The offsets of the free blocks, in increasing order, and their sizes.
         self._offsets, self._sizes = [0], [size]
         self._lock = threading.Lock()
 

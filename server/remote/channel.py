@@ -37,7 +37,8 @@ ARENA_BYTES = 256 << 20
 """The size of the shared memory in each direction. Only pages that were used take memory."""
 
 _LENGTH = struct.Struct("=Q")
-# Smaller arrays are a part of the message: to copy their bytes takes less time than to manage them.
+# Arrays below this number of bytes are a part of the message: copying them takes less time than
+# managing blocks of shared memory.
 _MIN_SHARED_BYTES = 16 << 10
 _RECEIVE_BYTES = 256 << 10
 _HANDSHAKE_SECONDS = 60
@@ -51,7 +52,7 @@ class Channel:
     """
 
     def __init__(self, connection: socket.socket, arena_bytes: int = ARENA_BYTES) -> None:
-        """Exchange the shared memory with the other end, which must create its Channel meanwhile.
+        """Exchange shared memory with the other end; blocks until it has created its Channel too.
 
         Args:
           connection: a connected UNIX stream socket, which the channel closes.
@@ -90,13 +91,13 @@ class Channel:
         return self._socket.fileno()
 
     def on_blocked(self, callback: Callable[[], None]) -> None:
-        """Set the function that is called when messages wait for `flush`."""
+        """Set the function that is called when messages must wait until `flush` is called."""
         self._on_blocked = callback
 
     def send(self, kind: int, number: int, *values: Any) -> None:
         """Send a message. What the socket does not take at once waits for `flush`.
 
-        Messages of `send_later` are sent before.
+        The messages that were passed to `send_later` before are sent first.
 
         Args:
           kind: the meaning of the message; see `protocol`.
@@ -116,7 +117,7 @@ class Channel:
         self._on_blocked()
 
     def send_later(self, kind: int, number: int, *values: Any) -> None:
-        """Add a message to those that `flush` sends, several with one system call.
+        """Queue a message until `flush`, which sends several messages with one system call.
 
         Arguments as in `send`.
         """
@@ -125,7 +126,7 @@ class Channel:
             self._unsent.append(data)
 
     def flush(self) -> bool:
-        """Send what waits, as far as the socket takes it; return whether nothing waits any more.
+        """Send the queued messages, as far as the socket takes them; return whether all are sent.
 
         Raises:
           OSError: the connection is closed.
@@ -231,7 +232,7 @@ class Channel:
             return strings.reshape(shape)
         size = math.prod(shape) * dtype.itemsize
         owner: Array = np.ndarray((size,), np.uint8, self._peer_memory, content)
-        # Views of the array keep `owner` alive, and so the block of shared memory.
+        # Views of the array keep `owner` alive. The block of shared memory is freed with `owner`.
         weakref.finalize(owner, self._freed.append, content).atexit = False
         array: Array = owner.view(dtype).reshape(shape)
         return array

@@ -1,4 +1,4 @@
-"""A thread that receives the messages of channels, and sends what they could not send at once."""
+"""A thread that receives the messages of channels and sends the messages that had to wait."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class ChannelReader(Protocol):
-    """Receives the messages of channels, and sends what waits in them."""
+    """Receives the messages of channels, and sends the messages that wait in the channels."""
 
     def add(self, channel: Channel) -> None:
         """Serve a channel from now on."""
@@ -74,8 +74,8 @@ class ChannelLoop:
 
     def _call_soon(self, work: Callable[[], None]) -> None:
         self._work.append(work)
-        # Ignore that the buffer is full, which wakes the thread up as well, or that the thread has
-        # ended and closed the socket.
+        # Ignore a full buffer, whose bytes wake the thread up as well, and a closed socket, because
+        # the thread has then ended.
         with contextlib.suppress(OSError):
             self._wakeup_writer.send(b"\0")
 

@@ -21,7 +21,7 @@ _NO_ENGINE = (
     "the models are not available: the process that runs them has ended, and is started again. "
     "Send the request again later."
 )
-# The number of threads for calls that are sent again.
+# The number of threads that send calls again, see `Call.retry`.
 _RETRY_THREADS = 4
 
 
@@ -43,7 +43,7 @@ class EngineClient:
         """Create a client without a connection.
 
         Args:
-          make_reader: creates what receives the messages.
+          make_reader: creates the object that receives the messages.
           on_disconnected: called when the engine process has ended.
         """
         self._on_disconnected = on_disconnected
@@ -102,7 +102,8 @@ class EngineClient:
 
         Returns:
           The call. Its answer is a message, or an exception: Unavailable if the engine process ends
-          before it has answered, otherwise what the call has raised there.
+          before it has answered, otherwise the exception that the call has raised in the engine
+          process.
 
         Raises:
           Unavailable: the engine process has ended.
@@ -115,7 +116,8 @@ class EngineClient:
             self._calls.pop(number, None)
             raise Unavailable(_NO_ENGINE) from None
         if channel is not self._channel and self._calls.pop(number, None) is not None:
-            # The connection was lost meanwhile, and `_disconnect` may not have seen the call.
+            # The connection was lost meanwhile, and `_disconnect` may have ended before this call
+            # was added.
             raise Unavailable(_NO_ENGINE)
         if cancellation is not None:
             cancellation.add_callback(lambda: self._cancel(channel, number))

@@ -40,9 +40,9 @@ _LIMITS = RunLimits(max_concurrent_runs=128, only_waits=True)
 class RemoteDataPlane(DataPlaneInterface):
     """Answers requests with the data plane of the engine process; see `DataPlaneInterface`.
 
-    Inputs are read in this process, by the signature of the model, which is asked for once and kept
-    in a cache. The engine process refuses inputs that were read by a signature which the model has
-    no longer, and they are read again.
+    This process decodes inputs with the model's signature, which it requests once from the engine
+    process and keeps in a cache. If the model has another signature by then, the engine process
+    refuses the inputs, and this process decodes them again with the new signature.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RemoteDataPlane(DataPlaneInterface):
         client.on_state = self._forget_signatures
 
     def run_limits(self, model: str) -> RunLimits | None:
-        """Return the limits of a model in this process; None until it has answered a request."""
+        """Return a model's limits in this process; None until the model has answered a request."""
         return _LIMITS if model in self._models else None
 
     @property
@@ -103,7 +103,8 @@ class RemoteDataPlane(DataPlaneInterface):
         """
         cancellation = request.cancellation
         if cancellation is not None:
-            # Before the arrays are packed, because only an answer gives their memory back.
+            # Raise now and not after the arrays are packed, because only an answer frees the shared
+            # memory of packed arrays.
             cancellation.raise_if_cancelled()
         client = self._choose_client()
         channel = client.channel
@@ -113,7 +114,7 @@ class RemoteDataPlane(DataPlaneInterface):
         return Pending(call, partial(_finish_prediction, call, request.spec))
 
     def _send_again(self, request: "_Request") -> Prediction:
-        """Return the answer to a request whose inputs were read by an outdated signature."""
+        """Decode the inputs again, because the signature was outdated, and return the answer."""
         with self._lock:
             self._signatures.pop(request.spec, None)
         number, signature = self._ask_for_signature(request.spec, request.cancellation)
@@ -160,7 +161,7 @@ class RemoteDataPlane(DataPlaneInterface):
         return cast(Metadata, self._call("metadata", spec, fields))
 
     def statistics(self, spec: ModelSpec) -> Statistics:
-        """Return what batching did for a version; see `DataPlane.statistics`."""
+        """Return the batching statistics of a version; see `DataPlane.statistics`."""
         return cast(Statistics, self._call("statistics", spec))
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
@@ -210,7 +211,7 @@ class RemoteDataPlane(DataPlaneInterface):
         return Pending(call, finish)
 
     def _choose_client(self) -> EngineClient:
-        """Return the client of the calling thread: in the event loop, that of the event loop."""
+        """Return the client for the calling thread; the event loop has a client of its own."""
         loop = asyncio._get_running_loop()
         if loop is None or self._loop_client is None:
             return self._client
@@ -268,7 +269,7 @@ class _Request:
     Attributes:
       spec: the model, version and signature name.
       read_inputs: see `DataPlaneInterface.start_predict`.
-      signature: the signature by which the inputs were read.
+      signature: the signature with which the inputs were decoded.
       inputs: alias → array.
       options: the requested outputs, and the time limit in milliseconds.
       cancellation: cancels the request.
@@ -292,10 +293,10 @@ def _finish_prediction(call: Call, spec: ModelSpec) -> Prediction:
 
 
 def _read_again(read_inputs: ReadInputs, signature: Signature) -> Mapping[str, Array]:
-    """Read the inputs of a request a second time, by the signature of a new version.
+    """Decode the inputs of a request a second time, with the signature of a new version.
 
     Raises:
-      Unavailable: the request cannot be read twice, because its memory is given back.
+      Unavailable: the request cannot be decoded again, because its bytes are no longer in memory.
     """
     try:
         return read_inputs(signature)

@@ -30,21 +30,21 @@ from tpuserve.saved_model.signature import Signature
 
 Answer: TypeAlias = Callable[..., None]
 
-# The number of threads for calls that are no inference, such as status; and for those of them that
-# may take long.
+# The number of threads for calls that run no model, such as status, and the number of threads for
+# such calls that may take long, such as a reload.
 _ADMIN_THREADS, _SLOW_THREADS = 8, 8
 _SLOW_METHODS = frozenset({"reload", "start_profiler", "record_profiler_event"})
-# More threads than the queues ever let run at the same time.
+# The number of threads for inferences: more than the queues ever let run at the same time.
 _MAX_THREADS = 4096
-# When so many models and signatures are numbered, the numbers start afresh, and frontend processes
-# ask for the signatures again.
+# The largest number of (model, signature) pairs that have a number. When it is reached, all numbers
+# become invalid, and frontend processes ask for the signatures again.
 _MAX_TARGETS = 4096
 
 _NON_BLOCKING = NonBlocking()
 
 
 class _SignatureFound(Exception):
-    """Ends `DataPlane.predict` when the signature is known."""
+    """Raised to leave `DataPlane.predict` as soon as the signature is known, before a run."""
 
 
 class _OtherSignature(Exception):
@@ -52,12 +52,12 @@ class _OtherSignature(Exception):
 
 
 class _Target(NamedTuple):
-    """What calls name by a number.
+    """A model and signature that frontend processes refer to by a number in their calls.
 
     Attributes:
       spec: the model, version and signature name.
-      signature: the signature by which frontend processes read the inputs.
-      tracker: whether the runs are quick.
+      signature: the signature with which frontend processes decode the inputs.
+      tracker: predicts whether the next run is quick.
     """
 
     spec: ModelSpec
@@ -93,7 +93,7 @@ class EngineEndpoint:
             protocol.METHOD: (self._admin, self._call_method),
         }
         self._cancellations: dict[tuple[Channel, int], Cancellation] = {}
-        # Begin at a random number, so that no number of an earlier engine process has a meaning.
+        # Begin at a random number, so that the numbers of an earlier engine process are invalid.
         self._new_numbers = count(random.getrandbits(62))
         self._targets: dict[int, _Target] = {}
         self._target_numbers: dict[ModelSpec, int] = {}
@@ -132,7 +132,7 @@ class EngineEndpoint:
         with self._lock:
             if channel in self._channels:
                 self._channels.remove(channel)
-        # Nobody waits for the answers any more.
+        # Cancel the calls of the closed channel: no process waits for the answers any more.
         for key, cancellation in list(self._cancellations.items()):
             if key[0] is channel:
                 cancellation.cancel()
@@ -201,7 +201,8 @@ class EngineEndpoint:
             following = self._queues.finish(ticket)
             if following is not None:
                 following.start()
-        # The thread sends the answers to all messages that it has received with one system call.
+        # Do not send at once: the thread sends the answers to all received messages together, with
+        # one system call.
         channel.send_later(answer[0], number, *answer[1:])
         return True
 
@@ -214,8 +215,8 @@ class EngineEndpoint:
     ) -> None:
         try:
             kind, *results = function(channel, number, *values)
-            # Free the shared memory of the inputs before the answer is sent, which tells the
-            # frontend process of it.
+            # Free the shared memory of the inputs before the answer is sent, because the answer
+            # tells the frontend process that the memory is free.
             del values
         except Exception as error:
             kind, results = protocol.ERROR, [protocol.pack_error(error, traceback.format_exc())]
@@ -290,7 +291,7 @@ class EngineEndpoint:
         return protocol.RESULT, protocol.pack(result)
 
     def _add_target(self, spec: ModelSpec, signature: Signature) -> int:
-        """Return a number by which calls can name a model and its signature."""
+        """Return a number by which calls can refer to a model and its signature."""
         with self._lock:
             number = self._target_numbers.get(spec)
             if number is None or self._targets[number].signature() is not signature:
@@ -304,7 +305,7 @@ class EngineEndpoint:
 
 
 class _InferenceTicket(Ticket):
-    """The place of an inference in the queues."""
+    """The ticket with which an inference waits in the queues until it may run."""
 
     __slots__ = ("_channel", "_endpoint", "_number", "_work")
 

@@ -15,8 +15,8 @@ logger = logging.getLogger(__name__)
 class EventLoopClient(EngineClient):
     """A client of the engine process for the event loop of REST.
 
-    An answer is handled in the thread that has sent the call: to pass an answer from one thread to
-    another takes longer than a small model runs.
+    The thread that has sent a call also handles the answer: passing an answer from one thread to
+    another takes longer than a run of a small model.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class _EventLoopReader:
                 self._register(self._channel)
 
     def add(self, channel: Channel) -> None:
-        """Serve a channel, in the place of any earlier one, from now on."""
+        """Serve this channel from now on, instead of any earlier channel."""
         self._channel = channel
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._register, channel)

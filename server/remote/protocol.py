@@ -34,9 +34,9 @@ STATE = 13
 
 
 class EngineFault(Exception):
-    """A call has failed in the engine process with an exception that nobody has foreseen.
+    """A call has failed in the engine process with an unexpected exception.
 
-    Its text is the traceback in the engine process.
+    The text of this exception is the traceback from the engine process.
     """
 
 
@@ -44,7 +44,7 @@ def pack_error(error: BaseException, trace: str) -> bytes:
     """Return an error in the form that a message can hold.
 
     Args:
-      error: what the call has raised.
+      error: the exception that the call has raised.
       trace: the traceback of the error, for an error that is a fault of the server.
     """
     if isinstance(error, TpuserveError):
@@ -77,7 +77,7 @@ def unpack(packed: bytes) -> Any:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles protobuf messages by their full names, because the classes may differ by process."""
+    """Pickles protobuf messages by full name: their classes may differ between processes."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Message):

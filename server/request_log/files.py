@@ -1,4 +1,4 @@
-"""TFRecord files of the request log; a full file is followed by a new file."""
+"""TFRecord files of the request log; when a file is full, a new file is begun."""
 
 import errno
 import os
@@ -59,8 +59,8 @@ class RecordFiles:
         try:
             file.append(record)
         except OSError:
-            # Keep a file with records for the next try, but remove an empty one: every failed try
-            # would leave another empty file.
+            # Keep a file with records for the next try, but remove an empty file: otherwise every
+            # failed try would leave another empty file.
             if not file.records:
                 self._open.pop(key).remove()
             raise

@@ -59,7 +59,7 @@ class InferenceLogEntry(NamedTuple):
 
 @dataclass
 class _Outage:
-    """A time in which the entries of a model cannot be written, for example to a full disk.
+    """A period in which the entries of a model cannot be written, for example to a full disk.
 
     Attributes:
       lost: how many entries were lost so far.
