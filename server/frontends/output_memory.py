@@ -1,20 +1,21 @@
-"""The memory that the outputs of a model and the response with them take."""
+"""Reserves memory for the outputs of a model and for the response that contains them."""
 
 from collections.abc import Callable, Mapping
 
 from server.codec.requests import count_bytes
 from server.servables.servable import Array
 
-# The bytes of responses that are not counted, so that small responses are quick.
+# Outputs of fewer bytes reserve no memory, because counting would slow small responses down.
 _UNCOUNTED_BYTES = 64 << 10
-# The bytes of a number as text with its separator, such as "-1.1754944e-38, ".
+# The memory reserved for a number as JSON text with its separator, such as "-1.1754944e-38, ", in
+# bytes.
 _JSON_BYTES_PER_NUMBER = 24
-# The bytes of a negative integer in a message.
+# The largest size of an integer in a protobuf message, in bytes; negative integers have this size.
 _VARINT_BYTES = 10
 
 
 def reserve_for_message(outputs: Mapping[str, Array], reserve: Callable[[int], object]) -> None:
-    """Reserve the memory of outputs, of their serialised parts, and of the message of the parts.
+    """Reserve memory for outputs, for their serialised chunks, and for the joined message.
 
     Args:
       outputs: alias → array.
@@ -30,11 +31,11 @@ def reserve_for_message(outputs: Mapping[str, Array], reserve: Callable[[int], o
 
 
 def reserve_for_json(outputs: Mapping[str, Array], reserve: Callable[[int], object]) -> None:
-    """Reserve the memory of outputs and of their text; arguments as in `reserve_for_message`."""
+    """Reserve memory for outputs and their JSON text; arguments as in `reserve_for_message`."""
     if sum(array.nbytes for array in outputs.values()) < _UNCOUNTED_BYTES:
         return
     text = sum(
-        # Each byte of a string takes up to six bytes as text.
+        # Each byte of a string takes up to six bytes as JSON, such as "\u0001".
         6 * count_bytes({"": array})
         if array.dtype == object
         else array.size * _JSON_BYTES_PER_NUMBER

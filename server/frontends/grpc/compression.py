@@ -16,12 +16,12 @@ from tpuserve.errors import RequestTooLarge
 # The first bytes of gzip data. They begin no protobuf message: its first field would have the wire
 # type 7, which does not exist.
 _GZIP_MAGIC = b"\x1f\x8b"
-# The first byte of zlib data, which gRPC calls "deflate". The messages of this server have no field
-# that begins with it.
+# The first byte of zlib data, which gRPC calls "deflate". No field in the messages of this server
+# begins with this byte.
 _ZLIB_MAGIC = b"\x78"
 _GZIP_WINDOW_BITS, _ZLIB_WINDOW_BITS = 31, 15
-# The most bytes to decompress between two checks of the limits, and the most compressed bytes to
-# pass to zlib at a time.
+# _CHUNK_BYTES is the largest number of bytes to decompress between two checks of the limits,
+# _PART_BYTES the largest number of compressed bytes to pass to zlib at a time.
 _CHUNK_BYTES, _PART_BYTES = 1 << 20, 1 << 16
 
 
@@ -76,7 +76,7 @@ def decompress(
 
 
 def _join(chunks: list[bytes], size: int) -> memoryview:
-    """Join chunks without the global interpreter lock, which `bytes.join` would hold for long."""
+    """Join chunks while other threads run; `bytes.join` would hold Python's lock (GIL) for long."""
     joined, position = np.empty(size, np.uint8), 0
     for chunk in chunks:
         joined[position : position + len(chunk)] = np.frombuffer(chunk, np.uint8)

@@ -18,13 +18,13 @@ class AdmittedCall:
     def __init__(
         self, controller: AdmissionController | None, peer_name: str, memory: MemoryReservation
     ) -> None:
-        """Create the record of a call for which a slot of the controller is taken."""
+        """Create the record of a call that the controller has counted in."""
         self._controller = controller
         self._peer_name = peer_name
         self.memory = memory
 
     def release(self) -> None:
-        """Give back the slot and the memory of the call. Call this once."""
+        """Count the call as ended, and release its memory reservation. Call this once."""
         self.memory.release()
         if self._controller is not None:
             self._controller.release(self._peer_name)

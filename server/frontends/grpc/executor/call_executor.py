@@ -122,7 +122,7 @@ class CallExecutor(ABC):
         return message, admission.admit(message, peers.peer_name(context.peer()))
 
     def suspend(self, messages: Iterator[bytes], call: object, pending: Pending[Any]) -> None:
-        """Let a call wait without a thread, where the executor can; otherwise return at once.
+        """Let a call wait without a thread; return at once if the executor does not support that.
 
         Args:
           messages: the iterator that was passed to the handler of the call.
@@ -143,7 +143,7 @@ class CallExecutor(ABC):
     def await_turn(
         self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
     ) -> None:
-        """Return when a call may run in one of the executor's own threads.
+        """Wait until a call may run in one of the executor's own threads.
 
         Args:
           messages: the iterator that was passed to `receive_first`.

@@ -37,8 +37,8 @@ from server.scheduling.ticket import Ticket
 from server.servables.pending import Pending
 from tpuserve.errors import QueueFull, TpuserveError
 
-# The longest time for which a thread waits for an event. After it, the thread checks whether the
-# grpc.Server was deleted without a call of its method `stop`.
+# The longest time, in seconds, for which a thread waits for an event. The thread then checks
+# whether the grpc.Server was deleted without a call of its method `stop`.
 _POLL_SECONDS = 1.0
 _MAX_OTHER_THREADS = 4096
 
@@ -407,7 +407,7 @@ class _ReceivedMessage:
 
 
 class _CallTicket(Ticket):
-    """The place of a call in `RequestQueues`."""
+    """The ticket with which a call waits in `RequestQueues` until it may run."""
 
     __slots__ = ("_executor", "future", "message")
 

@@ -180,7 +180,7 @@ class DefaultThreadPool(CallExecutor):
             del future
 
     def _leave_if_surplus(self) -> bool:
-        """Return whether the current thread is one too many and must end; update the count."""
+        """Return whether the current thread is surplus and must end; if so, count it as ended."""
         if self._size <= self._max_concurrent_calls:
             return False
         with self._lock:
@@ -191,7 +191,7 @@ class DefaultThreadPool(CallExecutor):
 
 
 class _CallTicket(Ticket):
-    """The place in `RequestQueues` of a call, whose thread waits for the call's turn.
+    """The ticket of a call in `RequestQueues`; the call's thread waits until the call may run.
 
     Attributes:
       turn: is set when the call may run, or is refused.

@@ -38,7 +38,7 @@ def received_bytes_by_address() -> dict[tuple[str, int], int]:
                 (count,) = struct.unpack_from(_FORMAT, info, _OFFSET)
                 received[host.removeprefix("::ffff:"), port] = count
         except (OSError, struct.error):
-            continue  # Skip a socket that only listens or is not TCP; with an old Linux, all.
+            continue  # Not TCP, only listening, or an old Linux without the count.
         finally:
             # Do not close the descriptor with the object: it belongs to gRPC.
             connection.detach()

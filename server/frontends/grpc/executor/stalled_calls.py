@@ -1,4 +1,4 @@
-"""Bounds the calls whose first message has not arrived: in time, and in number."""
+"""Bounds the number and the waiting time of calls whose first message has not arrived."""
 
 import logging
 import sys
@@ -167,7 +167,8 @@ class StalledCallReaper:
         waits = {call: wait for call, wait in all_waits.items() if wait.since < limit}
         last_counts, counts = self._last_counts, self._count_received_bytes(bool(waits))
         self._note_first_counts(all_waits, last_counts)
-        # A call that has just begun may keep much memory already.
+        # Check the memory of all calls, also of those that have just begun: gRPC may already hold
+        # much data of their messages.
         calls = {*self._find_stalled(waits, counts), *self._find_largest(all_waits, counts)}
         if calls:
             logger.warning(
@@ -177,9 +178,10 @@ class StalledCallReaper:
             call.cancel()
 
     def _count_received_bytes(self, is_needed: bool) -> dict[Address, int]:
-        """Return the bytes that each connection has received, counted now if this is needed.
+        """Return the bytes that each connection has received; count them now if `is_needed`.
 
-        Otherwise the bytes are counted only so often that it takes a hundredth of the time.
+        Otherwise return the last counts, and count anew only so rarely that counting takes at most
+        a hundredth of the time.
         """
         now = self._clock()
         if is_needed or now >= self._next_count_time:

@@ -16,8 +16,8 @@ class CallSuspended(BaseException):
 
     The handler runs again, in another thread, when the result that it waits for is complete.
 
-    A BaseException, because grpcio answers a call whose handler raises any other exception. After
-    this one, grpcio leaves the call open.
+    This class is a BaseException, because grpcio ends a call whose handler raises an Exception, but
+    leaves the call open after a BaseException.
 
     Attributes:
       pending: the result that the call waits for.

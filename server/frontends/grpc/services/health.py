@@ -34,8 +34,8 @@ class HealthService(GrpcService):
 
     The status is SERVING until `report_health` changes it or `drain` is called.
 
-    A client can ask for the health of the whole server with an empty service name, or for that of
-    an enabled service with one of its `health_names`. All other names are unknown.
+    A client asks for the health of the whole server with an empty service name, or for the health
+    of an enabled service with one of its `health_names`. All other names are unknown.
     """
 
     names = (health.SERVICE_NAME,)

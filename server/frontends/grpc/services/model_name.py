@@ -59,7 +59,7 @@ def _uncompressed_beginning(raw: bytes) -> bytes:
 
 
 def _last_name(spec: bytes) -> str:
-    """Return the name in a serialised ModelSpec; of several names the last one, as in a parser."""
+    """Return the name in a serialised ModelSpec; the last one counts, as in protobuf's parser."""
     names = _first_fields(spec)
     return names[-1].decode("utf-8", "replace") if names else ""
 

@@ -26,7 +26,7 @@ class GetModelStatus:
         self._dataplane = dataplane
 
     def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes:
-        """Return the states of all versions of a model, newest first, or of the requested one.
+        """Return the states of all versions, newest first, or of the requested version alone.
 
         A version label in the request is ignored, as in TensorFlow Serving.
 

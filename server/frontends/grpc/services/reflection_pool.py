@@ -78,19 +78,19 @@ class ReflectionPool:
     """
 
     def __init__(self) -> None:
-        """Create the object. The pool of further services is created when it is first needed."""
+        """Create the object; the pool of the services without a module is created when needed."""
         self._default = descriptor_pool.Default()
 
     @cached_property
     def _own(self) -> Any:
-        """The pool of further services: the profiler, and version v1 of server reflection."""
+        """The pool of the services without a Python module: the profiler, and reflection v1."""
         pool = descriptor_pool.DescriptorPool()
         for file in (_profiler_file(), _reflection_v1_file()):
             self._add(pool, file)
         return pool
 
     def __getattr__(self, name: str) -> Any:
-        """Return a method of the default pool."""
+        """Return an attribute of the default pool, for methods that this class does not define."""
         return getattr(self._default, name)
 
     def FindFileByName(self, name: str) -> Any:
@@ -125,7 +125,7 @@ def _profiler_file() -> Any:
 
 
 def _reflection_v1_file() -> Any:
-    """Return the .proto file of server reflection v1: that of v1alpha with another package."""
+    """Return the .proto file of reflection v1: a copy of v1alpha's with another package name."""
     file = descriptor_pb2.FileDescriptorProto()
     reflection_pb2.DESCRIPTOR.CopyToProto(file)
     text = text_format.MessageToString(file).replace("v1alpha", "v1")

@@ -1,4 +1,4 @@
-"""The fast path on a server with batching: answers small requests without a thread of their own."""
+"""Answers small requests on a server with batching without a thread for each request."""
 
 from server.admission.latency_tracker import LatencyTracker
 from server.admission.nonblocking import NonBlocking, WouldBlock
@@ -24,8 +24,8 @@ class AdaptiveFastPath:
         """Wrap a handler.
 
         Args:
-          handler: Raises WouldBlock if the request needs a thread, for example because it is not
-            batched.
+          handler: Answers a request; raises WouldBlock if the request needs a thread, for example
+            because it is not batched.
           tracker: Tells whether the requests of the route are quick.
         """
         self._handler = handler

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class FairDeliveries:
-    """Calls functions that other threads pass to it in an event loop; each sends a response.
+    """Calls functions in an event loop that other threads pass to `deliver`, to send responses.
 
     When a large batch ends, hundreds of responses must be sent. Without this class, asyncio would
     send all of them before it reads another request.

@@ -22,8 +22,8 @@ Result = TypeVar("Result")
 # The event loop runs a model only for requests of at most this number of bytes: larger ones take
 # longer.
 MAX_INLINE_BYTES = 4096
-# Requests with more bytes than this take at most half of the runs of their model, so that small
-# requests never wait until large requests are parsed.
+# Requests with more bytes than this take at most half of the simultaneous runs of their model, so
+# that small requests never wait until large requests are parsed.
 _MAX_SMALL_BYTES = MAX_LOCAL_BYTES
 # The largest number of threads. The queues let fewer requests run at the same time.
 _MAX_THREADS = 4096
@@ -163,7 +163,7 @@ class Workers:
 
 
 class _WorkTicket(Ticket):
-    """The place in `RequestQueues` of a request that runs in a thread.
+    """The ticket of a request in `RequestQueues`; the request runs in a thread.
 
     Attributes:
       future: Gets the result of the work, or its exception.

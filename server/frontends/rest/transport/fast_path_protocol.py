@@ -1,4 +1,4 @@
-"""An HTTP connection with a fast path: small requests are answered without uvicorn."""
+"""An HTTP connection whose small requests are answered without uvicorn."""
 
 import asyncio
 from functools import partial
@@ -62,7 +62,7 @@ class FastPathProtocol(TimeoutProtocol):
     _unsent_memory: MemoryReservation | None = None
 
     def resume_writing(self) -> None:
-        """Release the memory of a response, whose bytes have been sent but for a few."""
+        """Release the memory of a response: the transport has sent nearly all of its bytes."""
         super().resume_writing()
         self._release_unsent()
 

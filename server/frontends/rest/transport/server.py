@@ -50,8 +50,8 @@ class RestServer:
         """Create a server that does not accept connections yet.
 
         Args:
-          app: The application. If it has a method `find_fast_path`, that finds the functions that
-            answer small requests without asyncio.
+          app: The application. If the application has a method `find_fast_path`, the server asks
+            this method for functions that answer small requests without asyncio.
           listener: A bound socket that does not listen yet. `stop` closes the socket.
           grace_seconds: The time that requests in flight may take after `stop`.
           on_failure: Called with the reason if the server ends before `stop`.

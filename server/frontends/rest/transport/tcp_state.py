@@ -28,7 +28,7 @@ def read_client_state(transport: Any) -> ClientState:
     if pseudo_socket is None or sys.platform != "linux":
         return ClientState.CONNECTED
     try:
-        # Create a second socket object of the connection, because uvloop's has no getsockopt.
+        # Create a second socket object of the connection: uvloop's object has no getsockopt.
         connection = socket.socket(fileno=pseudo_socket.fileno())
     except OSError:
         return ClientState.GONE

@@ -133,8 +133,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
     def on_message_complete(self) -> None:
         """Pause reading until the request is answered. The parser calls this at a request's end."""
         if self.parser.should_upgrade():
-            # Ignore this call: the request is not complete. The parser takes the body of a request
-            # for an upgrade for data of the other protocol.
+            # Ignore this call: the request is not complete. If a request asks for a protocol
+            # upgrade, the parser mistakes its body for data of the new protocol.
             return
         super().on_message_complete()
         if not self._may_read_next_request():

@@ -20,7 +20,7 @@ from server.servables import pending
 from server.servables.pending import Pending
 from tpuserve.errors import InvalidInput, SignatureNotFound
 
-# The size of a body in bytes from which on its memory is counted until it is sent.
+# The smallest response body, in bytes, whose memory is reserved until the body is sent.
 _MIN_COUNTED_BYTES = 64 << 10
 
 
@@ -41,7 +41,7 @@ class EncodedResult(NamedTuple):
 class Operation(Protocol):
     """A function that runs one kind of inference, for example predict.
 
-    The function blocks while the model runs.
+    The function blocks while the model runs, unless the request waits for a batch.
     """
 
     def __call__(

@@ -51,7 +51,7 @@ def encode_metadata(metadata: Metadata) -> bytes:
 
 
 def encode_statistics(statistics: Statistics) -> bytes:
-    """Encode what batching did for a version. TensorFlow Serving has no such route."""
+    """Encode the batching statistics of a version. TensorFlow Serving has no such route."""
     return _encode(
         {
             "model_spec": {"name": statistics.model, "version": str(statistics.version)},
