@@ -7,7 +7,8 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-# Python 3.10 has no type parameter for this class at run time.
+# Only type checkers accept a type parameter of StreamHandler in Python 3.10; at run time it is an
+# error.
 if TYPE_CHECKING:
     _TextHandler = logging.StreamHandler[TextIO]
 else:
@@ -35,7 +36,7 @@ class SharedStreamHandler(_TextHandler):
 def _locked(stream: TextIO) -> Iterator[None]:
     """Hold the lock of a stream's file, which the system releases if the process ends."""
     is_locked = False
-    # Write without the lock if the stream has no file, or one that has no locks.
+    # Write without the lock if the stream has no file, or a file that cannot be locked.
     with contextlib.suppress(OSError, ValueError):
         fcntl.lockf(stream, fcntl.LOCK_EX)
         is_locked = True

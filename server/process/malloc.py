@@ -34,7 +34,7 @@ _num_active_moves = 0
 def configure_malloc() -> None:
     """Set the allocator up for serving. Call this before TensorFlow is imported.
 
-    Values that the environment sets already take precedence.
+    Values that are already set by environment variables take precedence.
     """
     os.environ.setdefault(_SYSTEM_ALLOCATOR, "1")
     _set_thresholds(_MMAP_THRESHOLD_BYTES, _TRIM_THRESHOLD_BYTES)

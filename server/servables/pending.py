@@ -51,7 +51,7 @@ NewResult = TypeVar("NewResult")
 def transform(
     result: Result | Pending[Result], function: Callable[[Result], NewResult]
 ) -> NewResult | Pending[NewResult]:
-    """Return a function's value for a result; its Pending if the result is pending."""
+    """Apply a function to a result; return a Pending of the value if the result is pending."""
     if not isinstance(result, Pending):
         return function(result)
     finish = result.finish

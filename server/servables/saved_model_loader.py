@@ -40,8 +40,8 @@ class SavedModelLoader:
         Args:
           settings: the settings of the server.
           session_config: a serialised ConfigProto that the settings' session options override.
-          find_batch_sizes: takes a version's directory, and returns the numbers of rows of its
-            batches; empty if any number may come.
+          find_batch_sizes: takes a version's directory, and returns the batch sizes, in rows, to
+            compile when the version is loaded; empty to compile none.
         """
         self._find_batch_sizes = find_batch_sizes
         self._settings = settings

@@ -15,22 +15,22 @@ LAST_REVIEWED_OP = 209
 
 # The built-in ops that run code other than TensorFlow Lite's own kernels.
 _REFUSED_OPS = ("CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES", "STABLEHLO_CUSTOM_CALL")
-# The custom ops that TensorFlow Lite itself implements; they only compute.
-# Source: tensorflow/lite/core/kernels/register.cc.
+# The custom ops that TensorFlow Lite itself implements, which do nothing but compute. Source:
+# tensorflow/lite/core/kernels/register.cc.
 _OWN_CUSTOM_OPS = frozenset({b"AudioSpectrogram", b"Mfcc", b"TFLite_Detection_PostProcess"})
 _BITS_IN_BYTE = 8
 _MAX_TENSORS, _MAX_RANK = 1_000_000, 64
 
 
 def check_ops(content: bytes, path: Path) -> None:
-    """Check that the ops of a TensorFlow Lite model are known to compute only.
+    """Check that all ops of a TensorFlow Lite model are known, and do nothing but compute.
 
     Args:
       content: the bytes of the file.
       path: the file, for the texts of errors.
 
     Raises:
-      UnsafeModel: the model has other ops.
+      UnsafeModel: the model has an op that is unknown, or that may do more than compute.
       struct.error, ValueError, IndexError, TypeError: the file is damaged.
     """
     from tensorflow.lite.python import schema_py_generated as schema
@@ -73,7 +73,7 @@ def _find_unsafe_ops(model: Any, schema: Any) -> Iterator[str]:
     refused = {getattr(schema.BuiltinOperator, name): name for name in _REFUSED_OPS}
     for position in range(model.OperatorCodesLength()):
         code = model.OperatorCodes(position)
-        # Older files have the number in the first field, which ends at 127.
+        # Files of older versions hold the op's number in the deprecated field, up to 127.
         number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
         if number == schema.BuiltinOperator.CUSTOM:
             name = code.CustomCode() or b""
@@ -92,7 +92,8 @@ def _tensor_sizes(model: Any, schema: Any) -> Iterator[int]:
         graph = model.Subgraphs(graph_position)
         for position in range(graph.TensorsLength()):
             tensor = graph.Tensors(position)
-            # In a file of an attacker, many graphs can share the same tensors.
+            # Count the tensors, and do not rely on the file's size as a limit: many graphs of a
+            # malicious file can share the same tensors.
             count += 1
             if count > _MAX_TENSORS or tensor.ShapeLength() > _MAX_RANK:
                 raise ValueError(f"more than {_MAX_TENSORS} tensors or {_MAX_RANK} dimensions")

@@ -153,7 +153,7 @@ def load_tflite_model(
     Args:
       path: the file.
       num_interpreters: how many requests run at the same time.
-      forbid_unsafe_ops: whether to refuse ops that are not known to compute only.
+      forbid_unsafe_ops: whether to refuse ops that are not known, or may do more than compute.
       max_tensor_bytes: the largest size of the tensors of an interpreter, other than constants; 0
         for no limit.
 

@@ -92,7 +92,7 @@ class _Reader:
         return name.decode(), tensor
 
     def view(self, field: Field) -> memoryview:
-        """Return the value of a field."""
+        """Return a view of the bytes of a field's value."""
         return self.serialized[field.start : field.end]
 
     def copy_other_field(self, field: Field) -> memoryview:

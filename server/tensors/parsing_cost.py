@@ -67,7 +67,7 @@ class ParsingCost:
             )
 
     def add_other_field(self, number: int, length: int) -> None:
-        """Add a field with a number that holds no values, and whose content has a length in bytes.
+        """Add a field that holds no tensor values, such as a name; `length` is in bytes.
 
         Raises:
           RequestTooLarge: the message has too many fields, or this one or all such fields together
@@ -100,7 +100,8 @@ def bound_parsed_bytes(serialized: bytes | memoryview, fields: Fields) -> int:
     if len(serialized) <= _SMALL_BYTES:
         return len(serialized) * _MAX_FACTOR
     cost, position = ParsingCost(), 0
-    # The messages around the position, the outermost first: their fields, and where they end.
+    # The messages that contain the current position, the outermost first, as pairs: the fields of
+    # the message, and the position of its end.
     messages = [(fields, len(serialized))]
     try:
         while messages:

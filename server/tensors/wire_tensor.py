@@ -48,7 +48,7 @@ class NumericField(NamedTuple):
 
     @property
     def factor(self) -> int:
-        """The largest number of bytes that a byte of the serialised field becomes."""
+        """The largest number of bytes in the array for each byte of the serialised field."""
         return parsing_cost.VARINTS if self.is_varint else parsing_cost.COPIED
 
     @property
@@ -102,7 +102,7 @@ class WireTensor:
           rest: the serialised fields of the tensor that are in none of the other arguments.
           content: the elements as in memory.
           strings: the places of the strings, which are copied.
-          numbers: the places of the values of each field with numbers, by its name.
+          numbers: name of a field with numbers → the places of its values.
 
         Raises:
           DecodeError: `rest` is invalid.
@@ -180,9 +180,9 @@ def decode_varints(octets: Array, dtype: np.dtype[Any], max_values: int) -> Arra
 
 
 def _decode_chunk(chunk: Array, ends: Array) -> Array:
-    """Decode the varints that end at positions; the first begins at 0. Returns uint64 values."""
+    """Decode varints to uint64; `ends` has the position of the last byte of each varint."""
     if len(ends) == ends[-1] + 1:
-        return chunk[: len(ends)]  # Each varint has one byte.
+        return chunk[: len(ends)]  # Return at once if each varint has only one byte.
     starts = np.concatenate((np.zeros(1, ends.dtype), ends[:-1] + 1))
     sizes = ends - starts + 1
     largest = int(sizes.max())
