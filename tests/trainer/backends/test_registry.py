@@ -1,4 +1,4 @@
-"""Execution backends: a third one can be registered and run every mode."""
+"""Execution backends: a program can register another backend, which then runs every mode."""
 
 import collections
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def _counting_backend() -> Iterator[None]:
 
 
 class CountedEstimator(trainer.TPUEstimator):
-    """An estimator that runs every mode on the counting backend."""
+    """An estimator that runs every mode on a CountingBackend."""
 
     def _select_backend(self, mode: str) -> ExecutionBackend:
         return registry.create_backend(NAME, self._program, mode)

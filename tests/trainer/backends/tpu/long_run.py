@@ -1,9 +1,11 @@
-"""A process with a long run: MODE MODEL_DIR ITERATIONS_PER_LOOP MAX_STEPS LOOPS DEVICE.
+"""Runs a mode of an estimator for long, so that a test can interrupt the process.
 
-DEVICE is cpu, emulated or pjrt. After LOOPS of a training it waits to be killed; never at 0.
+Arguments: MODE MODEL_DIR ITERATIONS_PER_LOOP MAX_STEPS LOOPS DEVICE.
 
-It says "fed" when a loop is under way, and "loop" after each. MODE is train, evaluate, predict,
-or leave, which ends with a generator of predictions half read.
+MODE is train, evaluate, predict, or leave: the last reads one prediction and then ends the program,
+with the generator still open. DEVICE is cpu, emulated or pjrt. After LOOPS training loops the
+process waits to be killed; with 0 it never waits. It prints "fed" when the first training loop
+takes input, and "loop" after each loop.
 """
 
 import sys
@@ -19,7 +21,7 @@ from tests.trainer.execution.endless import Ready
 
 
 def input_fn() -> Any:
-    """The ones; says so when a loop has taken some of them."""
+    """Return the Dataset of `programs.ones`; it prints "fed" when its ninth batch is read."""
 
     def say(count: Any) -> Any:
         if count == 8:
@@ -53,10 +55,11 @@ def main() -> None:
         else:
             rows = estimator.predict(input_fn)
             next(rows)
-            # Part of a circle, it is still there when the interpreter ends.
+            # Put the generator into a reference cycle, so that it exists until the interpreter
+            # ends.
             kept: list[Any] = [rows]
             kept.append(kept)
-    # In one piece: another thread says something too.
+    # Print line and line break in one call: another thread prints as well.
     print(f"after {mode} {trainer.__name__}\n", end="", flush=True)
 
 

@@ -1,7 +1,7 @@
-"""A run of a one-variable model on a TPU, whose every number can be worked out.
+"""The slope model, which has one variable, on a TPU: all its numbers can be computed by hand.
 
-y = w x with w from 0; for x = 1 and labels of 1 the loss is (1 - w)^2 / 2, and with a rate of 0.5
-each step halves 1 - w.
+The model is y = w x, and w starts at 0. With x = 1 and the label 1 the loss is (1 - w)^2 / 2. With
+a learning rate of 0.5 each step halves 1 - w.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,19 @@ v1 = tf.compat.v1
 
 
 def losses(steps: int) -> list[float]:
-    """The loss of each step."""
+    """Return the loss of each step of a training that starts at w = 0."""
     return [0.25**step / 2 for step in range(steps)]
 
 
 def model_fn(
     more: Callable[..., dict[str, Any]] = lambda **of_step: {}, kind: Any = None
 ) -> Callable[..., Any]:
-    """The model_fn; `more` takes what a step has and gives further arguments of its spec."""
+    """Build the model_fn of the slope model.
+
+    Args:
+      more: takes mode, w, y, loss and features by keyword; returns further arguments of the spec.
+      kind: the class of the spec; None for TPUEstimatorSpec.
+    """
 
     def build(features: Any, labels: Any, mode: str) -> Any:
         w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
@@ -47,7 +52,7 @@ def model_fn(
 
 
 def ones(batches: int | None = None) -> Callable[..., Any]:
-    """An input_fn of x = y = 1; of so many batches, or without end."""
+    """Return an input_fn with x = y = 1; `batches` is the number of batches, None for no end."""
 
     def input_fn(params: Any) -> Any:
         batch = tf.ones([params["batch_size"], 1])
@@ -65,7 +70,7 @@ def estimator(
     config: dict[str, Any] | None = None,
     **options: Any,
 ) -> trainer.TPUEstimator:
-    """An estimator of the model, for batches of 4 rows."""
+    """Return an estimator of the slope model, with global batches of 4 rows."""
     settings = {"iterations_per_loop": 4, **(tpu_config or {})}
     return trainer.TPUEstimator(
         model_fn(more, kind),
@@ -79,14 +84,14 @@ def estimator(
     )
 
 
-# Which TPU the runs have, "emulated" or "pjrt"; the fixture `tpu_kind` sets it.
+# The kind of TPU that `tpu` returns, "emulated" or "pjrt"; the fixture `tpu_kind` sets it.
 tpu_kind = "emulated"
 
 
 def tpu(
     cores: int = 2, *, compiled: bool = False, kind: str | None = None
 ) -> AbstractContextManager[Any]:
-    """The TPU that these runs have: an emulated one, or PJRT devices of the CPU."""
+    """Return a context with a TPU: an emulated one, or PJRT devices of the CPU."""
     if (kind or tpu_kind) == "pjrt":
         return pjrt_devices(cores)
     return tpuserve.emulated_tpu(cores, compiled=compiled)

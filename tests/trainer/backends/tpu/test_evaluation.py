@@ -1,4 +1,4 @@
-"""Evaluation on an emulated TPU: every row counts alike, however the batches fall."""
+"""Evaluation on an emulated TPU: every row has the same weight, whatever the batch sizes."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ v1 = tf.compat.v1
 
 
 def _squares(count: int) -> Any:
-    """x = 1, 2 ... and labels of 0: with w of 0.5 the loss of a row is x^2 / 8."""
+    """Return an input_fn with x = 1, ..., `count` and labels 0; with w = 0.5 a loss is x^2 / 8."""
 
     def input_fn(params: Any) -> Any:
         x = np.arange(1, count + 1, dtype=np.float32).reshape([count, 1])
@@ -39,7 +39,7 @@ def _metrics(mode: str, y: Any, **_: Any) -> dict[str, Any]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model_dir = tmp_path_factory.mktemp("model")
     with slope.tpu():
-        slope.estimator(model_dir).train(slope.ones(), steps=1)  # w is 0.5.
+        slope.estimator(model_dir).train(slope.ones(), steps=1)  # w becomes 0.5.
     return model_dir
 
 
@@ -76,7 +76,7 @@ def test_hosts_evaluate_together(trained: Path) -> None:
     way = {"per_host_input_for_training": InputPipelineConfig.PER_HOST_V2}
     with tpuserve.emulated_tpu(4, 2, compiled=False):
         result = slope.estimator(trained, _metrics, tpu_config=way).evaluate(_squares(6))
-    # Each host reads the whole input.
+    # Each of the hosts reads the whole input, so every row is evaluated once per host.
     assert result["mean"] == pytest.approx(3.5 / 2)
 
 

@@ -1,4 +1,4 @@
-"""Training on PJRT devices keeps what XLA has compiled on disk."""
+"""Training on PJRT devices keeps compiled executables on disk, and reuses them."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The capacities of the loops that have been compiled since the test began."""
+    """Return a list that grows by the capacity, in steps, of each loop that XLA compiles."""
     capacities: list[int] = []
 
     def record(exported: Any, layout: Any, mesh: Any, capacity: int, **options: Any) -> Any:
@@ -33,7 +33,7 @@ def test_a_second_start_compiles_nothing_and_trains_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: list[int]
 ) -> None:
     monkeypatch.setenv(EXECUTABLES_VARIABLE, str(tmp_path / "executables"))
-    # Loops of 5 steps have the capacity 8; the last loop of 2 steps has the capacity 2.
+    # Capacities are powers of 2: 8 for a loop of 5 steps, and 2 for the last loop of 2 steps.
     train(tmp_path / "first", "pjrt", 7, rate=0.5)
     assert compiled == [8, 2]
     train(tmp_path / "second", "pjrt", 7, rate=0.5)

@@ -1,4 +1,4 @@
-"""What fails ends with its own error, in time, on a CPU and on an emulated TPU."""
+"""A run in which something fails ends soon and raises the original error, on each device."""
 
 import gc
 import threading
@@ -22,13 +22,14 @@ pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 MODES = ("train", "evaluate", "predict")
-# From the failure on; and a bound on what comes before, on however busy a machine.
+# Limits in seconds that only catch hangs: for the end of a run after its failure, and for all that
+# precedes the failure, even on a busy machine.
 LIMIT_SECS, PREPARATION_SECS = 10, 240
 
 
 @pytest.fixture(params=["cpu", "emulated"])
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The device that the estimators of `estimator` run on: the CPU, or a kind of `slope.tpu`."""
+    """Yield the device on which `estimator` runs: "cpu", or a kind of `slope.tpu`."""
     system: AbstractContextManager[Any] = nullcontext()
     if request.param != "cpu":
         system = slope.tpu(kind=request.param)
@@ -53,7 +54,12 @@ def run(estimator: trainer.TPUEstimator, mode: str, input_fn: Any, steps: int | 
 
 
 class Outcome:
-    """What a call raised, once it has ended; a call that hangs fails the test."""
+    """Runs a call in a thread until it ends; a call that hangs fails the test.
+
+    Attributes:
+      error: the exception that the call raised, or None.
+      threads_left: the threads that the call has started and that still run.
+    """
 
     def __init__(self, call: Callable[[], Any], failing: "Failing | None" = None) -> None:
         before = set(threading.enumerate())
@@ -65,7 +71,7 @@ class Outcome:
         thread.join(LIMIT_SECS if failing is not None else PREPARATION_SECS)
         assert not thread.is_alive(), "it hangs"
         left = set(threading.enumerate()) - before
-        # A summary writer, which is shared by all who write to the directory, goes on.
+        # Leave out the threads of summary writers: TensorFlow caches a writer for each directory.
         self.threads_left = [each for each in left if type(each).__name__ != "_EventLoggerThread"]
 
     def _run(self, call: Callable[[], Any]) -> None:
@@ -76,7 +82,7 @@ class Outcome:
 
 
 class Failing:
-    """A function that raises at its n-th call."""
+    """A function that raises a ValueError at its n-th call and at all later calls."""
 
     def __init__(self, at_call: int) -> None:
         self.at_call, self.calls = at_call, 0
@@ -147,7 +153,12 @@ def test_a_failing_input_fn_raises_its_own_error(tmp_path: Path, device: str, mo
 def slope_with(
     change: Callable[[Any], Any] = lambda y: y, **more: Callable[[Any, Any], Any]
 ) -> Callable[..., Any]:
-    """The slope model with its y changed, and other fields of its spec made from y and labels."""
+    """Return the model_fn of the slope model with another input and further fields of its spec.
+
+    Args:
+      change: takes features["x"] and returns the input of the model.
+      more: field of the spec → function that takes features["x"] and labels, and returns its value.
+    """
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
         spec = programs.slope_model_fn({"x": change(features["x"])}, labels, mode, params)

@@ -1,4 +1,4 @@
-"""Host calls, and parts of the model that run on the host."""
+"""The host_call of a spec, and parts of the model that outside_compilation runs on the host."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ v2 = tf.compat.v2
 
 
 def _written(directory: Path) -> dict[str, dict[int, float]]:
-    """Scalars of version 2: tag → step → value."""
+    """Return the scalars that tf.summary of TensorFlow 2 has written: tag → step → value."""
     result: dict[str, dict[int, float]] = {}
     for path in sorted(directory.glob("events.out.tfevents.*")):
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
@@ -34,7 +34,7 @@ def _written(directory: Path) -> dict[str, dict[int, float]]:
 
 
 def _summaries(directory: Path) -> Any:
-    """A host call as programs for TPUs write it."""
+    """Return a `more` of `slope.model_fn` with a host_call that writes the loss of each step."""
 
     def host_call(step: Any, loss: Any) -> Any:
         writer = v2.summary.create_file_writer(str(directory), max_queue=1000)
@@ -131,7 +131,7 @@ def test_a_host_call_gets_the_global_step_before_its_update(tmp_path: Path) -> N
         def take(step: Any) -> Any:
             return tf.numpy_function(lambda each: taken.append(each.tolist()), [step], [])
 
-        # TensorFlow adds the read after train_op, and gives it no order.
+        # The graph has this read after the train_op, and no control dependency orders the two.
         return {"host_call": (take, [tf.reshape(v1.train.get_global_step(), [1])])}
 
     with slope.tpu(2):

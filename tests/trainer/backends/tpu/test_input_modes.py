@@ -1,4 +1,4 @@
-"""The batch-size table, row by row: what functions see in params, and whose rows go where."""
+"""The table of batch sizes, row by row: params["batch_size"], and the rows of each replica."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,9 +20,10 @@ _BATCH = 64
 
 
 class Seen:
-    """An estimator's run, and what its functions saw of it.
+    """Runs an estimator, and records what its input_fn, model_fn and host_call have received.
 
-    Each row is one number: thousands say which call of input_fn, the rest which row of it.
+    Each row of the input is one number: 1000 times the number of the call of input_fn, plus the
+    number of the row in that call.
     """
 
     def __init__(self, model_dir: Path, per_host: Any = True, **tpu_config: Any) -> None:
@@ -117,7 +118,17 @@ class Seen:
 
 
 class Row(NamedTuple):
-    """One row of the table: (input_fn's, model_fn's) batch size by mode; None is refused."""
+    """One row of the table.
+
+    Attributes:
+      hosts: the number of hosts, of 8 cores each.
+      settings: the input mode, and other arguments of TPUConfig.
+      train: (batch size of input_fn, batch size of model_fn); None if the mode is refused.
+      evaluate: the same for evaluation.
+      predict: the same for prediction.
+      calls: the number of calls of input_fn in training.
+      replicas_of_call: the number of replicas that each of these calls feeds.
+    """
 
     hosts: int
     settings: dict[str, Any]
@@ -168,7 +179,7 @@ def test_the_batch_size_table_on_pjrt_devices(row: Row, tmp_path: Path) -> None:
 
 
 def _check_row(row: Row, tmp_path: Path) -> None:
-    """Check a row of the table on the TPU that is there."""
+    """Check a row of the table in the `slope.tpu` context that the caller has entered."""
     seen = Seen(tmp_path, **row.settings)
     assert seen.train() == row.train
     assert len(seen.deployments) == row.calls
@@ -221,7 +232,7 @@ def test_per_host_v2_takes_a_batch_for_each_replica(tmp_path: Path) -> None:
 def test_broadcast_gives_all_rows_to_all(tmp_path: Path) -> None:
     seen = _steps({"per_host": Input.BROADCAST}, tmp_path)
     assert seen.hosts == [0]
-    # The host call gets those of the first replica.
+    # The host_call receives the tensors of the first replica alone.
     assert seen.rows_of_steps == [_rows(0, 0, 64), _rows(0, 64, 64)]
 
 

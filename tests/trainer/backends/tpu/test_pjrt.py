@@ -1,4 +1,4 @@
-"""Training on PJRT devices: the same weights as elsewhere, and what is refused."""
+"""Training on PJRT devices: same weights as on other devices; unsupported settings are refused."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -26,7 +26,7 @@ CORES, BATCH = 4, 8
 
 
 def mlp(rate: float = 0.0) -> Callable[..., Any]:
-    """The model_fn of a network with two layers, momentum and dropout of the rate."""
+    """Return the model_fn of a network with two layers, momentum, and dropout of this rate."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         hidden = tf.nn.relu(features @ weights("hidden", [6, 5]))
@@ -45,14 +45,14 @@ def weights(name: str, shape: list[int]) -> Any:
 
 
 def rows(params: Any) -> Any:
-    """One batch, again and again: the label of a row is the sum of its features."""
+    """Return a Dataset that repeats one batch; the label of a row is the sum of its features."""
     features = np.random.default_rng(1).normal(size=(BATCH, 6)).astype(np.float32)
     dataset = tf.data.Dataset.from_tensor_slices((features, features.sum(1, keepdims=True)))
     return dataset.repeat().batch(params["batch_size"], drop_remainder=True)
 
 
 def train(model_dir: Path, kind: str, max_steps: int, rate: float = 0.0, **config: Any) -> None:
-    """Train the network on the CPU, an emulated TPU or PJRT devices."""
+    """Train the network of `mlp` on the device `kind`: "cpu", "emulated" or "pjrt"."""
     settings = {"tf_random_seed": 1, **config}
     estimator = trainer.TPUEstimator(
         mlp(rate),
@@ -65,7 +65,7 @@ def train(model_dir: Path, kind: str, max_steps: int, rate: float = 0.0, **confi
 
 
 def values(model_dir: Path) -> dict[str, Any]:
-    """The variables of the newest checkpoint."""
+    """Return the variables of the newest checkpoint: name → array."""
     reader = tf.train.load_checkpoint(str(model_dir))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
@@ -159,7 +159,7 @@ def test_host_call_may_read_a_variable_of_the_step(tmp_path: Path) -> None:
 
     with slope.tpu(2, kind="pjrt"):
         slope.estimator(tmp_path, more).train(slope.ones(), max_steps=8)
-    # The value is that of some dispatch: the two loops have four steps each.
+    # The session sees the step of the devices only between dispatches of four steps each.
     assert len(read) == 8
     assert set(read) <= {0, 4, 8}
 

@@ -1,4 +1,4 @@
-"""Prediction on an emulated TPU: every row once, in order, whatever the input looks like."""
+"""Prediction on an emulated TPU yields each row once, in the order of the input."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def _numbers(count: int) -> Any:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model_dir = tmp_path_factory.mktemp("model")
     with slope.tpu():
-        slope.estimator(model_dir).train(slope.ones(), steps=1)  # w is 0.5.
+        slope.estimator(model_dir).train(slope.ones(), steps=1)  # w becomes 0.5.
     return model_dir
 
 
@@ -81,7 +81,8 @@ def test_the_model_is_told_which_rows_are_padding(trained: Path) -> None:
 
     with slope.tpu():
         rows = list(slope.estimator(trained, more).predict(_numbers(6)))
-    # A batch of 4, and one of 2 real rows. Padded rows are sliced off.
+    # The input is a batch of 4 rows and one of 2, which 2 rows of padding fill up. Rows of padding
+    # are not yielded.
     assert [each["is_padding"] for each in rows] == [0] * 6
     assert [each["padded_rows"] for each in rows] == [0, 0, 0, 0, 2, 2]
 

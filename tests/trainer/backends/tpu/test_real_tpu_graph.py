@@ -35,7 +35,7 @@ def input_fn(params: dict[str, Any]) -> Any:
 
 
 def built(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
-    """All nodes of a mode's graph, called functions' too, for a real system of 4 cores a host."""
+    """Yield the nodes of a mode's graph and functions, for a real TPU with 4 cores per host."""
     settings = trainer.TPUConfig(
         per_host_input_for_training=trainer.InputPipelineConfig.PER_HOST_V2
         if mode != "infer"
@@ -73,7 +73,7 @@ def built(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
 def nodes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[Any]]:
-    """The nodes by op, of each mode."""
+    """Return the nodes of one mode's graph: type of op → nodes."""
     model_dir = tmp_path_factory.mktemp("model")
     programs.estimator(model_dir).train(programs.ones(), steps=1)
     result: dict[str, list[Any]] = {}

@@ -1,4 +1,4 @@
-"""Which TPU system a run finds, and what it says when the program does not fit."""
+"""The TPU system that a run finds, and the errors if there is none or the program does not fit."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def server() -> Any:
-    """A cluster of one worker, which has a CPU and no TPU."""
+    """Return the server of a cluster with one worker, which has a CPU and no TPU."""
     return tf.distribute.Server({"worker": ["localhost:0"]}, job_name="worker", task_index=0)
 
 

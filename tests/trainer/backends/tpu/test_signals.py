@@ -1,4 +1,4 @@
-"""Signals to a process in a long run."""
+"""SIGTERM, SIGINT and SIGKILL to a process that trains, evaluates or predicts for long."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from tests.trainer import programs
 
 pytestmark = pytest.mark.slow
 
-# Seconds. It only has to catch a process that hangs: no loop of these tests ends by itself.
+# A time limit in seconds, to catch a process that hangs: no run of these tests ends by itself.
 LIMIT_SECS = 60
 
 
@@ -46,7 +46,7 @@ def read_until(process: "subprocess.Popen[str]", line: str, times: int = 1) -> N
 
 
 def ended(process: "subprocess.Popen[str]", secs: int = LIMIT_SECS) -> tuple[str, str]:
-    """What a process says before it ends; one that hangs fails the test."""
+    """Wait until a process ends; return its standard output and standard error."""
     try:
         return process.communicate(timeout=secs)
     finally:
@@ -87,7 +87,7 @@ def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path, device: str
 
 
 def test_after_sigkill_the_same_command_continues_to_the_same_step(tmp_path: Path) -> None:
-    # It is in one of the loops after the 6th when it is killed, or waits after the 15th.
+    # The process is killed in a loop after the 6th, or while it waits after the 15th.
     process = started("train", tmp_path, iterations=4, max_steps=80, loops=15)
     read_until(process, "loop", times=6)
     process.kill()

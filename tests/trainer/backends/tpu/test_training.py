@@ -1,4 +1,4 @@
-"""Training on an emulated TPU: how far it goes, with which hooks, and what it writes."""
+"""Training on an emulated TPU: the steps it makes, its hooks, and the files that it writes."""
 
 import logging
 from pathlib import Path
@@ -137,7 +137,7 @@ def test_hooks_of_every_kind_are_called(tmp_path: Path) -> None:
 
 
 class _OnHost(tf.compat.v1.train.SessionRunHook):
-    """Adds ops of the CPU to the graph, as the documentation of hooks shows."""
+    """Adds ops on the CPU to the graph, as the documentation of SessionRunHook shows."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -167,7 +167,7 @@ def test_a_hook_adds_cpu_ops_in_begin(use_tpu: bool, compiled: bool, tmp_path: P
 
 
 def _logging(tensors: Any, lines: list[Any]) -> Any:
-    """A hook that keeps what it would log, of each loop."""
+    """Return a LoggingTensorHook that appends its values to `lines` instead of logging them."""
 
     def note(values: Any) -> str:
         lines.append({name: float(value) for name, value in values.items()})
@@ -176,7 +176,7 @@ def _logging(tensors: Any, lines: list[Any]) -> Any:
     return v1.train.LoggingTensorHook(tensors, every_n_iter=1, formatter=note)
 
 
-# Of the last step of each loop of 4.
+# The losses of the last steps of two loops of 4 steps.
 _LOGGED = [slope.losses(8)[step] for step in (3, 7)]
 
 

@@ -1,4 +1,4 @@
-"""What a session.run uses of the variables that are on the devices."""
+"""Which of the variables on the devices a session.run reads and writes."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -14,7 +14,15 @@ v1 = tf.compat.v1
 
 
 class Program(NamedTuple):
-    """A graph with the variables "a" (0) and "b" (1), and a third one that the step lacks."""
+    """A graph with three variables.
+
+    Attributes:
+      uses: knows the variables "a" (index 0) and "b" (index 1).
+      done: the tensor that stands for the end of the loop.
+      a: the variable "a".
+      b: the variable "b".
+      other: a variable that the step on the devices does not use.
+    """
 
     uses: VariableUses
     done: Any

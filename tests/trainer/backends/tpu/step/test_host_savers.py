@@ -23,5 +23,5 @@ def test_a_saver_of_model_fn_saves_on_the_host(tmp_path: Path) -> None:
     with slope.tpu(2):
         slope.estimator(tmp_path, with_saver).train(slope.ones(), max_steps=4)
     assert variable(tmp_path, "w") == pytest.approx(1 - 0.5**4)
-    # That of an estimator keeps five.
+    # The saver of model_fn keeps one checkpoint; an estimator's own saver would keep five.
     assert [each.name for each in tmp_path.glob("*.index")] == ["model.ckpt-4.index"]

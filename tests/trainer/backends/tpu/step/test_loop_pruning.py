@@ -1,4 +1,4 @@
-"""In a loop on a TPU as off it: what nobody waits for does not run."""
+"""In a loop on a TPU, as on the CPU, an op runs only if another running op needs it."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def estimator(model_dir: Path, model_fn: Any, *, use_tpu: bool) -> trainer.TPUEs
 
 
 def that_always_trains(features: Any, labels: Any, mode: str) -> Any:
-    """As many programs do, it builds its train_op in whatever mode."""
+    """Build the spec of the slope model, with a train_op in every mode, as many programs do."""
     w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
     loss = tf.reduce_mean((features["x"] * w - labels) ** 2) / 2.0
     optimizer = trainer.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.5))

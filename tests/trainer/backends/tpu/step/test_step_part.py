@@ -1,4 +1,4 @@
-"""Step parts: a new part enters all three modes without a change of their code."""
+"""Step parts: a new part works in training, evaluation and prediction without changes there."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -94,7 +94,7 @@ def estimator(model_dir: Path, part: StepPart) -> EstimatorWithPart:
 
 
 def counting_rows(rows: int, repeats: int = 1) -> Any:
-    """An input_fn with x = 1, 2, ... in batches of two rows."""
+    """Return a Dataset with x = 1, 2, ..., `rows`, in batches of two rows."""
 
     def input_fn(params: Any) -> Any:
         x = np.arange(1, rows + 1, dtype=np.float32).reshape([-1, 1])

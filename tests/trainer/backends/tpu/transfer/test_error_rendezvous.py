@@ -33,7 +33,7 @@ def raised(main: Exception | None, *recorded: Exception) -> Exception | None:
         (CLOSED, (LOST,), LOST),
         (LOST, (CANCELLED,), LOST),
         (None, (CAUSE,), CAUSE),
-        # The session has taken it for the end of the input.
+        # A MonitoredSession takes these errors for the end of the input, and raises nothing.
         (None, (CANCELLED,), None),
         (None, (LOST,), None),
         (None, (), None),

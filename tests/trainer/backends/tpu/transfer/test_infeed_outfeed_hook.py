@@ -1,4 +1,4 @@
-"""The threads that feed an emulated TPU, and take its results."""
+"""InfeedOutfeedHook: the threads that feed an emulated TPU and receive its results."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +34,7 @@ def estimator(model_dir: Path, model_fn: Any = programs.slope_model_fn, **settin
 
 
 class Counting(InfeedOutfeedHook):
-    """Adds up what is announced."""
+    """Records the number of steps of each loop that is announced to the hook."""
 
     announced: list[int]
 
