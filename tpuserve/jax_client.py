@@ -35,9 +35,9 @@ _IN_USE = "already in use"
 # gives no sign of life. It is long, because `trainer.hosts` finds lost processes sooner.
 _HEARTBEAT_TIMEOUT_SECS = 600
 _DISTRIBUTED_OPTIONS = {
-    # jax's service for preemptions would replace the program's handler of SIGTERM.
+    # Turn off jax's preemption service, which would replace the program's handler of SIGTERM.
     "jax_enable_preemption_service": False,
-    # A process that fails must not wait for the others when it ends, as they may wait for it.
+    # Let a failed process end without waiting for the other processes, which may wait for it.
     "jax_enable_recoverability": True,
 }
 # The oldest version of jax that was tested, and the first version that was not.
@@ -105,7 +105,7 @@ def connect_processes(
     if platform == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     for option, value in _DISTRIBUTED_OPTIONS.items():
-        # jax 0.8 does not have all of the options.
+        # jax 0.8 lacks some of the options, and raises an AttributeError for them.
         with contextlib.suppress(AttributeError):
             jax.config.update(option, value)
     try:

@@ -99,7 +99,8 @@ def select_metagraph(
     if runtime is None:
         return selection
     if runtime == XLA_RUNTIME and selection.is_tpu_graph:
-        # XLA compiles a TPU graph on the runtime of the graph, so ask for the compilation alone.
+        # The runtime "xla" runs CPU graphs only. A TPU graph keeps its runtime; without a TPU, XLA
+        # compiles its lowered computations there.
         return dataclasses.replace(selection, compiled=selection.compiled or not hardware.has_tpu)
     return dataclasses.replace(selection, runtime=runtime, runtime_reason="asked for")
 
@@ -192,17 +193,18 @@ def _select(
 
 
 def _is_best_on_tpu(available: Collection[TagSet], untagged_tpu_graphs: Collection[TagSet]) -> bool:
-    """Return whether {serve, tpu} is the default on a TPU.
+    """Return whether {serve, tpu} is the default on a machine with a TPU.
 
-    It is not if the SavedModel lacks it and has its TPU graph under {serve}.
+    The default is {serve} if the SavedModel has its TPU graph only under that tag set.
     """
     return tag_sets.SERVE_TPU in available or tag_sets.SERVE not in untagged_tpu_graphs
 
 
 def _select_on_cpu(tags: TagSet, reason: str, has_tpu_computation: bool) -> MetaGraphSelection:
-    """Select a metagraph on the CPU, lowered op by op if it has a TPU computation.
+    """Select a metagraph on the CPU; its TPU computations, if any, are lowered and run op by op.
 
-    Op by op, because requests for {serve} may have any shape, and XLA compiles for each.
+    XLA does not compile them, because requests for {serve} may have any shape, and XLA would
+    compile again for each new shape.
     """
     if not has_tpu_computation:
         return MetaGraphSelection(tags, "CPU", lowered=False, reason=reason)

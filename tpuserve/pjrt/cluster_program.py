@@ -31,8 +31,8 @@ class ClusterProgram:
     """Translates clusters to StableHLO, compiles them for each device, and runs them.
 
     A module is translated once for each combination of input shapes. All clusters of a model share
-    one copy of each variable on a device. A run goes to the device with the fewest runs. All
-    methods are thread-safe.
+    one copy of each variable on a device. A run goes to the device with the fewest runs in
+    progress. All methods are thread-safe.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class ClusterProgram:
           devices: jax devices of one platform.
           read_variable: returns the value of a variable by its name.
           cache: the executables of earlier processes.
-          forbids_endless_loops: whether to refuse a cluster with a loop whose number of turns XLA
-            does not know. No run can be stopped.
+          forbids_endless_loops: whether to refuse a cluster with a loop whose number of iterations
+            XLA does not know, because a run cannot be stopped.
         """
         self._cache = cache
         self._forbids_endless_loops = forbids_endless_loops
@@ -69,7 +69,7 @@ class ClusterProgram:
         self._is_closed = False
 
     def run(self, function: str, feeds: Sequence[Array]) -> list[Array]:
-        """Run a cluster on the device with the fewest runs.
+        """Run a cluster on the device with the fewest runs in progress.
 
         Args:
           function: the function name of the cluster.
@@ -191,7 +191,7 @@ class ClusterProgram:
 
 
 def _variable_names(cluster: XlaCluster) -> list[str]:
-    """Return the variables of a cluster in the order of the module's arguments: of first use."""
+    """Return the variables of a cluster in the order of the module's arguments, of first use."""
     return list(
         dict.fromkeys(
             tensor.variable.name for tensor in cluster.arguments if tensor.variable is not None

@@ -76,8 +76,8 @@ class DeviceCore:
           key: identifies the module and the shapes of its arguments.
           compiled: the result of `compile`.
           variables: the names of the variables.
-          is_kept: whether the executable stays until `close`. Of the others, the oldest is dropped
-            for a new one when there are many.
+          is_kept: whether the executable stays until `close`. If False, it is dropped once
+            `_MAX_EXECUTABLES` newer ones with False are stored.
 
         Returns:
           A function that takes the feeds as arrays, runs the executable, and returns its results.
@@ -89,8 +89,8 @@ class DeviceCore:
         def execute(*inputs: Array) -> list[Array]:
             try:
                 results = compiled(resident, *inputs)
-                # Wait first: jax ends the process if it converts a result for which a device of the
-                # CPU had no memory, and raises an error here.
+                # Wait for a result before it is converted. If the CPU lacked memory for the result,
+                # block_until_ready raises an error, and the conversion would end the process.
                 return [np.asarray(result.block_until_ready()) for result in results]
             except jax.errors.JaxRuntimeError as error:
                 raise self._device_error(error) from error

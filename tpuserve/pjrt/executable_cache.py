@@ -64,7 +64,7 @@ class ExecutableCache:
     def find(self, key: str, *devices: Any) -> Any:
         """Return the executable of a key for jax devices, a jax.stages.Compiled, or None.
 
-        A file that is damaged, or that the devices refuse, counts as none, and is reported.
+        If the file is damaged or the devices refuse it, log a warning and return None.
         """
         if self._directory is None:
             return None
@@ -92,14 +92,14 @@ class ExecutableCache:
             logger.warning("%s is compiled again: %s", path, error)
             return None
         if self._can_write:
-            # The file that was used last is deleted last.
+            # Record the time of use, because a full cache deletes the files by age of last use.
             os.utime(path)
         return compiled
 
     def store(self, key: str, compiled: Any) -> None:
         """Store an executable, a jax.stages.Compiled, under a key.
 
-        A disk that refuses the file is reported in the log, and nothing more is stored.
+        If the file cannot be written, log a warning and store nothing from then on.
         """
         if self._directory is None or not self._can_write:
             return

@@ -26,11 +26,12 @@ _STATELESS = {
     "TruncatedNormal": ("StatelessTruncatedNormalV2", "dtype"),
     "RandomUniformInt": ("StatelessRandomUniformIntV2", "Tout"),
 }
-# The random ops that XLA compiles, and that have no stateless op of the same meaning which XLA
-# compiles. Compiled as they are, they would draw the same numbers in each step.
+# The random ops to refuse: XLA compiles them, but no stateless op that XLA compiles replaces them.
+# If XLA compiled them unchanged, they would draw the same numbers in each step.
 _WITHOUT_KEY = ("Multinomial", "ParameterizedTruncatedNormal", "RandomShuffle")
 _PHILOX = 1
-# An odd number, so that its multiples modulo 2**64 all differ: 2**64 divided by the golden ratio.
+# The multiplier that spreads an op's seeds over the words of its counter: 2**64 divided by the
+# golden ratio. It is odd, so that its multiples modulo 2**64 all differ.
 _STEP_OF_KEYS = 0x9E3779B97F4A7C15
 # The multiplier of a linear congruential generator modulo 2**64. Source: Knuth, MMIX.
 _FACTOR = 6364136223846793005
@@ -98,10 +99,17 @@ def _rewrite_nodes(
     numbers: Iterator[int],
     refuse: RaiseUnsupported,
 ) -> bool:
-    """Rewrite the random ops and the calls among the nodes of a graph, or of a function if named.
+    """Replace random ops by stateless ops, and pass the key to calls of functions with random ops.
+
+    Args:
+      nodes: the NodeDefs of the graph or of a function.
+      function: the name of the function; "" for the graph.
+      with_key: the names of the functions that take the key.
+      numbers: yields the numbers of the ops and calls.
+      refuse: called for a random op that has no replacement.
 
     Returns:
-      Whether there are any.
+      Whether any node was rewritten.
     """
     scope = RewriteScope(nodes, in_function=bool(function))
     has_any = False
@@ -120,7 +128,8 @@ def _rewrite_nodes(
 
 def _replace_random_op(node: Any, number: int, scope: RewriteScope) -> None:
     op, type_attribute = _STATELESS[node.op]
-    # The first word of the counter counts the numbers that the op draws.
+    # The op itself increases the first word of the counter for each block of numbers that it draws.
+    # The second word separates the numbers of this op from those of other ops.
     seeds = (node.attr["seed"].i << 32) ^ node.attr["seed2"].i
     word = (seeds * _STEP_OF_KEYS + number) % 2**64
     counter = _add_constant(node, "counter", [0, word], dtypes.UINT64, scope)

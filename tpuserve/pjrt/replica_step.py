@@ -33,7 +33,8 @@ from tpuserve.tensorflow_internals import eager_context
 
 # The attributes by which TensorFlow places an op on a TPU, or with another op.
 _PLACEMENT_ATTRIBUTES = ("_tpu", "_pivot", "_class", "_xla_inferred")
-# Three odd numbers, the constants of xxHash64, so that run seed, step and replica give other keys.
+# The odd factors of run seed, step and replica, so that different values of these give different
+# keys. Source: the constants of xxHash64.
 _KEY_FACTORS = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 # In the first line of a module in HLO's text: "{2}: (7, {}, may-alias)" says that result 2 is the
 # new value of argument 7.
@@ -157,7 +158,7 @@ class ReplicaStep:
                 *(tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds),
                 tf.TensorSpec([3], tf.int64),
             ]
-            # Renaming the functions changes the graph, so give the registration a copy.
+            # Registering the functions renames them in the graph, so use a copy of the graph.
             graph = type(self._nodes)()
             graph.CopyFrom(self._nodes)
             with eager_context.eager_mode():
@@ -219,7 +220,7 @@ class ReplicaStep:
             return [*sent, tf.identity(is_sent)]
 
     def _infer_tensors(self) -> dict[str, AbstractTensor]:
-        """Infer types and shapes of the tensors of the step, with the original collectives."""
+        """Infer types and shapes of the step's tensors, before its collectives are replaced."""
         with tf.Graph().as_default() as graph:
             input_map: dict[str, Any] = {
                 name: tf.compat.v1.placeholder(feed.dtype, feed.shape)

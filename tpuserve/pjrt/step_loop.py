@@ -1,4 +1,4 @@
-"""The function of a dispatch: a loop over the steps of all replicas, which jax can compile.
+"""Builds the function that one dispatch calls: a loop of steps on all replicas, compiled by jax.
 
 This module does not import TensorFlow, so that a process without it can compile the function.
 """
@@ -96,7 +96,7 @@ def build_step_loop(
         return variables, results, is_sent, is_finite
 
     everywhere, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(AXIS)
-    # check_vma=False: jax cannot see that the replicas compute the same variables.
+    # check_vma=False: jax cannot prove that all replicas compute equal values of the variables.
     sharded = jax.shard_map(
         run_steps,
         mesh=mesh,

@@ -64,10 +64,10 @@ def remove_outfeed(graph: Any, refuse: RaiseUnsupported) -> SentTensors:
 def _remove_from_branches(
     node: Any, functions: Any, refuse: RaiseUnsupported
 ) -> SentTensors | None:
-    """Remove the op from a branch of an If; return what the op sends, in the outer graph.
+    """Remove the op that sends tensors from a branch of an If.
 
     Returns:
-      None if no branch sends.
+      The tensors of the outer graph that the op sends; None if no branch sends.
     """
     for branch, value in (("then_branch", True), ("else_branch", False)):
         name = node.attr[branch].func.name
@@ -83,14 +83,15 @@ def _remove_from_branches(
             sent = [_find_argument(reference, function) for reference in data_inputs(inner)]
             if not all(argument in by_name for argument in sent):
                 refuse(inner, name)
-            # Drop the data inputs: they are arguments of the function, which need no waiting.
+            # Do not turn the data inputs into control inputs: they are arguments of the function,
+            # which are known before any of its nodes runs.
             _make_no_op(inner, [])
             return SentTensors(tuple(by_name[argument] for argument in sent), condition, value)
     return None
 
 
 def _find_argument(reference: str, function: Any) -> str:
-    """Return the argument of a function that a tensor is, through Identity ops."""
+    """Follow Identity ops back from a tensor; return the name of the argument or node behind it."""
     nodes = {inner.name: inner for inner in function.node_def}
     return skip_identities(reference, nodes).partition(":")[0]
 

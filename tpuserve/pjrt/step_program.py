@@ -19,13 +19,14 @@ from tpuserve.pjrt.step_loop import AXIS, StepLayout, build_step_loop
 _LOOP_VERSION = "step loop 1"
 # How many bytes the batches and the results of the steps of one dispatch may take on one device.
 _MAX_BYTES = 2**26
-# More steps in a dispatch no longer save time, and delay the first result and the end at Ctrl-C.
+# The largest number of steps in a dispatch. More steps would save no more time, and would delay the
+# first result and the end after Ctrl-C.
 _MAX_STEPS = 64
 
 
 @dataclass(frozen=True)
 class Dispatch:
-    """What a dispatch returns; the arrays may still be in computation.
+    """The results of a dispatch, as arrays that the devices may still be computing.
 
     Attributes:
       count: number of steps.
@@ -81,7 +82,8 @@ class StepProgram:
         self._by_replica = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(AXIS))
         self._executables: dict[int, Any] = {}
         if cache is None or jax.process_count() > 1:
-            # An executable for the devices of several processes cannot be read by one of them.
+            # Use no cache if there are several processes: one process cannot read an executable for
+            # the devices of all of them.
             cache = ExecutableCache(None)
         self._cache = cache
         self._variables: list[Any] = [None] * len(step.variables)
@@ -210,7 +212,10 @@ class StepProgram:
 
 
 def find_max_steps(step: ReplicaStep) -> int:
-    """Return how many steps a dispatch may have: a power of two, bounded by bytes."""
+    """Return the largest number of steps of a dispatch, a power of two up to `_MAX_STEPS`.
+
+    The batches and results of these steps take at most `_MAX_BYTES`, unless one step takes more.
+    """
     num_bytes = sum(
         math.prod(size or 0 for size in tensor.shape or ()) * tensor.dtype.size
         for tensor in (*step.feeds, *step.results)

@@ -63,7 +63,7 @@ def load(
         seconds; 0 for no limit.
       batch_sizes: the numbers of rows to compile for, in a runtime that compiles at load.
       cache_directory: where a runtime that compiles keeps executables from one process to the
-        next; None for nowhere.
+        next; None to keep none.
       make_plan: the function that plans the load, for example in a subprocess.
       executor: a function that takes the long part of the load as a function, and calls it, for
         example in another thread. That part runs mostly outside of Python.

@@ -38,7 +38,7 @@ class LoadOptions:
       batch_sizes: the numbers of rows that requests have after batching; a runtime that compiles
         compiles for them at load. Empty if any number may come.
       cache_directory: the directory in which a runtime that compiles keeps executables from one
-        process to the next; None for none.
+        process to the next; None to keep none.
     """
 
     session_config: bytes

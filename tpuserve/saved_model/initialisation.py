@@ -1,4 +1,4 @@
-"""The ops and files of a metagraph that a loader runs and reads once, before requests."""
+"""Finds the initialisation op and the asset files of a metagraph, which a loader uses once."""
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -65,12 +65,11 @@ def find_assets(meta_graph: Any, directory: Path) -> dict[str, str]:
 
 
 def insert_asset_paths(meta_graph: Any, directory: Path) -> None:
-    """Replace the asset paths of the exporting machine, which constants of the graph hold.
+    """Replace, in place, the asset paths in the graph's constants by the paths on this machine.
 
-    The paths on this machine take their place in the MetaGraphDef itself.
-
-    The loader feeds the paths to the initialisation op alone. An op that a request runs would read
-    the file that the constant names, which may be any file of the server.
+    The constants hold the paths of the machine that exported the model. A loader feeds the right
+    paths only when it runs the initialisation op. An op that runs at a request would read the file
+    that the constant names, which may be any file of the server.
 
     Args:
       meta_graph: a MetaGraphDef of TensorFlow.

@@ -1,4 +1,4 @@
-"""Says why a path names no SavedModel, and which path near it would do."""
+"""Explains why a path names no SavedModel, and suggests the path of a SavedModel near it."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -7,8 +7,8 @@ from pathlib import Path
 # The suffixes of the files in which Keras saves a model.
 KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 
-# How far away a SavedModel is looked for, and in how many directories, because a message has to
-# come at once.
+# The limits of the search for a SavedModel near a path, because the message must come at once: the
+# levels above the path, the entries of a directory, and the SavedModels that the message names.
 _MAX_PARENTS = 3
 _MAX_SEARCHED = 200
 _MAX_NAMED = 10
@@ -101,7 +101,8 @@ def _is_saved_model(directory: Path, names: Sequence[str]) -> bool:
 
 
 def _children(directory: Path) -> list[Path]:
-    # Leave out what cannot be read: it is not what the user has named.
+    # Skip directories that cannot be read: an error about them would be about a path that the user
+    # did not name.
     return [
         path
         for path in _entries(directory)

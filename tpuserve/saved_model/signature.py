@@ -116,13 +116,15 @@ class Signature:
                 raise InvalidInput(f"duplicate output tensor alias: {name}")
 
     def check_single_tensors(self, outputs: Sequence[str]) -> None:
-        """Check that each input and each requested output is one tensor, as in requests.
+        """Check that each input and each requested output is a dense tensor.
+
+        Requests and answers cannot represent sparse and composite tensors.
 
         Args:
-          outputs: aliases of outputs.
+          outputs: aliases of the requested outputs.
 
         Raises:
-          UnsupportedModel: one is a sparse or composite tensor.
+          UnsupportedModel: an input or output is a sparse or composite tensor.
         """
         for kind, specs, aliases in (
             ("input", self.inputs, self.inputs),

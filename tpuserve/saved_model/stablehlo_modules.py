@@ -45,7 +45,7 @@ class StableHloModule:
         return not self.platforms or platform in self.platforms
 
     def why_not_on(self, platform: str) -> str:
-        """Return one sentence that says for what the module is, and one that says what to do."""
+        """Return a sentence that names the module's platforms, and a sentence of advice."""
         only = ", ".join(self.platforms)
         return (
             f"the StableHLO module of {CALL_MODULE} {self.node!r} is for {only} alone, and not for "

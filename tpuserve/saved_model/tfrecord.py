@@ -1,4 +1,4 @@
-"""Reads and writes the framing of TFRecord files.
+"""Reads and writes the records of TFRecord files.
 
 Source: tensorflow/core/lib/io/record_writer.h. Each record is stored as its length (uint64), the
 checksum of the length, the content, and the checksum of the content (uint32, little-endian).

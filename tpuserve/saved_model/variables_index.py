@@ -1,4 +1,4 @@
-"""Reads variables.index, which says how large each file with the values of variables must be.
+"""Reads variables.index, which tells how many bytes each file variables.data-* must have.
 
 The file is a table of LevelDB's format with a BundleEntryProto for each variable. Sources:
 tensorflow/core/util/tensor_bundle/tensor_bundle.cc, tensorflow/core/lib/io/format.cc and
@@ -13,10 +13,12 @@ from tpuserve.proto import saved_model_pb2 as pb
 
 _FOOTER_BYTES = 48
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
-# A block is followed by a byte for its compression, which TensorFlow leaves out, and a checksum.
+# The bytes after each block: one for the type of its compression, four for its checksum.
+# TensorFlow does not compress the blocks.
 _TRAILER_BYTES = 5
 _UNCOMPRESSED = 0
-# The number of restarts of the prefixes, at the end of a block, and the offset of each.
+# The bytes of each number at the end of a block: the offsets of the keys that are stored whole
+# (LevelDB's restarts), and how many there are.
 _RESTART_BYTES = 4
 
 
@@ -32,7 +34,7 @@ def shard_sizes(index: bytes) -> dict[int, int]:
     sizes: dict[int, int] = {}
     try:
         for key, value in _read_table(index):
-            # The empty key is that of the header.
+            # Skip the BundleHeaderProto, which has the empty key.
             if key:
                 entry = pb.BundleEntryProto.FromString(value)
                 end = entry.offset + entry.size
@@ -47,7 +49,8 @@ def _read_table(table: bytes) -> Iterator[tuple[bytes, bytes]]:
     footer = table[-_FOOTER_BYTES:]
     if len(footer) < _FOOTER_BYTES or not footer.endswith(_MAGIC):
         raise ValueError("it does not end as such a file does")
-    # The footer has the handles of the meta index, which is not needed, and of the index.
+    # The footer holds the handle of the meta index, which is not needed, and then that of the
+    # index, whose values are the handles of the other blocks.
     _, position = _read_handle(footer, 0)
     handle, _ = _read_handle(footer, position)
     for _, value in _read_block(table, handle):
@@ -56,7 +59,7 @@ def _read_table(table: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _read_block(table: bytes, handle: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys and values of a block, which a handle (offset, size) names."""
+    """Yield the keys and values of the block at a handle: (offset, size), in bytes."""
     offset, size = handle
     block = table[offset : offset + size]
     if len(block) < size or size < _RESTART_BYTES:
@@ -67,7 +70,8 @@ def _read_block(table: bytes, handle: tuple[int, int]) -> Iterator[tuple[bytes, 
     end = size - _RESTART_BYTES * (restarts + 1)
     position, key = 0, b""
     while position < end:
-        # A key begins with bytes of the key before.
+        # Keys are prefix-compressed: an entry gives how many bytes its key shares with the key
+        # before, and the other bytes.
         shared, position = _read_varint(block, position)
         unshared, position = _read_varint(block, position)
         length, position = _read_varint(block, position)

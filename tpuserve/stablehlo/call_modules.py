@@ -1,11 +1,11 @@
-"""Selects the platform of XlaCallModule ops for a translation on another platform."""
+"""Lets TensorFlow's XLA bridge on a CPU translate XlaCallModule ops for another platform."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from tpuserve.saved_model.stablehlo_modules import CALL_MODULE, describe_module
 
-# The platform of TensorFlow's bridge, which translates to StableHLO.
+# The platform on which TensorFlow's XLA bridge, which translates to StableHLO, runs.
 _TRANSLATED_ON = b"CPU"
 
 
@@ -30,8 +30,9 @@ def find_refusals(graph: Any, platform: str) -> dict[str, str]:
 def retarget_modules(graph: Any, platform: str) -> Any:
     """Make TensorFlow's bridge for the CPU translate the modules of a graph for a platform.
 
-    The bridge passes each module the index of "CPU" in the attribute `platforms`, by which the
-    module selects the code for a platform. Therefore "CPU" changes places with the platform.
+    A module may hold code for several platforms. It selects the code by the index of a platform in
+    the attribute `platforms`, and the bridge always passes the index of "CPU". Therefore this
+    function exchanges "CPU" and the platform in the attribute.
 
     Args:
       graph: a GraphDef with its function library; it is not changed.

@@ -1,4 +1,4 @@
-"""Has TensorFlow's XLA bridge write a computation as a StableHLO module."""
+"""Writes a computation as a StableHLO module, by TensorFlow's XLA bridge."""
 
 from collections.abc import Callable
 

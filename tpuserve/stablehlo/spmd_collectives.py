@@ -1,4 +1,4 @@
-"""The collectives of a StableHLO module, in the form of a program that shards over all devices.
+"""Converts the collectives of a StableHLO module from several replicas to one SPMD program.
 
 jax runs a program on several devices as one replica with a partition for each device (SPMD).
 TensorFlow's XLA bridge translates for several replicas with one partition each, and has no kernels

@@ -21,7 +21,7 @@ def make_uninitialized_tensor(shape: tuple[int, ...], dtype: Any) -> Any:
         return tf.zeros(shape, dtype)
     num_bytes = math.prod(shape) * dtype.size
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-    # An empty tensor maps one byte, because mmap refuses a length of zero.
+    # Map one byte for an empty tensor, because mmap refuses a length of zero.
     pages = mmap.mmap(-1, max(num_bytes, 1), flags=flags)
     raw = np.frombuffer(pages, np.uint8, num_bytes)
     byte_tensor = tf.experimental.dlpack.from_dlpack(raw.__dlpack__())

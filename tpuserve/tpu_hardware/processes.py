@@ -58,7 +58,7 @@ def find_processes(files: Iterable[Path]) -> OpenFiles:
             if _list_open_files(directory) & targets:
                 found.append(Process(pid, command))
         except PermissionError:
-            # Threads of the kernel have no command line, and use no device files.
+            # Skip threads of the kernel: they have no command line, and use no device files.
             num_hidden += bool(command)
         except OSError:
             # The process has ended.

@@ -90,8 +90,8 @@ class GraphSize:
       depth: how deep function calls are nested.
       constant_bytes: the bytes of all tensors whose values do not depend on a request.
       largest: the largest of these tensors.
-      largest_variable: the largest of the tensors whose sizes do not depend on a request, but whose
-        values do.
+      largest_variable: the largest tensor whose value depends on a request, while its size does
+        not.
     """
 
     num_nodes: int = 0
@@ -256,7 +256,7 @@ class SizeEvaluator:
         return []
 
     def _returned_arguments(self, name: str) -> list[str]:
-        """Return the tensor name behind each output of a function, before a last Identity op."""
+        """Return the tensor that each output of a function returns; an Identity op is skipped."""
         function = self._program.functions[name]
         nodes = {node.name: node for node in function.node_def if node.op == "Identity"}
         references = [function.ret[output.name] for output in function.signature.output_arg]

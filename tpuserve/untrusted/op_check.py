@@ -23,7 +23,8 @@ def check_ops(programs: Iterable[Program], directory: Path) -> None:
       directory: the directory of the SavedModel, for the error.
 
     Raises:
-      UnsafeModel: there are refused ops, as unknown ops are; the message counts them by op type.
+      UnsafeModel: a graph or function has a refused or unknown op; the message counts the ops by
+        type.
     """
     refused: Counter[str] = Counter()
     for program in programs:

@@ -1,4 +1,4 @@
-"""What each op of TensorFlow can do, as `op_families.txt` records it."""
+"""Reads `op_families.txt`, which records what each op of TensorFlow can do."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is known of a tensor without computing it: element size, shape and, if small, content."""
+"""Describes a tensor that is not computed: its element size, shape and, if small, content."""
 
 import math
 import struct

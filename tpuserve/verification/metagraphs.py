@@ -70,7 +70,7 @@ class MetaGraphPair:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """One sentence for each surprise in how the two metagraphs are compared."""
+        """One sentence for each thing that users may not expect of the comparison."""
         if not self.baseline.described.has_tpu_computation:
             return ()
         return (
@@ -142,7 +142,7 @@ def read_metagraph_pair(directory: Path) -> MetaGraphPair:
 
 
 def _advise(directory: Path, available: Collection[TagSet]) -> str:
-    """Return how to get both metagraphs."""
+    """Return the advice for a SavedModel that lacks one of the two metagraphs."""
     exporting = "export with export_to_cpu=True and export_to_tpu=True."
     if tag_sets.SERVE_TPU in available:
         return exporting

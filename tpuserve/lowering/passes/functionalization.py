@@ -19,10 +19,11 @@ from tpuserve.lowering.passes.version_1_loops import Loop, find_loop
 
 @dataclass(frozen=True)
 class FunctionalGraph:
-    """A graph whose control flow is functional, as far as that was possible.
+    """A graph with While and If ops in place of the control flow of TensorFlow 1, where possible.
 
     Attributes:
-      graph: The graph. The nodes of the control flow are still there, but are no longer needed.
+      graph: The graph. The nodes of the replaced control flow are still there, but nothing that the
+        results need depends on them.
       replaced: Output of a loop or branch → the output of the While or If that takes its place.
     """
 
@@ -33,7 +34,7 @@ class FunctionalGraph:
 def functionalize(graph: GraphIR, library: "dict[str, Any]") -> FunctionalGraph:
     """Replace loops and branches of TensorFlow 1, from the inside to the outside.
 
-    What does not have the form that TensorFlow 1 gives to loops and branches stays as it is.
+    Control flow that does not have the form that TensorFlow 1 writes is not changed.
 
     Args:
       graph: A graph without calls of functions that hold such control flow.
@@ -75,7 +76,7 @@ class _Rewriter:
         self._types = graph_ir.value_types(graph, library)
 
     def finish(self) -> GraphIR:
-        """Return the graph."""
+        """Return the rewritten graph, with its nodes in topological order."""
         return dataclasses.replace(
             self._graph,
             nodes=graph_ir.topological_order(self._nodes.values()),
@@ -101,7 +102,8 @@ class _Rewriter:
 
     def _replace_loop(self, loop: Loop) -> None:
         """Add a While that takes the place of a loop."""
-        # Values from outside, which every turn of the loop reads.
+        # The Enter nodes of values from outside that the loop reads and does not change. The While
+        # passes these values on from one iteration to the next.
         constant = dict.fromkeys([*loop.condition.entered, *loop.body.entered])
         arguments = [
             *(self._types[Value(each.merge)] for each in loop.variables),
@@ -193,7 +195,7 @@ class _Rewriter:
         return node
 
     def _finish_node(self, node: Node, results: list[int], functions: Iterable[str]) -> None:
-        """Choose the stateless op where nothing in the functions is stateful."""
+        """Make a While or If stateless if its functions are; record the types of its outputs."""
         if not any(self._library[name].signature.is_stateful for name in functions):
             node.definition.op = f"Stateless{node.definition.op}"
         for index, dtype in enumerate(results):
@@ -205,7 +207,7 @@ class _Rewriter:
         return value
 
     def _replace(self, replaced: Mapping[Value, Value]) -> None:
-        """Let all nodes take other values in the place of some."""
+        """Replace values in the inputs of all nodes, and their producers in the control inputs."""
         self.replaced.update(replaced)
         producers = {old.producer: new.producer for old, new in replaced.items()}
         for name, node in self._nodes.items():
@@ -230,7 +232,8 @@ def _prune(graph: GraphIR) -> GraphIR:
             pending.extend(graph_ir.predecessors(graph.nodes[name]))
     removed: set[str] = set()
     num_removed = -1
-    # The nodes of a loop have no topological order, so further turns may find more of them.
+    # The nodes of a loop form a cycle, which has no topological order. So repeat the search until
+    # it finds no more nodes.
     while len(removed) > num_removed:
         num_removed = len(removed)
         for name, node in graph.nodes.items():

@@ -1,4 +1,4 @@
-"""Subgraphs: the nodes that compute some values from others, as the body of a function."""
+"""Extracts the nodes that compute some values of a graph, and makes them the body of a function."""
 
 import dataclasses
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -14,10 +14,10 @@ class Subgraph:
 
     Attributes:
       nodes: Name → node.
-      results: The values.
-      inputs: Value that comes from outside → index of the argument that takes its place.
+      results: The computed values.
+      inputs: Value from outside of the subgraph → index of the function's argument for it.
       entered: Names of the Enter nodes that bring values from outside of a loop.
-      stopped: Names of the nodes that the search stopped at, and whose outputs are needed.
+      stopped: Names of the nodes outside of the subgraph whose outputs its nodes take.
     """
 
     nodes: Mapping[str, Node]
@@ -28,7 +28,7 @@ class Subgraph:
 
     @property
     def is_closed(self) -> bool:
-        """Whether each value that the nodes take is an input, or comes from a node or an Enter."""
+        """Whether the nodes take only values of `inputs`, of `nodes` and of `entered`."""
         return all(
             value in self.inputs or value.producer in self.nodes or value.producer in self.entered
             for value in self._taken()
@@ -45,19 +45,19 @@ class Subgraph:
             yield from node.inputs
 
     def renumber(self, numbers: Mapping[int, int]) -> "Subgraph":
-        """Return the subgraph with other indices of its arguments."""
+        """Return the subgraph with new indices of its arguments: old index → new index."""
         inputs = {value: numbers[index] for value, index in self.inputs.items() if index in numbers}
         return dataclasses.replace(self, inputs=inputs)
 
     def to_graph(
         self, arguments: Sequence[int], entered: Mapping[str, int], passed: Iterable[int]
     ) -> GraphIR:
-        """Return the body of a function.
+        """Return the subgraph as the body of a function.
 
         Args:
-          arguments: DataType enum values of the arguments.
-          entered: Name of an Enter → index of the argument that takes its place.
-          passed: Indices of the arguments that are returned too, after the results.
+          arguments: DataType enum values of the function's arguments.
+          entered: Name of an Enter → index of the argument that replaces its output.
+          passed: Indices of arguments that the function returns unchanged, after the results.
         """
         names = [
             graph_ir.unused_name(f"argument_{index}", self.nodes) for index in range(len(arguments))
@@ -89,14 +89,14 @@ def extract_subgraph(
     stop: Container[str],
     stop_ops: Container[str] = (),
 ) -> Subgraph:
-    """Return the nodes that some values depend on, up to given nodes.
+    """Return the nodes that some values depend on; the search ends at given nodes.
 
     Args:
       nodes: Name → node.
       results: The values.
-      inputs: Value of a node of `stop` → index of the argument that takes its place.
-      stop: Names of nodes that are no part of the subgraph.
-      stop_ops: Ops of which no node is a part of the subgraph.
+      inputs: Output of a node of `stop` → index of the function's argument for it.
+      stop: Names of nodes at which the search ends; they are not part of the subgraph.
+      stop_ops: Op types at which the search ends as well.
     """
     found: dict[str, Node] = {}
     entered: dict[str, None] = {}

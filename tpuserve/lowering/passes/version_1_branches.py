@@ -18,7 +18,7 @@ class Branch:
       captured: The values that the branches take, in the order of their arguments.
       branches: The subgraphs for false and true. Each result belongs to one of `merges`.
       merges: Names of the Merge nodes.
-      controls: Names of nodes outside of the branches that must run before.
+      controls: Names of nodes outside of the branches that must run before the branches.
     """
 
     predicate: Value
@@ -29,7 +29,12 @@ class Branch:
 
 
 def find_branch(nodes: Mapping[str, Node], replaced: Collection[Value]) -> Branch | None:
-    """Return the Merge nodes of a condition whose branches have no other Merge."""
+    """Return a condition with Merge nodes whose branches contain no other Merge; None without one.
+
+    Args:
+      nodes: Name → node.
+      replaced: Values that have been replaced already; their Merge nodes are skipped.
+    """
     groups: dict[Value, list[str]] = {}
     for name, node in nodes.items():
         if node.op != "Merge" or Value(name) in replaced or is_loop_merge(nodes, name):
@@ -46,7 +51,12 @@ def find_branch(nodes: Mapping[str, Node], replaced: Collection[Value]) -> Branc
 
 
 def _find_predicate(nodes: Mapping[str, Node], merge: str) -> Value | None:
-    """Return the condition of a Merge; None if another Merge is in between, or another form."""
+    """Return the condition that selects the input of a Merge.
+
+    Returns:
+      None if other control flow is between the Merge and its Switch nodes, or if the Switch nodes
+      do not have the same condition.
+    """
     predicates = set()
     for value in nodes[merge].inputs:
         side = extract_subgraph(nodes, [value], {}, (), stop_ops=("Switch",))
@@ -57,14 +67,19 @@ def _find_predicate(nodes: Mapping[str, Node], merge: str) -> Value | None:
 
 
 def _origin(nodes: Mapping[str, Node], value: Value) -> Value:
-    """Return the value that Identity ops forward."""
+    """Follow Identity ops back from a value; return the value that they forward."""
     while value.producer in nodes and nodes[value.producer].op == "Identity":
         value = nodes[value.producer].inputs[0]
     return value
 
 
 def _make_branch(nodes: Mapping[str, Node], predicate: Value, merges: list[str]) -> Branch | None:
-    """Return a branch; None if one of its Merge nodes depends on another of them."""
+    """Return the branches that end in some Merge nodes of a condition.
+
+    Returns:
+      None if a Merge does not have one input from each branch, if a branch takes a value that does
+      not come through a Switch, or if one of the Merge nodes depends on another one.
+    """
     sides: dict[int, list[Value]] = {0: [], 1: []}
     for merge in merges:
         first, second = nodes[merge].inputs
@@ -100,7 +115,7 @@ def _make_branch(nodes: Mapping[str, Node], predicate: Value, merges: list[str])
 
 
 def _find_side(nodes: Mapping[str, Node], value: Value) -> int | None:
-    """Return 0 for a value of the branch for false, 1 for one of the branch for true."""
+    """Return 0 if a value is computed in the false branch, 1 if in the true branch, else None."""
     visited: set[str] = set()
     pending = [value]
     while pending:
@@ -112,7 +127,8 @@ def _find_side(nodes: Mapping[str, Node], value: Value) -> int | None:
             return current.output_index
         if node.name not in visited:
             visited.add(node.name)
-            # A control input comes from the Identity of an output of a Switch.
+            # A node without data inputs, such as a constant, has a control input from an Identity
+            # of the output of a Switch, which tells its branch.
             pending.extend([*node.inputs, *map(Value, node.controls)])
     return None
 

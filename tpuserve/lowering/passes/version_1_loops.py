@@ -13,14 +13,15 @@ OPS = frozenset(("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"
 
 @dataclass(frozen=True)
 class LoopVariable:
-    """A value that each turn of a loop changes: the names of its nodes.
+    """A loop variable: the nodes and values that carry it from one iteration to the next.
 
     Attributes:
-      merge: Merges the value before the first turn and the value after each turn.
-      enter: Takes the value before the first turn into the loop.
-      initial: The value before the first turn.
-      switch: The Switch that leads to the body or to the exits; None if nothing reads it.
-      next_value: The value after a turn.
+      merge: Name of the Merge of the initial value and the values of later iterations.
+      enter: Name of the Enter that brings the initial value into the loop.
+      initial: The value before the first iteration.
+      switch: Name of the Switch that passes the value to the body, or to the Exit after the last
+        iteration; None if only the condition reads the variable.
+      next_value: The value that an iteration computes for the next iteration.
     """
 
     merge: str
@@ -40,7 +41,7 @@ class Loop:
 
 
 def find_loop(nodes: Mapping[str, Node], loop_cond: str) -> Loop | None:
-    """Return the loop of a LoopCond; None if it has another loop inside, or another form."""
+    """Return the loop of a LoopCond; None if it contains another loop or has an unknown form."""
     predicate = nodes[loop_cond].inputs[0]
     switches = {
         node.inputs[0].producer: name
@@ -48,7 +49,7 @@ def find_loop(nodes: Mapping[str, Node], loop_cond: str) -> Loop | None:
         if node.op == "Switch" and node.inputs[1].producer == loop_cond
     }
     merges = dict.fromkeys(name for name in switches if _is(nodes, name, "Merge"))
-    # A value that the condition alone reads has no Switch.
+    # A loop variable that only the condition reads has no Switch: find its Merge in the condition.
     merges |= dict.fromkeys(
         name for name in _walk(nodes, [predicate], merges) if is_loop_merge(nodes, name)
     )
@@ -63,7 +64,7 @@ def find_loop(nodes: Mapping[str, Node], loop_cond: str) -> Loop | None:
         for index, each in enumerate(found)
         for value in [Value(each.switch, 1) if each.switch else Value(each.merge)]
     }
-    # A value that a turn leaves as it is may come from the Merge directly.
+    # The body may take a loop variable that it does not change from the Merge directly.
     body_inputs |= {value: index for value, index in condition_inputs.items()}
     condition = extract_subgraph(nodes, [predicate], condition_inputs, stop)
     body = extract_subgraph(nodes, [each.next_value for each in found], body_inputs, stop)
@@ -102,7 +103,11 @@ def _is(nodes: Mapping[str, Node], name: str, op: str) -> bool:
 def _walk(
     nodes: Mapping[str, Node], values: Iterable[Value], stop: Mapping[str, None]
 ) -> list[str]:
-    """Return the nodes that values depend on, up to loop variables and values from outside."""
+    """Return the nodes that values depend on.
+
+    The search ends at the nodes of `stop`, at Merge nodes of loops and at Enter nodes, which are
+    included.
+    """
     reached: dict[str, None] = {}
     pending = [value.producer for value in values]
     while pending:

@@ -21,7 +21,7 @@ class ClusterCalls:
     """
 
     def __init__(self, clusters: Mapping[str, XlaCluster], run: RunCluster) -> None:
-        """Initialise the object.
+        """Store the clusters and the function that runs them; `replace_in` creates the ops.
 
         Args:
           clusters: function name → the cluster.

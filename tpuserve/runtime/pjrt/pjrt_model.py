@@ -312,7 +312,7 @@ def _make_tracer(graph: Any) -> TraceSignature:
         try:
             finder.trace(feeds, [spec.name for spec in signature.outputs.values()])
         except InvalidInput:
-            # The signature does not accept this number of rows.
+            # The signature does not accept `rows` rows, so there is nothing to compile.
             return []
         return finder.clusters[count:]
 

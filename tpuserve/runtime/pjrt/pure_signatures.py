@@ -146,7 +146,8 @@ class _ClusterSearch:
             # An output is "node" or "node:index" in a graph, "node:output:index" in a function.
             return results[name][int(output.rpartition(":")[2] or 0)]
 
-        # First of all: `resolve` would recurse deeply through the ops of a large graph.
+        # Check the ops before the search: in a large graph with other ops, `resolve` would exceed
+        # Python's recursion limit.
         if not all(node.op in _SEARCHED_OPS for node in nodes.values()):
             raise _OtherOpError
         for node in nodes.values():

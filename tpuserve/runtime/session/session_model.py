@@ -150,8 +150,8 @@ def load_session_model(
       directory: the directory of the SavedModel, for error messages.
       plan: the load plan; its `runtime_plan` is a `SessionPlan`.
       options: the session configuration, and the executor that runs the long part of the load.
-      make_model: makes the model of the initialised session, the plan, and the handles of the
-        graph's nodes.
+      make_model: takes the initialised session, the plan, and the handles of the graph's nodes;
+        returns the model.
 
     Raises:
       DamagedSavedModel: the files are missing, damaged or contradict each other.

@@ -110,7 +110,9 @@ def _compile_signature(
     trace: Callable[[int], Sequence[XlaCluster]],
     signature: Signature,
 ) -> None:
-    """Compile a signature for one size of the dimensions that it leaves open besides the first.
+    """Compile a signature for the first size of its open dimensions with which it compiles.
+
+    The sizes are `_OTHER_SIZES`; the batch dimension, the first one, does not count as open.
 
     Args:
       program: compiles the signature.
@@ -118,7 +120,7 @@ def _compile_signature(
       signature: the signature.
 
     Raises:
-      UnsupportedOnTpu: XLA compiles the signature for no size.
+      UnsupportedOnTpu: XLA cannot compile the signature for any of the sizes.
     """
     shapes = [spec.shape or () for spec in signature.inputs.values()]
     sizes = _OTHER_SIZES if any(None in shape[1:] for shape in shapes) else _OTHER_SIZES[:1]

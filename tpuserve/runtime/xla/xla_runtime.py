@@ -50,8 +50,8 @@ class XlaPlan:
 class XlaRuntime:
     """Runs each signature of a CPU metagraph as one XLA program, without a session.
 
-    A model that XLA cannot run as a whole is loaded into a session instead, so that no variable is
-    in memory twice.
+    If XLA cannot run all signatures of a model, the whole model is loaded into a session instead.
+    With some signatures in each, the variables would be in memory twice.
     """
 
     def make_plan(
@@ -97,8 +97,9 @@ class XlaRuntime:
             try:
                 return load_xla_model(directory, plan, options)
             except (UnsupportedModel, UnsupportedOnTpu, LoweringError, DamagedSavedModel) as error:
-                # A session can restore a variable that the checkpoint holds in slices. Of files
-                # that are damaged, it raises the error itself.
+                # Fall back to a session even for a DamagedSavedModel: the checkpoint may hold a
+                # variable in slices, which a session can restore. If a file is damaged indeed, the
+                # session raises an error as well.
                 reason = str(error)
         logger.warning("%s: TensorFlow runs the model, because XLA cannot: %s", directory, reason)
         fallback = f"TensorFlow runs the model, because XLA cannot: {reason}"

@@ -106,7 +106,7 @@ def _batch_size_hazard(names: Sequence[str], allowed: Sizes, warm_sizes: Sizes) 
 
 
 def _batch_config(sizes: Sizes) -> str:
-    """Return the argument of an export that batches to some sizes, to paste."""
+    """Return the source code of an export's argument batch_config with some allowed sizes."""
     return (
         f"batch_config=BatchConfig(num_batch_threads=2, max_batch_size={sizes[-1]}, "
         f"batch_timeout_micros=2000, allowed_batch_sizes={list(sizes)})"

@@ -129,7 +129,10 @@ def _resize_cases(
     source: InputSource,
     origin: str,
 ) -> list[InputCase]:
-    """Make a case for each batch size by repeating or cutting rows; keep all rows without sizes."""
+    """Make a case for each batch size by repeating or cutting rows.
+
+    If `sizes` is empty or no input has a batch dimension, make one case of the inputs as they are.
+    """
     batched = [alias for alias in arrays if input_casting.has_rows(signature, alias)]
     if not batched:
         return [InputCase(arrays, None, source)]
