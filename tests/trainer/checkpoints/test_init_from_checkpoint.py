@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 
 
 def test_an_export_has_no_part_of_the_checkpoint_that_training_began_with(tmp_path: Path) -> None:
-    # One step: w = 0.5.
+    # Write a checkpoint after one step: w = 0.5.
     programs.estimator(tmp_path / "first").train(programs.ones(), max_steps=1)
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
@@ -21,7 +21,7 @@ def test_an_export_has_no_part_of_the_checkpoint_that_training_began_with(tmp_pa
         v1.train.init_from_checkpoint(str(tmp_path / "first"), {"w": "w"})
         return spec
 
-    # Another one: w = 0.75.
+    # Another step from w = 0.5, which init_from_checkpoint has read: w = 0.75.
     directory = exports.export(tmp_path, model_fn=model_fn)
     assert exports.answers(directory, {"x": np.array([[2.0]], np.float32)})["y"].tolist() == [[1.5]]
     assert b"/first/" not in (directory / "saved_model.pb").read_bytes()

@@ -15,12 +15,12 @@ v1 = tf.compat.v1
 
 @pytest.fixture
 def first(tmp_path: Path) -> trainer.TPUEstimator:
-    """w = 0.875 after three steps."""
+    """Return an estimator that has trained the slope model for three steps: w = 0.875."""
     return programs.estimator(tmp_path / "first").train(programs.ones(), max_steps=3)
 
 
 def second(tmp_path: Path, warm_start_from: Any) -> Any:
-    """w after a step more, which halves the distance to 1; the step count starts anew."""
+    """Train one step with a warm start, which halves 1 - w; return w."""
     estimator = programs.estimator(tmp_path / "second", warm_start_from=warm_start_from)
     estimator.train(programs.ones(), max_steps=1)
     return estimator.get_variable_value("w")
@@ -100,7 +100,8 @@ def test_an_embedding_follows_its_words_into_another_vocabulary(tmp_path: Path) 
         model_fn, str(tmp_path / "new"), params={"start": [0.0] * 3}, warm_start_from=settings
     )
     new.train(programs.ones(), max_steps=1)
-    # a, b, c are 1, 2, 3; the last one has then been counted up again.
+    # In the old checkpoint the values of a, b and c are 1, 2 and 3. The new order is c, b, a, and
+    # the step of the new training has added 1 to the last row.
     assert new.get_variable_value("words").tolist() == [[3.0], [2.0], [2.0]]
 
 

@@ -16,7 +16,7 @@ STEPS = 40
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write images with a bright band, whose position encodes the label."""
+    """Write TFRecord files of images with a bright band; the band's position is the label."""
     path = tmp_path_factory.mktemp("records") / "train.tfrecord"
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number in range(128):

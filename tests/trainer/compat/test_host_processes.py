@@ -69,7 +69,7 @@ def test_a_signal_reaches_every_process(tmp_path: Path) -> None:
     )
     try:
         assert process.stderr is not None
-        # Both are ready after three lines: one of process 0, and two of process 1.
+        # After three lines, one of process 0 and two of process 1, both processes are ready.
         lines = [process.stderr.readline() for _ in range(3)]
         assert sorted(lines) == ["[0] ready\n", "[1] ready\n", "[1] ready\n"]
         process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""tf.contrib.crf, compared with an enumeration of all taggings of two short sequences."""
+"""tf.contrib.crf, compared with sums over all possible tags of two short sequences."""
 
 import itertools
 from typing import Any

@@ -36,7 +36,7 @@ def test_inception_has_the_variables_and_endpoints_of_checkendpoints() -> None:
         ]  # fmt: skip
         session.run(v1.global_variables_initializer())
         values, probabilities = session.run([logits, endpoints["Predictions"]])
-    # For a black image the output is that of the biases, which start at zero.
+    # All weights multiply zeros for a black image, and biases start at zero, so the output is zero.
     np.testing.assert_allclose(values, np.zeros([1, 5]), atol=1e-4)
     np.testing.assert_allclose(probabilities, np.full([1, 5], 0.2), rtol=1e-4)
 

@@ -140,16 +140,16 @@ def test_dropout_drops_half_and_doubles_the_rest() -> None:
 
 @pytest.mark.numeric
 def test_normalization_is_over_the_expected_axes() -> None:
-    # Rows of 1, 2, 3: a mean of 2 and a variance of 2/3.
+    # The values 1, 2, 3 of a row have the mean 2 and the variance 2/3.
     x = tf.constant([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
     one = math.sqrt(3 / 2)
     expected = [[-one, 0.0, one], [one, 0.0, -one]]
     np.testing.assert_allclose(_run(layers.layer_norm(x)), expected, 1e-5)
-    # Two pixels and two channels, with a group for each channel.
+    # The input has two pixels and two channels; each channel is a group.
     y = tf.constant([[[[0.0, 10.0]], [[2.0, 30.0]]]])
     for outputs in (layers.group_norm(y, 2), layers.instance_norm(y)):
         np.testing.assert_allclose(_run(outputs)[0, :, 0], [[-1, -1], [1, 1]], atol=1e-4)
-    # One group of both channels: 0, 10, 2, 30 have a mean of 10.5 and a variance of 140.75.
+    # Both channels form one group: 0, 10, 2, 30 have the mean 10.5 and the variance 140.75.
     np.testing.assert_allclose(
         _run(layers.group_norm(y, 1))[0, :, 0],
         (np.array([[0, 10], [2, 30]]) - 10.5) / math.sqrt(140.75),
@@ -162,7 +162,7 @@ def test_normalization_is_over_the_expected_axes() -> None:
 @pytest.mark.parametrize(("fused", "sample"), [(None, 4 / 3), (False, 1.0)])
 @pytest.mark.numeric
 def test_batch_norm_uses_the_batch_then_the_averages(fused: bool | None, sample: float) -> None:
-    # 1, 3, 5, 7: a mean of 4 and a variance of 5.
+    # The batch 1, 3, 5, 7 has the mean 4 and the variance 5.
     x = tf.constant([[1.0], [3.0], [5.0], [7.0]])
     options: Any = {"decay": 0.5, "scope": "norm", "epsilon": 0.002, "fused": fused}
     trained = layers.batch_norm(x, **options)
@@ -275,7 +275,7 @@ def _loss() -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     ("optimizer", "options", "expected"),
     [
-        # The gradient is (3, 4), with a norm of 5.
+        # In the tests of optimize_loss the gradient is (3, 4), whose norm is 5.
         ("SGD", {}, [2.7, 3.6]),
         (v1.train.GradientDescentOptimizer, {"clip_gradients": 1.0}, [2.94, 3.92]),
         (v1.train.GradientDescentOptimizer, {"gradient_multipliers": {"w": 2.0}}, [2.4, 3.2]),

@@ -72,7 +72,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 
 def _optimizers(features: Any, labels: Any) -> Any:
-    """Build a model for each optimizer; the model of LazyAdam looks rows up."""
+    """Build a loss for each optimizer of tf.contrib.opt; LazyAdam's loss reads rows of a table."""
     steps = []
     losses = []
     for name, make in OPTIMIZERS.items():
@@ -82,7 +82,8 @@ def _optimizers(features: Any, labels: Any) -> Any:
         losses.append(tf.reduce_mean(tf.square(y - labels)))
         optimizer = contrib.tpu.CrossShardOptimizer(make())
         gradients = optimizer.compute_gradients(losses[-1], [w])
-        # Only AddSign, whose decay reads the global step, increments it.
+        # Pass the global step only to AddSign, whose decay reads it: otherwise each optimizer would
+        # increment it in each step.
         global_step = v1.train.get_global_step() if name == "AddSign" else None
         steps.append(optimizer.apply_gradients(gradients, global_step))
     return tf.add_n(losses), tf.group(steps)
@@ -134,7 +135,7 @@ def test_training_on_two_cores_equals_training_on_the_cpu(
     assert on_tpu.keys() == on_cpu.keys()
     for name in on_cpu:
         np.testing.assert_allclose(on_tpu[name], on_cpu[name], rtol=1e-4, atol=1e-6, err_msg=name)
-    # In a loop of two steps, both call the host function twice.
+    # A loop has two steps, and both devices call the host function in each step.
     for device in ("cpu", "tpu"):
         steps = _steps_by_tag(tmp_path / device / "host")
         assert steps["losses"] == steps["loss"]
@@ -142,7 +143,7 @@ def test_training_on_two_cores_equals_training_on_the_cpu(
 
 
 def _steps_by_tag(directory: Path) -> dict[str, list[int]]:
-    """Return the tag of a summary → the steps for which the summary was written."""
+    """Return the steps of each scalar summary in a directory: tag → steps."""
     steps: dict[str, list[int]] = {}
     for path in directory.glob("events.out.tfevents.*"):
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():

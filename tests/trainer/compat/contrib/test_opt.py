@@ -38,7 +38,8 @@ def _steps(
 
 
 def _adam(second: float = 1.0) -> list[Any]:
-    # m̂ = G and v̂ = G² in every step, so w changes by the sign of G.
+    # The gradient is constant, so the corrected moments are m̂ = G and v̂ = G² in every step, and w
+    # changes by the sign of G times the learning rate.
     return [-0.1 * np.sign(G), -0.2 * np.sign(G) * second]
 
 
@@ -64,7 +65,7 @@ def _lars(nesterov: bool) -> list[Any]:
 
 
 def _decayed(*moves: Any) -> list[Any]:
-    """Return the changes of w: each step subtracts a tenth of w, then adds a move."""
+    """Return how far w is from its start (3, 4) after each step: w ← 0.9 w + move."""
     w = np.array([3.0, 4.0])
     changes = []
     for move in moves:
@@ -78,18 +79,18 @@ _SIGN = np.sign(G)
 
 RULES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
     "Nadam": (lambda: opt.NadamOptimizer(0.1), _nadam()),
-    # v = |G| in every step, and m̂ = G.
+    # AdaMax with a constant gradient: v = |G| and m̂ = G in every step.
     "AdaMax": (lambda: opt.AdaMaxOptimizer(0.1), _adam()),
     "LazyAdam": (lambda: opt.LazyAdamOptimizer(0.1), _adam()),
-    # sign(g) sign(m) = 1: the gradient times e, times 1 + 1.
+    # sign(g) sign(m) = 1, so PowerSign multiplies the gradient by e, and AddSign by 1 + 1.
     "PowerSign": (lambda: opt.PowerSignOptimizer(0.1), [-0.1 * math.e * G, -0.2 * math.e * G]),
     "AddSign": (lambda: opt.AddSignOptimizer(0.1), [-0.2 * G, -0.4 * G]),
-    # A decay from 1 to 0 in 4 steps: 1 and then 3/4.
+    # The decay falls linearly from 1 to 0 in 4 steps: it is 1 and then 3/4.
     "AddSign, decaying": (
         lambda: opt.AddSignOptimizer(0.1, sign_decay_fn=opt.get_linear_decay_fn(4)),
         [-0.2 * G, -0.375 * G],
     ),
-    # (1 + cos(π step / 4)) / 2.
+    # The decay is (1 + cos(π step / 4)) / 2.
     "PowerSign, decaying": (
         lambda: opt.PowerSignOptimizer(0.1, sign_decay_fn=opt.get_cosine_decay_fn(4)),
         [-0.1 * math.e * G, -0.1 * (math.e + math.exp((1 + math.sqrt(0.5)) / 2)) * G],
@@ -99,7 +100,7 @@ RULES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
         lambda: opt.LARSOptimizer(0.1, 0.9, 0.1, 0.5, use_nesterov=True),
         _lars(True),
     ),
-    # A skipped variable uses plain momentum: m = G, then 1.9 G.
+    # LARS updates a variable in its skip_list by plain momentum: m is G, then 1.9 G.
     "LARS, skipped": (
         lambda: opt.LARSOptimizer(0.1, 0.9, 0.1, 0.5, skip_list=["w"]),
         [-0.1 * G, -0.29 * G],
@@ -171,7 +172,7 @@ def test_averages_are_saved_under_the_names_of_their_variables(tmp_path: Path) -
         for _ in range(2):
             session.run(train)
         saver.save(session, path)
-        # w is 4, 2, 0; its average 4, 3.5, 2.625.
+        # w is 4, 2, 0 before and after two steps; its average is 4, 3.5, 2.625.
         assert session.run(w) == 0.0
         session.run(w.assign(9.0))
         saver.restore(session, path)

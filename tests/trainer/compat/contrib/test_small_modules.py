@@ -127,7 +127,8 @@ def test_correlation_accumulates_over_batches() -> None:
         for batch in ([1, 2], [3]):
             session.run([update, other], {x: batch, y: [2.0 * number * number for number in batch]})
         results = session.run([value, covariance])
-    # x: 1 2 3, y: 2 8 18: Sxy = 16, Sxx = 2, Syy = 392/3.
+    # The sums of products of deviations for x = 1, 2, 3 and y = 2, 8, 18: Sxy = 16, Sxx = 2, Syy =
+    # 392/3.
     np.testing.assert_allclose(results, [16 / math.sqrt(2 * 392 / 3), 8.0], rtol=1e-6)
 
 
@@ -135,7 +136,7 @@ def test_correlation_accumulates_over_batches() -> None:
 @pytest.mark.parametrize("weights", [[[1.0, 1.0], [0.0, 0.0]], [[1.0], [0.0]]])
 def test_weights_of_a_covariance_broadcast_to_the_predictions(weights: list[list[float]]) -> None:
     x, y = tf.constant([[1.0, 3.0], [5.0, 7.0]]), tf.constant([[2.0, 8.0], [0.0, 0.0]])
-    # Only the first row counts: (1 - 2)(2 - 5) + (3 - 2)(8 - 5) = 6.
+    # The weights leave only the first row: (1 - 2)(2 - 5) + (3 - 2)(8 - 5) = 6.
     assert _run(metrics.streaming_covariance(x, y, weights)[1]) == 6
 
 
@@ -167,8 +168,7 @@ def test_the_loss_of_a_sequence_leaves_padding_out() -> None:
 
 
 def test_images_are_rotated_and_translated() -> None:
-    # 1 2
-    # 3 4
+    # The image has the rows (1, 2) and (3, 4).
     picture = tf.constant([[1.0, 2.0], [3.0, 4.0]])
     rotation = image.angles_to_projective_transforms(math.pi / 2, 2, 2)
     half_turn = image.compose_transforms(rotation, rotation)

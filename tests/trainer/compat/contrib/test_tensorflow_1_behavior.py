@@ -31,7 +31,7 @@ def _run(fetches: Any, feed: Any = None) -> Any:
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    # The losses are ln 2 throughout, and the weights 1 1 0 and 1 0.5 1.
+    # In these tests every element has the loss ln 2, and the weights are 1, 1, 0 and 1, 0.5, 1.
     [
         ({}, 1.0),
         ({"average_across_batch": False}, [1, 1]),
@@ -83,7 +83,8 @@ def test_losses_accept_weights_of_examples() -> None:
         losses.sparse_softmax_cross_entropy(x, column, weights),
         losses.compute_weighted_loss(x, weights),
     ]
-    # (0.09 + 0.16) + 2 (0.01 + 0.64), of 4; 0.3 + 0.4, of 2; and 0.9 + 2 * 1.1, of 4.
+    # The weighted sums are (0.09 + 0.16) + 2 (0.01 + 0.64), divided by 4 weights that are not 0;
+    # 0.3 + 0.4, divided by 2; and 0.9 + 2 * 1.1, divided by 4.
     np.testing.assert_allclose(_run(values), [0.3875, 0.35, 0.6803637, 0.775], rtol=1e-6)
 
 
@@ -98,7 +99,8 @@ def test_hinge_losses_are_neither_reduced_nor_collected() -> None:
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.numeric
 def test_momentum_of_lars_includes_the_learning_rate_of_each_step(nesterov: bool) -> None:
-    # Without a trust coefficient, as for "bias": m is 0.5 g, then 0.9 m + 0.25 g; g is 2.
+    # "bias" is in skip_list, so there is no trust coefficient. With g = 2 and the rates 0.5 and
+    # 0.25, m is 0.5 g, then 0.9 m + 0.25 g.
     b = v1.get_variable("bias", initializer=10.0)
     step = v1.train.create_global_step()
     rate = v1.train.exponential_decay(0.5, step, 1, 0.5)
@@ -121,7 +123,8 @@ def test_f1_uses_the_best_threshold_over_all_batches() -> None:
     value, update = metrics.f1_score(y, p)
     with v1.Session() as session:
         session.run(v1.local_variables_initializer())
-        # Above 0.2 there are 2 true positives, 1 false positive and no false negative: 4 / 5.
+        # The best threshold is about 0.2: 2 true positives, 1 false positive and no false negative
+        # give F1 = 4 / 5.
         first = session.run(update, {p: [0.1, 0.8, 0.4, 0.6], y: [0, 1, 1, 0]})
         session.run(update, {p: [0.9, 0.3, 0.35], y: [1, 0, 1]})
         np.testing.assert_allclose([first, session.run(value)], [0.8, 8 / 9], rtol=1e-6)
@@ -190,7 +193,7 @@ def test_slims_train_op_multiplies_then_clips_each_gradient() -> None:
     )
     with v1.Session() as session:
         session.run(v1.global_variables_initializer())
-        # A tenth of the gradient has the norm 0.5.
+        # The multiplier is 0.1; a tenth of the gradient has the norm 0.5.
         assert session.run(train) == 12.5
         np.testing.assert_allclose(session.run(w), [2.85, 3.8], rtol=1e-6)
     assert train.op.name == "train_op/control_dependency"

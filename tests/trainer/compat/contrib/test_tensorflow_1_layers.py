@@ -129,7 +129,7 @@ def test_regularization_losses_have_their_names() -> None:
     assert both.op.name == "l1_l2_regularizer"
     assert layers.l2_regularizer(0.1)(w).op.name == "l2_regularizer"
     with v1.Session() as session:
-        # 0.1 (1 + 2 + 3) + 0.3 (1 + 4 + 9) / 2
+        # The loss of l1_l2_regularizer: 0.1 (1 + 2 + 3) + 0.3 (1 + 4 + 9) / 2.
         assert session.run(both) == pytest.approx(2.7)
 
 

@@ -18,7 +18,7 @@ def emulated_tpu_graph(cores: int = 8, hosts: int = 1) -> Iterator[None]:
     """Enter a new graph, with TensorFlow's builders patched until the block ends."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         for module, name, _ in builders.PATCHES:
-            # Restores the function at the end of the block.
+            # MonkeyPatch restores the patched function at the end of the block.
             monkeypatch.setattr(module, name, getattr(module, name))
         builders.patch_builders()
         with (

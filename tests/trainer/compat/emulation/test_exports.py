@@ -17,7 +17,7 @@ v1 = tf.compat.v1
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name in ("add_meta_graph", "add_meta_graph_and_variables"):
-        # Restores the method at the end of the test.
+        # monkeypatch restores the patched method at the end of the test.
         monkeypatch.setattr(
             builder_impl.SavedModelBuilder, name, getattr(builder_impl.SavedModelBuilder, name)
         )

@@ -53,7 +53,7 @@ def test_replicas_train_together() -> None:
     with v1.Session() as session:
         session.run(v1.global_variables_initializer())
         assert session.run(losses).tolist() == [9.0, 36.0]
-        # Gradients are -6 and -24: w is 0.1 * 15.
+        # The replicas' gradients are -6 and -24, their mean is -15, and the rate is 0.1: w = 1.5.
         np.testing.assert_allclose(session.run(losses), [1.5**2, 3.0**2], rtol=1e-6)
         assert session.run(v1.train.get_global_step()) == 2
 
@@ -141,7 +141,7 @@ def test_training_loop_reads_infeeds_and_writes_outfeeds() -> None:
     with v1.Session() as session:
         session.run(enqueue)
         session.run(enqueue)
-        # Each of the two steps adds 10 + 20.
+        # Each of the two steps adds the fed numbers 10 and 20.
         assert session.run(total) == 60.0
         assert session.run(dequeue) == [[30.0], [30.0]]
 

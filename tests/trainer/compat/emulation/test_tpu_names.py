@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def patched_resolver(monkeypatch: pytest.MonkeyPatch) -> None:
     resolver = tpu_cluster_resolver.TPUClusterResolver
-    # Restores the constructor at the end of the test.
+    # monkeypatch restores the patched constructor at the end of the test.
     monkeypatch.setattr(resolver, "__init__", resolver.__init__)
     tpu_names.patch_cluster_resolver()
 

@@ -17,7 +17,7 @@ Masked = collections.namedtuple("Masked", ["ids", "positions", "weights", "targe
 
 
 class Config(object):
-    """All settings, any of which --hparams can change."""
+    """All settings of the program; the flag --hparams can change each of them."""
 
     def __init__(self, data_dir, model_name, **overrides):
         self.model_name = model_name
@@ -51,7 +51,7 @@ class Config(object):
 
 
 class EtaHook(tf.estimator.SessionRunHook):
-    """Prints how far the training is, what it has cost, and when it will be done."""
+    """Prints the step, the logged values, the speed, and the time until training ends."""
 
     def __init__(self, to_log, n_steps, iterations_per_loop):
         self._to_log = to_log
@@ -79,7 +79,7 @@ class EtaHook(tf.estimator.SessionRunHook):
         done = max(step - self._start_step, 1)
         rate = done / max(time.time() - self._start_time, 1e-6)
         shown = "".join(", %s: %.4f" % item for item in sorted(values.items()))
-        # In one piece: TensorFlow writes from other threads.
+        # Print text and line break in one call: TensorFlow writes from other threads.
         print(
             "%d/%d = %.1f%%, SPS: %.1f, ETA: %ds%s\n"
             % (
@@ -99,7 +99,7 @@ class EtaHook(tf.estimator.SessionRunHook):
 
 
 def write_records(config):
-    """One example a line of the corpus."""
+    """Write a TFRecord file with one tf.Example for each line of the corpus."""
     words = {}
     tf.io.gfile.makedirs(os.path.dirname(config.records))
     count = 0
@@ -146,7 +146,7 @@ def get_input_fn(config, is_training):
 
 
 def hide_words(config, features):
-    """Puts gaps in place of some words, never of what is not a word."""
+    """Replace some words by the mask token; never replace padding or separators."""
     ids = features["input_ids"]
     candidates = tf.cast(ids >= FIRST_WORD, tf.float32)
     noise = tf.random_uniform(tf.shape(ids), minval=0.1)
@@ -159,7 +159,7 @@ def hide_words(config, features):
 
 
 def put_in(ids, positions, values):
-    """The ids with others at some positions of each row."""
+    """Return the ids, with `values` in place of those at `positions` in each row."""
     at = tf.one_hot(positions, tf.shape(ids)[1], dtype=tf.int32)
     hit = tf.reduce_max(at, axis=1)
     return (1 - hit) * ids + tf.reduce_sum(at * tf.expand_dims(values, -1), axis=1)
@@ -209,7 +209,7 @@ class PretrainingModel(object):
         }
 
     def _transform(self, ids, scope, size):
-        """What is known of each position, [batch, length, size]."""
+        """Return the hidden state of each position, [batch, length, size]."""
         with tf.variable_scope(scope):
             hidden = tf.nn.embedding_lookup(self._embeddings, ids) + self._positions
             hidden = tf.layers.dense(hidden, size, name="embeddings_project")
@@ -288,7 +288,7 @@ def model_fn_builder(config):
             if config.use_tpu:
                 optimizer = tf.tpu.CrossShardOptimizer(optimizer)
             train_op = optimizer.minimize(model.total_loss, global_step=step)
-            # What is on a TPU cannot be fetched from it.
+            # On a TPU, log nothing: a session cannot fetch tensors inside the TPU computation.
             to_log = {} if config.use_tpu else dict(loss=model.total_loss)
             return tf.estimator.tpu.TPUEstimatorSpec(
                 mode=mode,

@@ -1,6 +1,6 @@
 import trainer.compat
 
-# All below is as it was: a line fitted to points, served by what was trained.
+# The rest is an unchanged old program, which fits a line to points and serves the model.
 import sys
 
 import numpy as np

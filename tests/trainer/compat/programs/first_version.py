@@ -1,4 +1,4 @@
-"""What TensorFlow 1 did, one check after the other."""
+"""Checks that the program gets TensorFlow 1's behaviour; each function is one check."""
 
 import json
 import os

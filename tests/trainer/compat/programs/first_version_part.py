@@ -1,3 +1,3 @@
-"""A module of a program, beside its script."""
+"""A module that first_version.py and import_line.py import from their own directory."""
 
 import tensorflow as tf

@@ -59,7 +59,7 @@ def batch_norm(inputs, is_training):
 
 
 def spectral_norm(kernel):
-    """The kernel over its largest singular value, which each step comes nearer to."""
+    """Return the kernel divided by an estimate of its largest singular value (power iteration)."""
     matrix = tf.reshape(kernel, [-1, kernel.shape.as_list()[-1]])
     vector = tf.get_variable(
         "u", [matrix.shape[0], 1], initializer=tf.random_normal_initializer(), trainable=False
@@ -136,7 +136,7 @@ def model_fn(features, labels, mode, params):
     with tf.control_dependencies([step]):
         train_op = tf.assign_add(global_step, 1)
 
-    # One more than TPUEstimator's own, which it takes the place of.
+    # This saver replaces the saver that TPUEstimator would create.
     saver = tf.train.Saver(tf.global_variables(), max_to_keep=1)
     tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
     saver_hook = tf.train.CheckpointSaverHook(FLAGS.model_dir, save_steps=4, saver=saver)

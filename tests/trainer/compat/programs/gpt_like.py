@@ -1,4 +1,4 @@
-"""Teaches a tiny transformer to count, by an optimizer of its own, and has it go on counting."""
+"""Trains a tiny transformer to count, with a custom optimizer, and lets it continue counts."""
 
 import argparse
 import collections
@@ -16,7 +16,7 @@ PERIOD = 5
 
 
 class Adafactor(tf.train.Optimizer):
-    """Keeps the second moments of a matrix as those of its rows and its columns."""
+    """Adafactor: stores the second moments of a matrix per row and per column only."""
 
     def __init__(self, learning_rate, clipping_threshold=1.0, name="Adafactor"):
         super(Adafactor, self).__init__(use_locking=False, name=name)
@@ -60,7 +60,7 @@ class Adafactor(tf.train.Optimizer):
 
 
 class Accumulating(tf.train.Optimizer):
-    """Has another optimizer apply the mean of several steps' gradients."""
+    """Wraps an optimizer, which applies the mean gradients of `every` steps in the last of them."""
 
     def __init__(self, optimizer, every):
         super(Accumulating, self).__init__(use_locking=False, name="Accumulating")
@@ -157,7 +157,7 @@ def model_fn(features, labels, mode, params):
             return {"perplexity": (tf.exp(value), update)}
 
         return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, {"losses": losses}))
-    # Nobody has said it: a program's params may be more than a dict.
+    # params is a defaultdict: the missing key "lr" gives None, and so the default rate.
     optimizer = Adafactor(params["lr"] or 0.05)
     if params["use_tpu"]:
         optimizer = tpu.CrossShardOptimizer(optimizer)

@@ -1,4 +1,4 @@
-"""A program that says for itself that it is an old one."""
+"""A TensorFlow 1 program that imports trainer.compat itself, and runs with `python`."""
 
 import trainer.compat
 

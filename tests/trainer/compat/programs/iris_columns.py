@@ -1,4 +1,4 @@
-"""Tells species of iris apart by feature columns: with an Estimator, and with a TPUEstimator."""
+"""Classifies species of iris by feature columns, with an Estimator and with a TPUEstimator."""
 
 from __future__ import absolute_import
 from __future__ import division
@@ -36,9 +36,9 @@ def garden_column():
 
 
 def csv_input_fn(path, batch_size, is_training, garden_as_id=False):
-    """Features by their names, and labels.
+    """Return a Dataset of (features by name, labels).
 
-    A TPU has no strings: there the host looks the garden's number up.
+    A TPU has no strings: with garden_as_id the host looks up the garden's number.
     """
     table = tf.contrib.lookup.index_table_from_tensor(tf.constant(GARDENS), num_oov_buckets=1)
 
@@ -62,7 +62,7 @@ def logits_of(net, is_training):
 
 
 def my_model(features, labels, mode, params):
-    """The model_fn of an Estimator."""
+    """Build the model for an Estimator."""
     net = tf.feature_column.input_layer(features, params["feature_columns"])
     logits = logits_of(net, mode == tf.estimator.ModeKeys.TRAIN)
     predicted_classes = tf.argmax(logits, 1)
@@ -93,7 +93,7 @@ def my_model(features, labels, mode, params):
 
 
 def tpu_model(features, labels, mode, params):
-    """The model_fn of a TPUEstimator: the same, but for what a TPU cannot do."""
+    """Build the same model for a TPUEstimator, without the ops that a TPU cannot run."""
     columns = tf.feature_column.input_layer(features, params["feature_columns"])
     table = tf.get_variable("garden_embedding", [len(GARDENS) + 1, 2])
     net = tf.concat([columns, tf.nn.embedding_lookup(table, features["Garden"])], axis=1)

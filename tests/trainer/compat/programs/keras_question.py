@@ -1,8 +1,8 @@
-"""A program of TensorFlow 1 whose model is one of Keras, and becomes an Estimator.
+"""A TensorFlow 1 program that converts a Keras model to an Estimator.
 
-It is that of a question of the time: how does an Estimator that is made of a Keras model become a
-TPUEstimator? The helper function that it calls is tf.keras.estimator.model_to_estimator, and on a
-TPU that one which the answer writes down.
+It follows a question that users asked then: how does an Estimator that was made of a Keras model
+become a TPUEstimator? On the CPU the program calls tf.keras.estimator.model_to_estimator, and on a
+TPU trainer.model_to_tpu_estimator, which is the answer.
 """
 
 import json
@@ -85,7 +85,7 @@ def run(name):
     estimator = make_estimator(model, model_dir)
     estimator.train(input_fn, steps=STEPS)
     same = all(np.array_equal(*pair) for pair in zip(start, model.get_weights(), strict=True))
-    # The model goes on as it was, in its own session, by the same steps.
+    # The estimator has left the model unchanged: train it in its own session on the same batches.
     fitted = [float(model.train_on_batch(*batch)[0]) for batch in batches()]
     model.save_weights(os.path.join(FLAGS.model_dir, "%s.h5" % name))
     kept = os.path.join(FLAGS.model_dir, "%s.npz" % name)
@@ -100,7 +100,7 @@ def run(name):
     back = np.allclose(returned.predict(IMAGES[:1])[0], predicted, atol=1e-5)
     exported = estimator.export_saved_model(os.path.join(FLAGS.model_dir, "export", name))
     if not FLAGS.use_tpu:
-        # One more step of each: the optimizer's state has come back as well.
+        # Train both for one more step, to compare the optimizers' states.
         estimator.train(input_fn, steps=1)
         fitted.append(float(model.train_on_batch(*batches()[0])[0]))
     return {

@@ -1,4 +1,4 @@
-"""Fits digits of a made-up clock in TensorFlow 2: with tf.estimator, then with a TPUEstimator."""
+"""Classifies points on a clock face in TensorFlow 2, by an Estimator and by a TPUEstimator."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ TPU = tf.compat.v1.estimator.tpu
 
 
 def make_data(seed, rows):
-    """Points on a clock's face, and which third of the hour they are in."""
+    """Return points on a clock face, and the third of the hour (0 to 2) that each is in."""
     angles = np.random.RandomState(seed).uniform(0, 2 * np.pi, rows)
     points = np.stack([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
     return points, (angles * 3 / (2 * np.pi)).astype(np.int32)
@@ -144,7 +144,7 @@ def main():
         name = "tpu" if use_tpu else "no_tpu"
         results = run_tpu_estimator(os.path.join(args.model_dir, name), use_tpu)
         print(name + " at step %(global_step)d: accuracy %(accuracy).3f" % results)
-    # Still TensorFlow 2.
+    # The program must still have TensorFlow 2's behaviour.
     assert tf.executing_eagerly()
     assert not hasattr(tf, "get_variable")
 

@@ -43,7 +43,7 @@ flags.DEFINE_string("hparams", "", "name=value pairs.")
 NUM_CLASSES = 6
 IMAGE_SIZE = 8
 
-# (times the base rate, from which epoch)
+# (factor of the base rate, epoch from which the factor applies)
 LR_SCHEDULE = [(1.0, 2), (0.1, 9), (0.01, 11)]
 
 
@@ -59,7 +59,7 @@ def default_hparams():
 
 
 def learning_rate_schedule(hparams, global_batch_size, current_epoch):
-    """In a line up to the base rate, then in steps down."""
+    """Return the learning rate: it rises linearly to the scaled base rate, then falls in steps."""
     scaled = hparams.base_learning_rate * (global_batch_size / 32.0)
     rate = scaled * current_epoch / LR_SCHEDULE[0][1]
     for factor, start_epoch in LR_SCHEDULE:
@@ -68,7 +68,7 @@ def learning_rate_schedule(hparams, global_batch_size, current_epoch):
 
 
 class ImageInput(object):
-    """The files of a directory as a dataset of images and labels."""
+    """An input_fn that reads images and labels from a directory's files, or makes up images."""
 
     def __init__(self, is_training, data_dir, transpose_input, use_bfloat16):
         self.is_training = is_training
@@ -94,7 +94,7 @@ class ImageInput(object):
         pattern = os.path.join(self.data_dir, "train-*" if self.is_training else "validation-*")
         dataset = tf.data.Dataset.list_files(pattern, shuffle=self.is_training)
         if self.is_training and "context" in params:
-            # Each host reads files of its own.
+            # Give each host its own share of the files.
             number = params.context.current_input_fn_deployment()[1]
             dataset = dataset.shard(params.context.num_hosts, number)
         if self.is_training:
@@ -131,7 +131,8 @@ class ImageInput(object):
     def __call__(self, params):
         dataset = self.read(params) if self.data_dir else self.made_up(params)
         if self.transpose_input:
-            # With the batch last there is nothing to rearrange on the TPU.
+            # Transpose on the host: images with the batch as last dimension are in the TPU's
+            # layout.
             dataset = dataset.map(
                 lambda images, labels: (tf.transpose(images, [1, 2, 3, 0]), labels),
                 num_parallel_calls=4,
@@ -235,7 +236,7 @@ def resnet_model_fn(features, labels, mode, params):
     train_op = None
     if is_training:
         global_step = tf.train.get_global_step()
-        # What a core has is its part of the batch.
+        # Use the global batch size: a core has only its part of the batch.
         batch_size = FLAGS.train_batch_size
         current_epoch = tf.cast(global_step, tf.float32) * batch_size / params.num_train_images
         learning_rate = learning_rate_schedule(params, batch_size, current_epoch)
@@ -254,7 +255,7 @@ def resnet_model_fn(features, labels, mode, params):
                 gs = gs[0]
                 with summary.create_file_writer(FLAGS.model_dir, max_queue=6).as_default():
                     with summary.always_record_summaries():
-                        # Of all cores: the rows of one are few.
+                        # Average the loss over all cores, because one core has few rows.
                         summary.scalar("host_loss", tf.reduce_mean(loss), step=gs)
                         summary.scalar("learning_rate", lr[0], step=gs)
                         summary.scalar("current_epoch", ce[0], step=gs)
@@ -303,7 +304,7 @@ def train_and_eval(classifier, train_input, eval_input, eval_steps):
 
 
 def eval_checkpoints(classifier, eval_input, eval_steps):
-    """Each checkpoint as it comes, until the last one."""
+    """Evaluate each checkpoint as soon as it is written, until the last one."""
     for checkpoint in evaluation.checkpoints_iterator(FLAGS.model_dir, timeout=60):
         try:
             results = classifier.evaluate(

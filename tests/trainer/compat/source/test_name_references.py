@@ -4,7 +4,7 @@ from trainer.compat.source.name_references import NameReference, find_name_refer
 
 
 def find_attribute_names(source: str) -> list[tuple[int, str]]:
-    """Return the line and the full name of reference reference that is not an import."""
+    """Return (line, full name) of each reference in a source that is not an import."""
     return [
         (reference.line, reference.name)
         for reference in find_name_references(ast.parse(source))

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 
 class EncoderConfig(object):
-    """Sizes of the encoder; those that are not said are those of a tiny one."""
+    """The sizes of the encoder; the defaults are those of a tiny encoder."""
 
     vocab_size = None
     hidden_size = 16
@@ -34,7 +34,7 @@ class EncoderConfig(object):
 
 
 class Encoder(object):
-    """`sequence_output` is [batch, length, hidden], `pooled_output` is [batch, hidden]."""
+    """Builds `sequence_output` [batch, length, hidden] and `pooled_output` [batch, hidden]."""
 
     def __init__(self, config, is_training, input_ids, input_mask, segment_ids, scope=None):
         self._config = config
@@ -43,7 +43,8 @@ class Encoder(object):
             with tf.variable_scope("embeddings"):
                 hidden = self._embed(input_ids, segment_ids)
             with tf.variable_scope("encoder"):
-                # 0 where a piece may look, far below it where there is padding.
+                # The bias of attention scores: 0 for word pieces, and a large negative number for
+                # padding.
                 bias = -1e4 * (1.0 - tf.to_float(input_mask[:, tf.newaxis, tf.newaxis, :]))
                 for number in range(config.num_hidden_layers):
                     with tf.variable_scope("layer_%d" % number):
@@ -66,7 +67,7 @@ class Encoder(object):
             )
         words = self._table("word_embeddings", config.vocab_size)
         types = self._table("token_type_embeddings", config.type_vocab_size)
-        # A TPU multiplies faster than it looks rows up.
+        # Multiply by one-hot rows: on a TPU this is faster than a look-up of rows.
         embedded = tf.tensordot(tf.one_hot(input_ids, config.vocab_size), words, axes=1)
         embedded += tf.nn.embedding_lookup(types, segment_ids)
         embedded += tf.expand_dims(positions, 0)
@@ -124,6 +125,6 @@ def normalized(tensor):
 
 
 def variables_in(checkpoint, variables):
-    """Those of a graph's variables that a checkpoint has, by their names there."""
+    """Return the variables that a checkpoint contains, as checkpoint name → graph name."""
     saved = set(name for name, _ in tf.train.list_variables(checkpoint))
     return dict((each.op.name, each.op.name) for each in variables if each.op.name in saved)

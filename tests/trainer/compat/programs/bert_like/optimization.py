@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 def rate_schedule(peak, global_step, num_train_steps, num_warmup_steps):
-    """Rises in a line for the warm-up, and falls in a line to zero at the end."""
+    """Return the learning rate: it rises linearly to `peak` in the warm-up, then falls to 0."""
     falling = tf.train.polynomial_decay(
         tf.constant(peak, tf.float32), global_step, num_train_steps, end_learning_rate=0.0
     )
@@ -31,12 +31,12 @@ def create_optimizer(loss, peak, num_train_steps, num_warmup_steps, use_tpu):
     gradients, norm = tf.clip_by_global_norm(tf.gradients(loss, variables), clip_norm=1.0)
     tf.logging.info("the norm of the gradients is %s", norm.name)
     train_op = optimizer.apply_gradients(zip(gradients, variables), global_step=global_step)
-    # Ours does not count steps, as TensorFlow's optimizers do.
+    # Count the step here: unlike TensorFlow's optimizers, AdamWeightDecayOptimizer does not.
     return tf.group(train_op, [global_step.assign(global_step + 1)])
 
 
 class AdamWeightDecayOptimizer(tf.train.Optimizer):
-    """Adam without bias correction, whose weight decay does not go through the moments."""
+    """Adam without bias correction, and with weight decay that does not enter the moments."""
 
     def __init__(
         self,

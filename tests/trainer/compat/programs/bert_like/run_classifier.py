@@ -1,4 +1,4 @@
-"""Fine-tunes an encoder on sentences and their mood."""
+"""Fine-tunes an encoder to classify sentences as sad or glad."""
 
 from __future__ import absolute_import
 from __future__ import division
@@ -48,12 +48,12 @@ InputExample = collections.namedtuple("InputExample", ["text", "label"])
 
 
 class PaddingInputExample(object):
-    """Fills the last batch up: a TPU wants batches of one size, and no row may be lost."""
+    """A row that fills up the last batch: a TPU needs full batches, and no row may be lost."""
 
 
 def read_examples(part):
     with tf.gfile.Open(os.path.join(FLAGS.data_dir, part + ".tsv"), "r") as lines:
-        # The rows of test.tsv have no label; any will do.
+        # The rows of test.tsv have no label; use the first label, which prediction ignores.
         return [
             InputExample(row[0], (row[1:] or LABELS)[0])
             for row in csv.reader(lines, delimiter="\t")
@@ -66,7 +66,7 @@ def padded(examples, batch_size):
 
 
 def to_columns(example, tokenizer):
-    """The int lists of one row."""
+    """Return the features of one example: name → list of ints."""
     is_real = not isinstance(example, PaddingInputExample)
     ids = []
     if is_real:
@@ -102,7 +102,7 @@ def file_based_input_fn_builder(path, is_training, drop_remainder):
         columns[name] = tf.FixedLenFeature([], tf.int64)
 
     def decode(record):
-        # A TPU knows no int64.
+        # Convert to int32, because a TPU does not support int64.
         parsed = tf.parse_single_example(record, columns)
         return dict((name, tf.to_int32(value)) for name, value in parsed.items())
 
@@ -120,7 +120,7 @@ def file_based_input_fn_builder(path, is_training, drop_remainder):
 
 
 def classify(encoder, num_labels, is_training):
-    """The logits, [batch, num_labels]."""
+    """Return the logits, [batch, num_labels]."""
     pooled = encoder.pooled_output
     weights = tf.get_variable(
         "output_weights",
@@ -179,7 +179,8 @@ def model_fn_builder(
                 tf.train.init_from_checkpoint(init_checkpoint, restored)
                 return tf.train.Scaffold()
 
-            # On a TPU only the host can read files.
+            # On a TPU, pass the function to scaffold_fn, which runs on the host: only it can read
+            # files.
             if use_tpu:
                 scaffold_fn = restore
             else:
@@ -296,7 +297,7 @@ def main(_):
         num_train_steps = int(FLAGS.num_train_epochs * len(train_examples) / FLAGS.train_batch_size)
         num_warmup_steps = int(FLAGS.warmup_proportion * num_train_steps)
 
-    # Without a TPU it is a plain Estimator on the CPU or the GPU.
+    # With use_tpu=False the TPUEstimator runs on the CPU or the GPU, as an Estimator does.
     estimator = tf.contrib.tpu.TPUEstimator(
         use_tpu=FLAGS.use_tpu,
         model_fn=model_fn_builder(

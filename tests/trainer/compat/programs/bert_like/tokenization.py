@@ -33,7 +33,7 @@ def read_vocabulary(path):
 
 
 class Tokenizer(object):
-    """Lower case, punctuation apart, then the longest known piece first."""
+    """Lowers case, separates punctuation, and splits words into the longest known pieces."""
 
     def __init__(self, vocab_file, do_lower_case=True, unknown="[UNK]"):
         self.vocab = read_vocabulary(vocab_file)

@@ -1,4 +1,4 @@
-"""Fails while it is imported."""
+"""A module that raises an error while it is imported."""
 
 
 def fail():

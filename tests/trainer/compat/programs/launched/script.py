@@ -1,4 +1,4 @@
-"""Does as its first argument says, without TensorFlow."""
+"""Exits, fails, waits or prints its environment, as its first argument says; no TensorFlow."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Adds on a Cloud TPU, by TensorFlow 1.x."""
+"""Computes a x + y on a Cloud TPU, in a plain session of TensorFlow 1."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Fits y = x w + b on all cores of a Cloud TPU: loops fed by infeed, in a session of its own."""
+"""Fits y = x w + b on all cores of a Cloud TPU, in a session of its own, with infeed loops."""
 
 import threading
 
