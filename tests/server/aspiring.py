@@ -9,7 +9,7 @@ from tpuserve.errors import ModelNotFound
 
 
 def aspire(manager: Manager, name: str, versions: Mapping[int, Path]) -> None:
-    """Loads exactly these versions; returns when no load, unload or superseded version is left."""
+    """Make these versions the aspired ones, and wait until all loads and unloads have ended."""
 
     def is_done() -> bool:
         try:
@@ -17,7 +17,8 @@ def aspire(manager: Manager, name: str, versions: Mapping[int, Path]) -> None:
         except ModelNotFound:
             states = set()
         is_moving = bool(states & {State.START, State.LOADING, State.UNLOADING})
-        # A version that has just become available has yet to end the version it supersedes.
+        # When a version becomes available, the older version that it supersedes is not unloaded
+        # yet.
         return not is_moving and not manager._superseded(name)
 
     manager.set_aspired_versions(name, versions)

@@ -1,4 +1,4 @@
-"""Certificates of an authority that nobody else knows."""
+"""TLS certificates for tests, signed by a certificate authority that is created for the tests."""
 
 import datetime
 import ipaddress
@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-# In the order of x509.KeyUsage.
+# Values of the arguments of x509.KeyUsage, in their order.
 _USES = ("", "", "", "", "", "sign", "", "", "")
 
 
@@ -22,7 +22,7 @@ class Identity:
 
 
 class Authority:
-    """Signs certificates for the loopback address."""
+    """A certificate authority, which signs certificates for the loopback address."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())

@@ -1,4 +1,4 @@
-"""What the server's tests share: a manager and a data plane with version 3 of a fake model."""
+"""Fixtures of the server's tests: a manager and a data plane with version 3 of a fake model."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""One small model with no TensorFlow, and what the tests share around it."""
+"""A small fake model without TensorFlow, and a loader of such models."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +20,11 @@ def spec(dtype: str, name: str = "x") -> TensorSpec:
 
 
 class FakeModel:
-    """x / 2 + 2, with a twin of every shape that the faces must cope with.
+    """Computes x / 2 + 2, and has signatures of other kinds that the frontends must handle.
 
-    Signatures: "serving_default" x → y; "two" (a, b) → their sum and difference; "echo" gives
-    back strings, "wide" doubles, both also as "..._bytes" or as they are; "ratio" is 1 / x.
+    Signatures: "serving_default" computes y = x / 2 + 2, "two" the sum and the difference of a and
+    b, "ratio" 1 / x. "echo" returns its strings as "text" and as "text_bytes". "nothing" has no
+    inputs. "failing" raises an error of a model, "broken" an unexpected exception.
     """
 
     choice = "{serve} on CPU (a fake)"
@@ -42,7 +43,7 @@ class FakeModel:
         "broken": Signature({"x": spec("float32")}, {"y": spec("float32")}),
     }
 
-    # Bytes in the place of messages, which would bring TensorFlow.
+    # Bytes instead of SignatureDef messages, whose module would import TensorFlow.
     signature_defs: Mapping[str, Any] = {name: name.encode() for name in signatures}
 
     def __init__(self) -> None:
@@ -97,7 +98,7 @@ class FakeModel:
 
 
 class FakeLoader:
-    """Loads a fake model from any directory, and keeps what it loaded by version."""
+    """Loads a fake model for any directory, and keeps the loaded models: version → model."""
 
     def __init__(self) -> None:
         self.models: dict[int, FakeModel] = {}

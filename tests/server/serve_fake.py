@@ -1,8 +1,8 @@
 """Serves a fake model over REST in a process of its own.
 
 Arguments: BASE_PATH PORT LOAD_SECONDS RUN_SECONDS GRACE_SECONDS PLATFORM_CONFIG_FILE
-FRONTEND_PROCESSES. In the place of RUN_SECONDS "until let" has a request wait for a line of the
-standard input.
+FRONTEND_PROCESSES. If RUN_SECONDS is "until let", each request waits for a line of standard input
+instead.
 """
 
 import os
@@ -19,7 +19,7 @@ from tests.server.fakes import FakeModel
 
 
 class TalkingModel(FakeModel):
-    """Says when a request has reached it, and takes its time over it."""
+    """Prints "in flight" when a request arrives, and then waits as RUN_SECONDS says."""
 
     def run(
         self,
@@ -32,7 +32,8 @@ class TalkingModel(FakeModel):
     ) -> dict[str, Array]:
         print("in flight", flush=True)
         if sys.argv[4] == "until let":
-            # The engine process has no standard input of its own.
+            # With frontend processes, read the supervisor's standard input: the engine process has
+            # none.
             pid = os.getppid() if int(sys.argv[7]) else os.getpid()
             with open(f"/proc/{pid}/fd/0") as standard_input:
                 standard_input.readline()
@@ -49,7 +50,8 @@ class TalkingModel(FakeModel):
 
 def load(directory: Path) -> FakeModel:
     print("loading", flush=True)
-    # A signal that comes just before a sleep does not shorten it, so that none may be long.
+    # Sleep only briefly at a time, because a signal that arrives just before a sleep does not end
+    # it.
     ready = time.monotonic() + float(sys.argv[3])
     while time.monotonic() < ready:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A server starts whole or not at all, and stops on a signal with nothing lost."""
+"""A server starts completely or not at all, and a signal stops it without losing a request."""
 
 import os
 import signal
@@ -119,7 +119,7 @@ def test_missing_model_is_waited_for_and_served_once_its_files_appear(
 
 
 def text_of(url: str) -> str:
-    """The page of a server that may not listen yet; empty where it does not."""
+    """Return the page at a URL; "" if the server does not listen yet."""
     try:
         return httpx.get(url).text
     except httpx.ConnectError:
@@ -165,7 +165,7 @@ def test_identity_of_a_version_is_among_the_metrics(
 
 
 class Process:
-    """A server in a process of its own, with what it says."""
+    """A server in a process of its own, and the lines that it prints."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class Process:
         assert self._process.stdout.readline() == "loading\n"
 
     def wait_until_ready(self) -> list[str]:
-        """What it has said before that."""
+        """Wait until the server is ready, and return the lines that it has printed before."""
         assert self._process.stderr is not None
         said: list[str] = []
         for line in self._process.stderr:
@@ -284,7 +284,7 @@ def test_new_request_is_refused_while_the_last_one_finishes(
         process.wait_until_in_flight()
         process.send(signal.SIGTERM)
         process.wait_until_stopping()
-        # The word comes just before the deed.
+        # The server logs that it stops shortly before it reports that it is not ready.
         while httpx.get(ready).status_code == 200:
             assert not reply.done()
         assert httpx.get(ready).status_code == 503

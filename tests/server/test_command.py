@@ -1,4 +1,4 @@
-"""The command line says what there is and refuses what cannot be."""
+"""The help of the commands lists all flags, and invalid flags are refused."""
 
 import signal
 import subprocess
@@ -49,7 +49,7 @@ def test_command_is_imported_without_a_web_framework() -> None:
 
 
 class Runs:
-    """What the commands have asked to be run."""
+    """Records the settings with which the commands would run a server."""
 
     def __init__(self) -> None:
         self.settings: list[Settings] = []

@@ -1,4 +1,4 @@
-"""The clients of a model that is blocked do not keep those of another model from their answers."""
+"""While one model is blocked, the clients of another model still get their answers."""
 
 import json
 import select

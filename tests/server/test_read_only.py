@@ -13,7 +13,8 @@ from tests.server import certificates
 
 pytestmark = pytest.mark.slow
 
-# Makes every file system of a new mount namespace read-only, and then runs its arguments.
+# A shell script that makes every file system in a new mount namespace read-only, and then runs its
+# arguments as a command.
 READ_ONLY = """
 for directory in $(awk '$5 !~ "^/(proc|sys)" {print $5}' /proc/self/mountinfo | sort -r); do
   mount -o remount,bind,ro "$directory" 2> /dev/null

@@ -119,7 +119,7 @@ def test_profile_of_a_serving_process_is_taken_as_tensorflow_servings_test_takes
     requests = subprocess.Popen(
         ["bash", "-c", REQUESTS, "bash", url], stdout=subprocess.PIPE, text=True
     )
-    # Raises an error if ten tries trace no event.
+    # `trace` raises an error if ten tries record no event.
     profiler_client.trace(server.rpc, str(tmp_path), 1000, "", 10)
     answers, _ = requests.communicate(timeout=60)
     assert answers.count("predictions") == 3

@@ -1,4 +1,4 @@
-"""A mistake in flags, files and tags is told in one line, and before TensorFlow is imported."""
+"""A mistake in flags, files or tags is reported in one line, before TensorFlow is imported."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ MODEL = """model_config_list {{
 
 @pytest.fixture
 def base_path(tmp_path: Path) -> Path:
-    """A base path whose version 1 has the metagraph {serve} alone."""
+    """Return a base path whose version 1 has only the metagraph {serve}."""
     message = saved_model_pb2.SavedModel()
     message.meta_graphs.add().meta_info_def.tags.append("serve")
     (tmp_path / "model" / "1").mkdir(parents=True)
@@ -31,7 +31,7 @@ def base_path(tmp_path: Path) -> Path:
 def start(
     tmp_path: Path, *arguments: str, module: str = "tpuserve", **environment: str
 ) -> tuple[int, str, str]:
-    """The status of a server that ends by itself, with what it says on both streams."""
+    """Run a server that ends by itself; return its status, standard output and standard error."""
     (tmp_path / "sitecustomize.py").write_text(NOTE_IMPORT)
     rest, rpc = processes.free_ports(2)
     program = ["-m", "tpuserve", "serve"] if module == "tpuserve" else ["-c", STAND_IN]
@@ -117,7 +117,7 @@ def test_unknown_engine_is_refused(tmp_path: Path, base_path: Path) -> None:
 def test_version_of_jax_that_was_not_tested_is_refused_for_the_engine_xla(
     tmp_path: Path, base_path: Path
 ) -> None:
-    # The first directory of the path decides which version is installed.
+    # The first directory on PYTHONPATH decides which version of jax is found.
     information = tmp_path / "jax-0.11.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: jax\nVersion: 0.11.0\n")

@@ -19,14 +19,18 @@ pytestmark = pytest.mark.slow
 
 ENDLESS = np.array([1e30], np.float32)
 ENDING = np.array([5], np.float32)
-# Two rows make a batch; one thread runs the batches.
+# Parameters with which two rows fill a batch, and one thread runs all batches.
 TWO = BatchingParameters(
     max_batch_size=2, batch_timeout_micros=60_000_000, num_batch_threads=1, thread_pool_name="pool"
 )
 
 
 def export(directory: Path) -> None:
-    """Export n → y, counted in steps of 1 up to the largest n, and the number of all steps."""
+    """Export a model that counts from 0 in steps of 1 up to the largest element of its input n.
+
+    The signature "count" returns the reached number as y. The signature "steps" returns the number
+    of steps of all runs so far.
+    """
     import tensorflow as tf
 
     v1 = tf.compat.v1
@@ -88,7 +92,7 @@ def start(runner: Any, n: Any, **how: Any) -> Pending[Any]:
 
 
 def assert_thread_is_free(runner: Any) -> None:
-    """Run a further batch, for which there is only one thread."""
+    """Check that the only thread has ended the previous batch: run a further batch."""
     batch = [start(runner, ENDING, timeout_ms=30_000) for _ in range(2)]
     assert [pending.finish()["y"].tolist() for pending in batch] == [[5], [5]]
 
@@ -101,7 +105,7 @@ def test_endless_batch_stops_when_all_its_requests_are_cancelled(model: Any, run
     with pytest.raises(Cancelled):
         batch[0].finish()
     steps = num_steps(model)
-    wait_until(lambda: num_steps(model) > steps)  # The other request still waits.
+    wait_until(lambda: num_steps(model) > steps)  # The other request keeps the run going.
     tokens[1].cancel()
     with pytest.raises(Cancelled):
         batch[1].finish()

@@ -1,4 +1,4 @@
-"""A batch is what waits when a run ends."""
+"""With the policy "continuous", a batch is all tasks that wait when a run ends."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tpuserve.errors import BatchTooLarge, QueueFull
 
 
 def policy(*sizes: int, **parameters: object) -> tuple[ContinuousPolicy, list[BatchTask]]:
-    """A policy in which tasks of these sizes wait, and the tasks."""
+    """Return a policy with one waiting task of each size, and the list of the tasks."""
     waiting = ContinuousPolicy(BatchingParameters(**{"max_batch_size": 8, **parameters}))  # type: ignore[arg-type]
     tasks = [BatchTask({}, size, 0, None) for size in sizes]
     for task in tasks:
@@ -48,7 +48,7 @@ def test_clients_of_a_batch_are_expected_back_for_a_quarter_of_its_run() -> None
     waiting.add(BatchTask({}, 1, 7.002, None), 7.002)
     assert waiting.take(7.0024) is None
     assert waiting.next_time() == pytest.approx(7.0025)
-    # Nobody waits longer once as many rows wait as the last batch had.
+    # The wait ends when as many rows wait as the last batch had.
     waiting.add(BatchTask({}, 2, 7.0024, None), 7.0024)
     assert waiting.next_time() == 0
     assert waiting.take(7.0024) is not None
@@ -94,12 +94,14 @@ def test_a_large_request_is_split_or_refused() -> None:
 
 
 def test_a_batch_leaves_rows_behind_rather_than_pad_more_rows() -> None:
-    # 9 rows: 8 of them fill a batch, and 55 rows of padding would fill the next size.
+    # 9 rows: the allowed size 8 leaves one row behind, and the next size, 64, needs 55 rows of
+    # padding.
     sizes = {"max_batch_size": 64, "allowed_batch_sizes": (8, 64)}
     assert taken_sizes(policy(*[1] * 9, **sizes)[0]) == [[1] * 8, [1]]
-    # 40 rows: 24 rows of padding are fewer than the 32 rows that would be left.
+    # 40 rows: the size 64 needs 24 rows of padding, fewer than the 32 rows that the size 8 would
+    # leave behind.
     assert taken_sizes(policy(*[1] * 40, **sizes)[0]) == [[1] * 40]
-    # A task that is larger than the smaller size runs padded.
+    # A single task that is larger than the smaller size runs padded to the next size.
     assert taken_sizes(policy(9, **sizes)[0]) == [[9]]
 
 

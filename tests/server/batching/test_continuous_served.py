@@ -1,4 +1,4 @@
-"""A real server forms batches of what waits, and none of rows that depend on each other."""
+"""A server batches the requests that wait, unless the rows of a batch depend on each other."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 class GatedModel:
-    """A real model whose runs wait at a gate, which is open at first."""
+    """A real model whose runs wait until a gate is open; the gate is open at first."""
 
     def __init__(self, directory: Path) -> None:
         self._model = loader.load(directory)
@@ -50,7 +50,7 @@ class GatedModel:
 
 @contextmanager
 def serving(base_path: Path, **settings: Any) -> Iterator[tuple[Server, GatedModel, str, str]]:
-    """A server with batching, its model, and its REST and gRPC addresses."""
+    """Yield a server with batching, its model, its REST address and its gRPC address."""
     rpc, rest = free_ports(2)
     gated: list[GatedModel] = []
 
@@ -91,9 +91,10 @@ def waiting(server: Server) -> int:
 
 
 def hold_and_send(server: Server, model: GatedModel, *requests: Callable[[], Any]) -> list[Any]:
-    """The answers of requests, of which the first runs while all others begin to wait.
+    """Send one request, then all others while the first runs; return all answers.
 
-    The first one comes over gRPC: the event loop itself runs a quick model for a REST request.
+    The first request must come over gRPC, because the event loop of REST would run a quick model
+    itself and block.
     """
     model.close_gate()
     with ThreadPoolExecutor(len(requests)) as pool:
@@ -109,7 +110,7 @@ def hold_and_send(server: Server, model: GatedModel, *requests: Callable[[], Any
 def test_requests_that_wait_when_a_run_ends_run_together(tmp_path: Path) -> None:
     base_path = models.export(models.half_plus_two, tmp_path).parent
     with serving(base_path) as (server, model, url, address):
-        # So many requests that REST requests wait in the event loop, without a thread.
+        # More REST requests than there are threads, so that they wait in the event loop.
         for number in range(10):
             assert post(url, [[number]]) == [[number / 2 + 2]]
         answers = hold_and_send(

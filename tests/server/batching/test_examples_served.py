@@ -18,7 +18,8 @@ from tests.server.frontends.grpc import clients
 pytestmark = pytest.mark.slow
 
 LOOPBACK = processes.LOOPBACK
-# A batch runs only once it has so many rows, which is more than there are threads that may wait.
+# The number of rows that starts a batch: more than the number of threads, so that the requests of a
+# batch cannot all wait in threads.
 ROWS = 200
 BATCHING = f"""
 max_batch_size {{ value: {ROWS} }} batch_timeout_micros {{ value: 60000000 }}
@@ -85,7 +86,7 @@ def test_calls_over_grpc_share_a_batch(
 
     runs = model_of(loader).runs
     runs.clear()
-    # The fields of a RegressionRequest have the same numbers.
+    # The same bytes serve as a RegressionRequest, whose fields have the same numbers.
     request = classification_pb2.ClassificationRequest(
         model_spec=clients.model_spec(name="m", signature_name=signature),
         input=clients.example_list([clients.example(x=1.0)]),

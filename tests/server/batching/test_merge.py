@@ -1,4 +1,4 @@
-"""Rows go into one batch and come out of it as they went in."""
+"""Requests are merged into one batch, and each gets the outputs of its own rows."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Requests for several signatures of a model are batched with others for the same ones."""
+"""Requests for several signatures of a model share a batch if the signatures are the same."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +15,7 @@ from server.servables.multi_signature import SupportsMultiRun
 from server.servables.servable import Array, InferenceRunner
 from tests.server.fakes import FakeModel
 
-# A batch is run when it has four rows, and otherwise not before the test's end.
+# With these parameters a batch runs when it has four rows; the timeout is longer than the test.
 FOUR = BatchingParameters(
     max_batch_size=4, batch_timeout_micros=60_000_000, num_batch_threads=1, thread_pool_name="pool"
 )
@@ -23,7 +23,7 @@ TWO = {"serving_default": ["y"], "ratio": ["y"]}
 
 
 class OneBySignature(FakeModel):
-    """Keeps what each run is of."""
+    """Records the signature and the number of rows of each run."""
 
     def __init__(self) -> None:
         super().__init__()

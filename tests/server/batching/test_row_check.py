@@ -20,7 +20,7 @@ ROWS = {"x": np.array([[1, 2], [3, 5], [4, 4]], np.float32)}
 
 
 class Computing(FakeModel):
-    """A model with one signature, which computes a function of x."""
+    """A model with one signature, which applies a given function to the input x."""
 
     signatures = {"serving_default": Signature({"x": spec("float32")}, {"y": spec("float32")})}
 
@@ -48,7 +48,7 @@ def reason(
     rows: Mapping[str, Array] = ROWS,
     signature: Signature | None = None,
 ) -> str | None:
-    """Why the model is not batched; None if it is."""
+    """Return why the model's signature is not batched; None if it is batched."""
     model = Computing(compute)
     if signature is not None:
         model.signatures = {"serving_default": signature}
@@ -87,8 +87,8 @@ def test_rows_that_depend_on_each_other_are_found(
 
 
 def test_rounding_is_no_dependence_and_a_real_difference_is() -> None:
-    # The largest output of the first row is 2. The tolerance is the square root of float32's
-    # precision, 2^-11.5, of that.
+    # The tolerance is relative to the largest output of the first row, which is 2: 2 * 2^-11.5,
+    # where 2^-11.5 is the square root of float32's precision.
     assert reason(lambda x: x + np.float32(2 * 2**-12) * (len(x) > 1)) is None
     assert reason(lambda x: x + np.float32(2 * 2**-11) * (len(x) > 1)) is not None
     # Integers are not rounded.
@@ -133,7 +133,7 @@ def test_a_model_that_cannot_be_checked_is_not_batched() -> None:
     assert "x is no image" in found
     assert "warm-up requests" in found
     assert reason(lambda x: 1 / 0) is not None
-    # An output that has another number of rows than the input.
+    # The number of rows of the output differs from that of the input.
     assert reason(lambda x: x[:1]) is not None
 
 

@@ -17,7 +17,7 @@ class Load:
         self.limits: list[int] = []
 
     def run(self, seconds: float, rows: int = 4, is_saturated: bool = True) -> None:
-        """Let runs of `rows` rows end, one after another, for some seconds."""
+        """Simulate some seconds in which runs of `rows` rows end one after another."""
         end = self.now + seconds
         while self.now < end:
             self.now += rows / self.rows_per_second(self.limit.limit)
@@ -33,7 +33,8 @@ EXPERIMENT = 0.65
 def test_the_limit_climbs_to_the_best_number_and_stays() -> None:
     load = Load(8, {1: 1000.0, 2: 1500.0, 3: 2000.0, 4: 1900.0}.__getitem__)
     load.run(10)
-    # Each step up is tried once, and returns in between to the limit it is compared with.
+    # Each higher limit is tried between two measurements with the present limit: 1, 2, 1, then 2,
+    # 3, 2.
     assert load.limits[:6] == [1, 2, 1, 2, 3, 2]
     assert set(load.limits) == {1, 2, 3, 4}
     assert load.limit.limit == 3
@@ -81,7 +82,8 @@ def test_a_load_that_falls_during_an_experiment_is_no_gain() -> None:
     load = Load(2, lambda limit: 1000.0)
     load.run(EXPERIMENT / 3)
     assert load.limit.limit == 2
-    # The measurement with the limit before was at 1000 rows/s, the one after is at 2000.
+    # The first measurement with the limit 1 was at 1000 rows/s. The load changes now, so that the
+    # limit 2 and the second measurement with the limit 1 both give 2000 rows/s.
     load.rows_per_second = lambda limit: 2000.0
     load.run(EXPERIMENT)
     assert load.limit.limit == 1

@@ -31,14 +31,14 @@ from tpuserve.errors import (
     TpuserveError,
 )
 
-# A batch is run when it has four rows, and otherwise not before the test's end.
+# With these parameters a batch runs when it has four rows; the timeout is longer than the test.
 FOUR = BatchingParameters(
     max_batch_size=4, batch_timeout_micros=60_000_000, num_batch_threads=1, thread_pool_name="pool"
 )
 
 
 class CountingModel(FakeModel):
-    """Keeps the rows of each run, and its time limit."""
+    """Records the signature and the number of rows of each run, and the last time limit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def half(*values: float, dtype: type[Any] = np.float32) -> Mapping[str, Array]:
 
 
 class Clients:
-    """Requests, each in a thread of its own, sent in their order."""
+    """Sends requests in order, each in a thread of its own."""
 
     def __init__(self, parameters: BatchingParameters, model: FakeModel, **how: Any) -> None:
         self.runners = BatchingRunnerFactory(parameters, **how)
@@ -76,11 +76,11 @@ class Clients:
         self._pool = ThreadPoolExecutor(8)
 
     def start(self, inputs: Mapping[str, Array], name: str = "serving_default", **how: Any) -> Any:
-        """The answer to come."""
+        """Start a request in a new thread; return the future of its answer."""
         return self._pool.submit(self.runner.run, name, inputs, **how)
 
     def send(self, inputs: Mapping[str, Array], name: str = "serving_default", **how: Any) -> Any:
-        """The same, once the request waits in its queue or has left it."""
+        """Start a request, and wait until it is in its queue or has left the queue again."""
         before = self.waiting
         future = self.start(inputs, name, **how)
         while self.waiting == before and not future.done():
@@ -314,7 +314,7 @@ def test_version_brings_its_own_parameters_or_is_not_batched(
 
 
 def test_request_alone_is_run_where_it_comes_from(model: CountingModel) -> None:
-    # Those of other tests may end meanwhile.
+    # Compare with <=, because threads of other tests may end meanwhile.
     threads = set(threading.enumerate())
     runners = BatchingRunnerFactory(BatchingParameters(num_batch_threads=1))
     runner = runners.wrap(model, Path("/models/half/3"))

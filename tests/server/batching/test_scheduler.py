@@ -1,4 +1,4 @@
-"""Queues share the threads, one after the other, and none is forgotten."""
+"""The queues share the threads in turns, and every enqueued task runs."""
 
 import threading
 import time
@@ -136,8 +136,9 @@ def test_thread_that_takes_a_due_batch_wakes_another_for_the_next() -> None:
         both_run.wait(10)
         ended.release()
 
-    # One thread sleeps until the first is due, and no thread sleeps for the second. From the second
-    # round on both threads are known to sleep.
+    # One thread sleeps until the batch of "a" is due, and no thread until the batch of "b" is due.
+    # Repeat the submissions, because only from the second round on both threads sleep at the
+    # beginning.
     for _ in range(3):
         for key in "ab":
             scheduler.submit(key, lambda: timed(0.05, meet), task())
@@ -161,7 +162,7 @@ def test_batch_stays_open_while_every_thread_is_busy() -> None:
     scheduler.submit("busy", lambda: timed(0, run), task(1))
     assert started.wait(30)
     for _ in range(2):
-        # A batch that were handed over now could not take the second task.
+        # If the batch were handed to a thread already, it could not take the second task.
         scheduler.submit("later", lambda: timed(0, run), task(1))
     gate.set()
     assert is_done.wait(30)
@@ -194,7 +195,7 @@ def test_a_closed_scheduler_runs_waiting_tasks_before_its_threads_end() -> None:
 
 
 def test_open_batch_is_run_in_time_while_another_runs() -> None:
-    # The thread that learns of a batch to come may be given another one meanwhile.
+    # The thread that should wake up for the open batch may get another batch to run before.
     scheduler = Scheduler(2, "batch-test")
     gate, entered, done = threading.Event(), threading.Event(), threading.Event()
 
@@ -223,7 +224,8 @@ def test_a_task_that_is_due_at_once_runs_inline_while_a_thread_is_free() -> None
 
 
 def test_no_task_runs_inline_until_the_outputs_of_waiting_tasks_are_fetched() -> None:
-    # The threads of both batches may not have ended their runs yet: a third run is free.
+    # Allow three runs: the threads of the two earlier batches may not have reported the end of
+    # their runs yet, and one run must be free.
     scheduler, done = Scheduler(3, "batch-test"), threading.Semaphore(0)
     queue = timed(0, lambda batch: done.release())
     scheduler.submit("a", lambda: queue, task())
@@ -248,7 +250,7 @@ def test_the_only_task_of_a_server_runs_alone_because_the_server_is_idle() -> No
         scheduler.submit("a", lambda: timed(0, run), task())
         assert done.acquire(timeout=10)
     scheduler.close()
-    # Nobody has fetched the outputs of the first task when the second task arrives.
+    # The outputs of the first task are not fetched yet when the second task arrives.
     assert reasons == [AloneReason.IDLE, AloneReason.ONLY_ONE]
 
 

@@ -1,4 +1,4 @@
-"""Operators see which batches formed, how long requests waited, and why some were alone."""
+"""The statistics show the sizes of batches, the waits of requests, and why some ran alone."""
 
 import pytest
 

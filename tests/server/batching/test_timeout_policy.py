@@ -1,4 +1,4 @@
-"""A batch is run when it is full, followed by another, or its time is up."""
+"""With the policy "timeout", a batch runs when it is full, not the last, or timed out."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +19,7 @@ def sizes(batch: Batch | None) -> list[int] | None:
 
 
 def policy(**changes: int | bool) -> TimeoutPolicy:
-    """Four rows a batch, kept open for 0.1 s, and two batches at most."""
+    """Return a policy with batches of four rows, a timeout of 0.1 s, and at most two batches."""
     found = {"max_batch_size": 4, "batch_timeout_micros": 100_000, "max_enqueued_batches": 2}
     return TimeoutPolicy(BatchingParameters(**{**found, **changes}))  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""A third policy, as one file: take whatever waits when a thread is free."""
+"""A batching policy for tests: a batch is all tasks that wait when a thread is free."""
 
 from server.batching.tasks import Batch, BatchTask, TaskSlice
 from server.config.batching_parameters import BatchingParameters

@@ -7,7 +7,7 @@ from server.codec import json_parser, requests, responses
 from tests.server.codec.cases import Case, array_of, body_of, cases, name_of, parsed, signature_of
 from tpuserve.errors import Code, TpuserveError
 
-# docs/serve.md names this difference: TensorFlow Serving accepts any nesting.
+# The cases that differ: TensorFlow Serving accepts any nesting, see docs/serve.md.
 DEEPLY_NESTED = ("JsontensorTest.DeeplyNestedWellFormed", "JsontensorTest.DeeplyNestedMalformed")
 
 
@@ -15,7 +15,8 @@ def test_every_case_is_replayed_by_some_test() -> None:
     kinds = {
         "predict_request_from_json": 31,
         "json_from_tensors": 16,
-        # Each twice, and in test_examples.py: as a request to classify, and to regress.
+        # test_examples.py replays each of these cases twice: as a request to classify and to
+        # regress.
         "classify_and_regress_request_from_json": 11,
         "json_from_classification_result": 2,
         "json_from_regression_result": 3,
@@ -81,7 +82,7 @@ def test_predict_response(case: Case) -> None:
 @pytest.mark.parametrize("case", cases("json_from_status"), ids=name_of)
 def test_error_body(case: Case) -> None:
     if case["status"] == "OK":
-        return  # The server encodes no error body without an error.
+        return  # A status without an error has no body to compare: the server encodes only errors.
     assert parsed(responses.encode_error(case["message"]).decode(), False) == parsed(
         case["expect"]["json"], False
     )

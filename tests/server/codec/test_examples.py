@@ -43,7 +43,7 @@ def test_requests_of_the_reference(case: Case, method: str) -> None:
     expected = text_format.Parse(expect["request_textproto"], MESSAGES[method]())
     signature_name, serialized = decode_request(body_of(case))
     assert signature_name == expected.model_spec.signature_name
-    # Compared as text, in which NaN equals NaN.
+    # Compare the messages as text, because NaN equals NaN only as text.
     assert [str(example_pb2.Example.FromString(message)) for message in serialized] == [
         str(message) for message in merged(expected)
     ]

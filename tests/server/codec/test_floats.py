@@ -1,4 +1,4 @@
-"""Floats have six, nine or seventeen digits, whether formatted at once or one by one."""
+"""Floats have six, nine or seventeen digits, whether formatted as an array or one by one."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from server.codec import floats
 
-# The same numbers each time, however slow the machine is.
+# Draw the same numbers in each run, and accept any duration on a slow machine.
 drawn = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 

@@ -32,8 +32,9 @@ pytestmark = pytest.mark.slow
 
 SIZE = 300_000
 MEMORY_FACTOR = 20
-# A multiple of the factor on a quiet machine: other processes slow down the creation of many
-# objects more than the parsing of numbers. A measurement that they disturb more is repeated.
+# Five times the factor that is measured on a quiet machine, because other processes slow down the
+# creation of many objects more than the parsing of numbers. A measurement above this factor is
+# repeated, up to ATTEMPTS times.
 TIME_FACTOR = 5 * 20
 ATTEMPTS = 15
 RANDOM = {f"random tokens {seed}": build_random(seed) for seed in range(10)}
@@ -76,14 +77,14 @@ def measure_bytes(function: Callable[[], None]) -> int:
 
 @pytest.fixture(autouse=True)
 def _without_garbage_collection() -> Iterator[None]:
-    # As in a parse process.
+    # Disable the garbage collector, as a parse process does.
     gc.disable()
     yield
     gc.enable()
 
 
 def assert_cheap(cost: Callable[[], None], ordinary: Callable[[], None]) -> None:
-    """Check that a function takes at most a multiple of the processor time of an ordinary one."""
+    """Check that `cost` takes at most `TIME_FACTOR` times the processor time of `ordinary`."""
     shortest, ordinary_shortest = np.inf, np.inf
     for _ in range(ATTEMPTS):
         shortest = min(shortest, measure_seconds(cost))

@@ -14,7 +14,7 @@ from tpuserve.saved_model.signature import Signature
 HALF = FakeModel.signatures["serving_default"]
 TWO = FakeModel.signatures["two"]
 ECHO = FakeModel.signatures["echo"]
-# Its input has the name of the key that marks base64 text.
+# A signature whose input is called "b64", like the key that marks base64 text.
 B64 = Signature({"b64": spec("float32")}, {})
 
 
@@ -84,7 +84,8 @@ def test_invalid_documents_are_refused_with_their_text(
 def test_the_invalid_row_of_ten_thousand_is_found_in_less_than_forty_decodings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # 10,000 rows, halved until 16 or fewer are left: ten times. Then row 0 and ten rows alone.
+    # 10,000 rows are halved ten times, until 16 or fewer are left. Then row 0 and at most ten rows
+    # are decoded one by one.
     decoded = []
 
     def decode_value(value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -104,7 +105,8 @@ def test_the_invalid_row_of_ten_thousand_is_found_in_less_than_forty_decodings(
 
 def test_bytes_of_arrays_include_their_strings() -> None:
     floats, strings = np.zeros([2, 3], np.float32), np.array([[b"ab"], [b"c"]], object)
-    # 6 floats of 4 bytes, 2 pointers of 8 bytes, and the strings with Python's overhead.
+    # 6 floats of 4 bytes, 2 pointers of 8 bytes, and the two strings with the overhead of Python
+    # objects.
     expected = 24 + 16 + sys.getsizeof(b"ab") + sys.getsizeof(b"c")
     assert requests.count_bytes({"x": floats, "text": strings}) == expected
 

@@ -8,7 +8,8 @@ from server.config import flags
 from server.config.settings import Settings
 from tpuserve.errors import BasePathNotFound, InvalidSetting
 
-# "version" is the 48th; it is no setting.
+# TensorFlow Serving's flags and their defaults. Of its 48 flags, "version" is left out, because it
+# sets nothing; `OF_THEIR_OWN` has the others.
 ORIGINAL = {
     "port": 8500,
     "grpc_socket_path": "",
@@ -53,7 +54,7 @@ ORIGINAL = {
     "enable_grpc_healthcheck_service": False,
     "enable_serialization_as_tensor_content": False,
 }
-# The machine decides these, or the commands and the hardware do.
+# TensorFlow Serving's flags whose default depends on the machine, the hardware or the command.
 OF_THEIR_OWN = {
     "rest_api_port",
     "rest_api_num_threads",

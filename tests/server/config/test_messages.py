@@ -1,4 +1,4 @@
-"""The small messages are read from the text that TensorFlow Serving reads."""
+"""The messages of small configuration files accept the text that TensorFlow Serving accepts."""
 
 from google.protobuf import text_format
 

@@ -212,7 +212,7 @@ def test_limits_reach_the_server_through_tensorflow_servings_messages() -> None:
 
 
 def fields(descriptor: Any, names: frozenset[str] = frozenset()) -> set[tuple[str, int, int]]:
-    """The full name, number and type of each field of a message and of the messages in it."""
+    """Return full name, number and type of each field of a message and of the messages in it."""
     if descriptor.full_name in names:
         return set()
     names |= {descriptor.full_name}

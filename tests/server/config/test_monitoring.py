@@ -1,4 +1,4 @@
-"""Metrics are shown where the file says, and only if it says so."""
+"""Metrics are served at the path that the file names, and only if the file turns them on."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A platform config file goes before the flags that say the same, as far as it has a meaning."""
+"""A platform config file takes precedence over the flags for the same settings."""
 
 from pathlib import Path
 
@@ -88,7 +88,7 @@ def test_flags_are_replaced_by_a_file_that_says_nothing_of_them(tmp_path: Path) 
         enable_model_warmup=True,
     )
     found = read(tmp_path, adapted(""))
-    # A field of a message that is left out is false, that for warm-ups too.
+    # A boolean field that the file leaves out is false, also the field that enables warm-up.
     expected = Settings(Path("/m"), platform_config_file="/p", enable_model_warmup=False)
     assert found.apply_to(given) == expected
     assert found.overridden_flags(given) == [

@@ -1,4 +1,4 @@
-"""A platform config file may hold messages of TensorFlow's own kinds."""
+"""A platform config file may contain messages that TensorFlow defines, such as ConfigProto."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_inputs_that_the_model_would_miss_are_refused(tmp_path: Path) -> None:
 
 
 def test_binary_form_is_read_too(tmp_path: Path) -> None:
-    # legacy_config, field 1000, of 7 bytes: saved_model_tags, field 6, of 5 bytes.
+    # Field 1000, legacy_config, has 7 bytes: field 6, saved_model_tags, with a string of 5 bytes.
     value = r"\302>\0072\005serve"
     kind = "tensorflow.serving.SavedModelBundleSourceAdapterConfig"
     path = tmp_path / "platform.config"
@@ -54,7 +54,8 @@ def test_binary_form_is_read_too(tmp_path: Path) -> None:
 
 
 def test_fields_in_binary_have_tensorflow_servings_numbers(tmp_path: Path) -> None:
-    # Field 1000, 6 bytes: 786 is 2, 787 is 3. A key is number * 8 + wire type, in groups of 7 bits.
+    # Field 1000 has 6 bytes, in which field 786 has the value 2 and field 787 the value 3. Each
+    # field begins with a varint: field number * 8 + wire type.
     value = r"\302\076\006\220\061\002\230\061\003"
     adapter = f'source_adapter_config {{ type_url: "{ADAPTER}" value: "{value}" }}'
     flags = read(tmp_path, f'platform_configs {{ key: "tensorflow" value {{ {adapter} }} }}').flags

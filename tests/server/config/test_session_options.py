@@ -1,4 +1,4 @@
-"""Flags and a file become the options of sessions."""
+"""The parallelism flags and the session config file set the options of all sessions."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What no server can work with is refused before anything starts."""
+"""Invalid settings are refused before anything starts."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The field at a position is found in texts that are not valid, too."""
+"""The field at a position is found, also in texts that cannot be parsed."""
 
 import pytest
 

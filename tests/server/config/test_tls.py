@@ -1,4 +1,4 @@
-"""Keys are read out of a file that holds them itself."""
+"""The TLS configuration file contains the keys and certificates themselves, not their paths."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The data plane of the tests here: that of the models' own process, and that of another one."""
+"""Runs each test with a local data plane, and with one that forwards requests through a socket."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A fake model that classifies and regresses, by the length of each example."""
+"""A fake model whose classes, scores and values depend on the length of each example."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,11 +28,11 @@ def strings(*rows: Sequence[bytes]) -> Array:
 
 
 class ExamplesModel(FakeModel):
-    """Classes "short" and "long", scored 1 / length and 1 - 1 / length; the value is the length.
+    """Scores "short" 1 / length and "long" 1 - 1 / length; the value of an example is its length.
 
     Attributes:
-      outputs: in the place of what would be computed, by alias.
-      runs: the signatures that were run, one entry a run.
+      outputs: alias → array that is returned instead of the computed output.
+      runs: the name of the signature of each run so far.
     """
 
     signatures: Mapping[str, Signature] = {
@@ -61,7 +61,7 @@ class ExamplesModel(FakeModel):
 def serve(
     model: FakeModel, *, metrics: Metrics | None = None, check_method_names: bool = False
 ) -> DataPlane:
-    """A data plane with the model as version 3 of "m"."""
+    """Return a data plane with the model as version 3 of "m"."""
     manager = Manager(lambda directory: model)
     aspire(manager, "m", {3: Path("/models/m/3")})
     return DataPlane(manager, metrics=metrics, check_method_names=check_method_names)

@@ -1,4 +1,4 @@
-"""Around the model: what is counted, bounded, logged, told and reloaded."""
+"""The data plane counts, limits and logs requests, reports states and reloads the configuration."""
 
 from collections.abc import Mapping
 from pathlib import Path

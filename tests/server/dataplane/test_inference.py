@@ -1,4 +1,4 @@
-"""Examples are classified and regressed, and what cannot be is refused in the known words."""
+"""Examples are classified and regressed; invalid requests get TensorFlow Serving's error texts."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Method names are looked at where that is asked for, and nowhere else."""
+"""The method names of signatures are checked only if the setting for that check is on."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Requests are answered with neither HTTP nor gRPC in sight."""
+"""The data plane answers Predict requests without any frontend."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The state of each version is told when metrics are asked for."""
+"""The metrics contain the present state of each version whenever they are exported."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Prometheus gets the lines of TensorFlow Serving, character by character."""
+"""The metrics page has exactly the lines that TensorFlow Serving would write."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Names, kinds, labels and buckets are TensorFlow Serving's."""
+"""Names, types, labels and buckets of the metrics are TensorFlow Serving's."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 
 from server.metrics import Metrics
 
-# Kind and labels of each metric.
+# Name of a metric → its type and its labels.
 EXPECTED = {
     ":tensorflow:serving:request_count": ("counter", "model_name,status"),
     ":tensorflow:serving:request_latency": ("histogram", "model_name,API,entrypoint"),
@@ -31,7 +31,7 @@ EXPECTED = {
 
 @pytest.fixture
 def metrics() -> Metrics:
-    """One of each has happened."""
+    """Return metrics in which one event of each kind was recorded."""
     metrics = Metrics()
     metrics.request_done("half", "Predict", "GRPC", "OK", 15)
     metrics.runtime("half", "Predict", 12)

@@ -25,7 +25,7 @@ from tpuserve.errors import (
 
 
 class Models:
-    """A config_manager over base paths in one directory."""
+    """A ModelConfigManager whose models have base paths in one directory."""
 
     def __init__(
         self, directory: Path, *, allow_labels: bool = False, versions_required: bool = False
@@ -330,7 +330,8 @@ def test_refused_label_leaves_the_configuration_and_the_request_log_as_they_were
         config_manager.reload(models.config("a", "b", b={"stable": 2}))
     assert config_manager.config == models.config("a")
     assert told == [models.config("a")]
-    # So the same without the label is a new model's reload, and waits for it.
+    # The refused configuration had no effect: the same one without the label adds the model and
+    # waits for its load.
     config_manager.reload(models.config("a", "b"))
     assert models.states("b") == {2: State.AVAILABLE}
 

@@ -1,4 +1,4 @@
-"""What comes to the disk is served, and what goes is not any more."""
+"""Versions that appear on disk are loaded, and versions that disappear are unloaded."""
 
 import threading
 from pathlib import Path

@@ -285,7 +285,8 @@ def test_version_that_waits_for_its_next_try_is_tried_once_its_files_are_mended(
     assert manager.wait(lambda: manager.status("half")[0].error is not None, 10)
     del loader.failures[3]
     (path / "saved_model.pb").write_text("whole")
-    # It looks the same twice, so it is no longer written to.
+    # The first poll sees the changed files, the second sees the same files, so the copy is
+    # complete.
     while not manager.is_available("half"):
         manager.set_aspired_versions("half", {3: path})
         manager.wait(lambda: manager.is_available("half"), 0.05)
@@ -425,7 +426,7 @@ def test_every_state_is_told_in_its_order() -> None:
     manager = Manager(FakeLoader(), on_change=lambda servable, state: told.append(state))
     for wanted, changes in ((versions(3), 3), ({}, 5)):
         aspire(manager, "half", wanted)
-        # A state is told just behind its beginning.
+        # Wait, because `on_change` is called shortly after a state has begun.
         assert manager.wait(lambda changes=changes: len(told) == changes, 10)  # type: ignore[misc]
     assert told == [State.START, State.LOADING, State.AVAILABLE, State.UNLOADING, State.END]
 

@@ -1,4 +1,4 @@
-"""A version takes over from another under load, and no request fails."""
+"""While one version replaces another under load, no request fails."""
 
 import shutil
 import threading
@@ -24,20 +24,20 @@ VERSIONS = (2, 3, 4)
 
 
 def publish(source: Path, base: Path, version: int) -> None:
-    """Makes a version appear at once, as an exporter does."""
+    """Publish a version atomically, with a rename, as an exporter does."""
     shutil.copytree(source, base / "being-copied")
     (base / "being-copied").rename(base / str(version))
 
 
 def over_rest(server: ServeProcess, client: httpx.Client) -> Any:
-    """A status and a document."""
+    """Send a request; return the HTTP status and the parsed response."""
     url = f"http://{server.rest}/v1/models/half:predict"
     reply = client.post(url, json={"instances": [[2.0]]})
     return reply.status_code, reply.json()
 
 
 def over_grpc(channel: grpc.Channel) -> Any:
-    """The values of the output."""
+    """Send a request; return the values of the output."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name = "half"
     request.inputs["x"].CopyFrom(serializer.array_to_tensor_proto(np.full([1, 1], 2, np.float32)))
@@ -47,7 +47,7 @@ def over_grpc(channel: grpc.Channel) -> Any:
 
 @contextmanager
 def asking(ask: Callable[[], Any], answers: list[Any]) -> Iterator[None]:
-    """Asks again and again while the block runs; what comes of it, errors too, is kept."""
+    """Call `ask` repeatedly while the `with` body runs; append results and errors to `answers`."""
     is_over = threading.Event()
 
     def work() -> None:
@@ -88,7 +88,7 @@ def test_no_request_fails_while_versions_are_swapped(tmp_path: Path) -> None:
 
 
 def wait_for(server: ServeProcess, version: int) -> None:
-    """Returns once a version is the only one that is served."""
+    """Wait until a version is the only version that is served."""
     state = None
     expected = {str(version): "AVAILABLE", str(version - 1): "END"}
     looks = threading.Event()

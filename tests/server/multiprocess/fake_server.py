@@ -20,7 +20,7 @@ SECONDS = 60
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Returns once the condition holds; the limit only ends a test that hangs."""
+    """Wait until a condition holds; the time limit only ends a test that hangs."""
     deadline = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < deadline, "the condition never held"
@@ -31,12 +31,12 @@ class FakeServer:
     """A server of version 3 of the fake model "half".
 
     Attributes:
-      url, predict_url, rpc, socket_path: its addresses.
-      said: what it has said on standard error, complete once it has stopped.
+      url, predict_url, rpc, socket_path: the addresses of the server.
+      said: the server's output on standard error so far.
     """
 
     def __init__(self, directory: Path, frontend_processes: int = 2, **flags: Any) -> None:
-        """Starts it, and returns once it is ready."""
+        """Start the server, and wait until it is ready."""
         (directory / "models" / "3").mkdir(parents=True, exist_ok=True)
         config = directory / "monitoring.config"
         config.write_text("prometheus_config { enable: true }")
@@ -54,7 +54,8 @@ class FakeServer:
         if "model_config_file" not in flags:
             own |= {"model_name": "half", "model_base_path": str(directory / "models")}
         self.socket_path = str(flags.get("grpc_socket_path", ""))
-        # Standard error is a file, so that a server that says much never waits for the test.
+        # Send standard error to a file: with a pipe, a server that logs much would wait for the
+        # test.
         self._log = directory / "log"
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
@@ -77,7 +78,7 @@ class FakeServer:
         return self._process.pid
 
     def children(self) -> dict[int, str]:
-        """The names of its processes, by their numbers."""
+        """Return process ID → name of each child process of the server."""
         names = {}
         for task in Path(f"/proc/{self.pid}/task").iterdir():
             for child in (task / "children").read_text().split():
@@ -92,7 +93,7 @@ class FakeServer:
         return httpx.post(self.predict_url, content=GOOD).status_code == 200
 
     def count_requests(self) -> int:
-        """The number of successful requests on the page of metrics."""
+        """Return the number of successful requests on the metrics page."""
         page = httpx.get(f"{self.url}/monitoring/prometheus/metrics", timeout=SECONDS).text
         pattern = r'^:tensorflow:serving:request_count{model_name="half",status="OK"} (\d+)$'
         return int(re.findall(pattern, page, re.MULTILINE)[0])

@@ -1,6 +1,6 @@
-"""Serves a fake model, which a request for 13 kills.
+"""Serves a fake model that crashes its process if the input is 13.
 
-Argument: the flags of the server as an object of JSON, name → value.
+The argument is a JSON object with the settings of the server: name → value.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from tests.server.fakes import FakeModel
 
 
 class MortalModel(FakeModel):
-    """Dies of the input 13."""
+    """Crashes the process if the input is 13."""
 
     def run(
         self,
@@ -29,7 +29,8 @@ class MortalModel(FakeModel):
         cancellation: Cancellation | None = None,
     ) -> dict[str, Array]:
         if signature_name == "serving_default" and 13 in inputs["x"]:
-            # Read the address 0, because a signal from `os.kill` may come after the answer.
+            # Crash by reading the address 0: a signal from `os.kill` may arrive after the answer is
+            # sent.
             ctypes.string_at(0)
         return super().run(signature_name, inputs, output_names)
 

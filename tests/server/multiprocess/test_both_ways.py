@@ -20,7 +20,7 @@ from tpuserve.saved_model import warm_up_file
 pytestmark = pytest.mark.slow
 
 AUTHORITY = Authority()
-# Enough connections that each of two frontend processes has some.
+# The number of connections: so many that each of two frontend processes gets some.
 CONNECTIONS = 8
 SERVING, NOT_SERVING = 1, 2
 
@@ -49,7 +49,7 @@ class GuardedServer(FakeServer):
         self.context = ssl.create_default_context(cadata=AUTHORITY.certificate.decode())
 
     def rest_status(self, key: str, path: str = "/v1/models/half:predict") -> int:
-        """The status of the answer on a connection of its own."""
+        """Return the HTTP status of a request on a new connection."""
         url = f"https{self.url.removeprefix('http')}{path}"
         headers = {"authorization": f"Bearer {key}"}
         return httpx.post(
@@ -57,7 +57,7 @@ class GuardedServer(FakeServer):
         ).status_code
 
     def rpc_status(self, key: str) -> str:
-        """The code of a call on a connection of its own."""
+        """Return the gRPC status code of a call on a new connection."""
         credentials = grpc.ssl_channel_credentials(AUTHORITY.certificate)
         with clients.connect(self.rpc, credentials, *OWN_CONNECTION) as client:
             try:
@@ -76,7 +76,7 @@ OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 
 
 def repeat(function: Callable[..., Any], *arguments: Any) -> set[Any]:
-    """The results of calls at the same time."""
+    """Call a function in many threads at the same time; return the different results."""
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         calls = [pool.submit(function, *arguments) for _ in range(CONNECTIONS)]
         return {call.result() for call in calls}
@@ -168,7 +168,7 @@ class ConfiguredServer(FakeServer):
 
 @pytest.fixture
 def configured(tmp_path: Path, frontend_processes: int) -> Iterator[ConfiguredServer]:
-    # The path of a socket has to be short.
+    # The path of a UNIX socket may have about 100 characters, so use a short directory.
     with tempfile.TemporaryDirectory() as directory:
         server = ConfiguredServer(tmp_path, f"{directory}/socket", frontend_processes)
         yield server
@@ -181,7 +181,7 @@ def test_reload_is_in_force_in_every_process_and_requests_are_logged_once(
 ) -> None:
     assert repeat(configured.status, "half") == {200}
     assert repeat(configured.status, "other") == {404}
-    # The file is read again by itself, and a file that is wrong changes nothing.
+    # The server polls the model config file; an invalid file changes nothing.
     configured.configure(
         model("half", configured.base_path, configured.logged),
         model("other", configured.base_path),

@@ -1,4 +1,4 @@
-"""A process of the server that dies is replaced, and takes nothing else with it."""
+"""A process of the server that dies is replaced, and the other processes continue."""
 
 import itertools
 import os
@@ -25,8 +25,8 @@ def server(tmp_path: Path) -> Iterator[FakeServer]:
 
 @pytest.fixture
 def socket_server(tmp_path: Path) -> Iterator[FakeServer]:
-    """A server with gRPC health checks and a UNIX socket."""
-    # The path of a socket has to be short.
+    """Yield a server with gRPC health checks and a UNIX socket."""
+    # The path of a UNIX socket may have about 100 characters, so use a short directory.
     with tempfile.TemporaryDirectory() as directory:
         path = f"{directory}/socket"
         server = FakeServer(tmp_path, grpc_socket_path=path, enable_grpc_healthcheck_service=True)
@@ -36,7 +36,7 @@ def socket_server(tmp_path: Path) -> Iterator[FakeServer]:
 
 @pytest.fixture(scope="module")
 def calm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeServer]:
-    """A server of which no test ends a process."""
+    """Yield a server for the tests that kill no process."""
     server = FakeServer(tmp_path_factory.mktemp("calm"))
     yield server
     server.kill()
@@ -106,7 +106,8 @@ def test_socket_is_taken_over_when_its_frontend_is_replaced(socket_server: FakeS
         os.kill(killed, signal.SIGKILL)
         wait_until(lambda: killed not in socket_server.children())
         assert b"\x10\x1e" in status(request, timeout=SECONDS, wait_for_ready=True)
-        # The other frontend does not listen on the socket, and takes it from nobody when it starts.
+        # Only the first frontend listens on the socket. A restart of the other frontend must not
+        # take the socket away.
         os.kill(socket_server.find("tpuserve-front1"), signal.SIGKILL)
         wait_until(lambda: "tpuserve-front1" in socket_server.children().values())
         for _ in range(20):
@@ -125,7 +126,7 @@ def test_frontend_that_dies_is_replaced_and_the_other_one_answers_on(server: Fak
     wait_until(lambda: "tpuserve-front1" in server.children().values())
     for _ in range(20):
         wait_until(server.is_answering)
-    # No counter falls, although a process with a part of the counts has gone.
+    # The counters do not fall, although a process that had a part of the counts has died.
     assert server.count_requests() >= before
     assert server.stop()[0] == 0
 
@@ -133,7 +134,7 @@ def test_frontend_that_dies_is_replaced_and_the_other_one_answers_on(server: Fak
 def test_page_of_metrics_is_the_same_whoever_serves_it(calm_server: FakeServer) -> None:
     for _ in range(24):
         assert calm_server.is_answering()
-    # Each request has a connection of its own, and so may be served by either frontend.
+    # Each request has a new connection, so either frontend may answer it.
     assert {calm_server.count_requests() for _ in range(8)} == {24}
 
 

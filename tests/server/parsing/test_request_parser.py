@@ -1,4 +1,4 @@
-"""A body is parsed alike in this process and in another, within its memory and its time."""
+"""A body is parsed alike in this process and in a parse process, within its memory and time."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ from tpuserve.errors import (
 )
 from tpuserve.saved_model.signature import Signature
 
-pytestmark = pytest.mark.slow  # Starts processes.
+pytestmark = pytest.mark.slow  # These tests start processes.
 
 BLANKS = b" " * MAX_LOCAL_BYTES
 STRINGS = b'"%s"' % (b"a" * MAX_LOCAL_BYTES)

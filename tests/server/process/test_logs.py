@@ -1,4 +1,4 @@
-"""The lines of several processes share one stream, and none is torn by another."""
+"""Lines that several processes write to one stream are never mixed with each other."""
 
 import os
 import subprocess
@@ -9,7 +9,8 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-# More than a pipe takes at once, as a client can make a line of the access log.
+# Each line is longer than a pipe takes at once; a client's URL can make a line of the access log
+# that long.
 LENGTH, LINES, LETTERS = 20_000, 100, "abcd"
 WRITE = f"""
 import logging, sys

@@ -1,4 +1,4 @@
-"""Memory of models comes back when they are unloaded."""
+"""The operating system gets back the memory of unloaded models."""
 
 import os
 import subprocess
@@ -15,11 +15,13 @@ def test_a_model_that_comes_and_goes_leaves_no_memory_behind() -> None:
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
     sizes = [float(line.split()[2]) for line in said.splitlines() if line.startswith("cycle")]
     assert len(sizes) == 3
-    # All of the others' memory would be twice as much as one model's.
+    # Less than half of one model's memory is left. Without the tuning, the memory of several models
+    # would be left.
     assert sizes[-1] - sizes[0] < 40
 
 
-# Three at a time: what one cycle after the other leaves behind may be the same memory each time.
+# A program that loads three models at a time: with one at a time, each cycle could reuse the memory
+# that the previous cycle has left behind, and hide the loss.
 _LOAD_THREE = """
 from server.process import malloc
 malloc.configure_malloc()
@@ -56,7 +58,8 @@ def test_memory_of_models_is_the_systems_again_once_they_are_unloaded() -> None:
     assert after - before < 60
 
 
-# In a thread, so that the C library takes them from one of the heaps that it cannot trim.
+# A program that allocates blocks in a thread, so that glibc takes them from a heap that it cannot
+# trim.
 _TAKE_AND_FREE = """
 import ctypes
 import threading

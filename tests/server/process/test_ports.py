@@ -1,4 +1,4 @@
-"""A port that cannot be had is told before anything slow begins."""
+"""A port that cannot be bound is reported before the slow part of the start."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""What is done in the background goes after all else, once there is something else."""
+"""Background work has a lower priority than requests once the server answers requests."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Both ends of the connection between a frontend process and the engine, in one process."""
+"""Connects the frontend's and the engine's end of a connection within one process, for tests."""
 
 import socket
 import threading
@@ -14,7 +14,7 @@ from server.remote.endpoint import EngineEndpoint
 
 
 def create_channels(arena_bytes: int = ARENA_BYTES) -> tuple[Channel, Channel]:
-    """Two ends that have greeted each other."""
+    """Return the two ends of a new connection."""
     one, other = socket.socketpair()
     channels: list[Channel] = []
     greeting = threading.Thread(target=lambda: channels.append(Channel(other, arena_bytes)))
@@ -31,7 +31,7 @@ def start_reader(on_message: OnMessage, on_closed: OnClosed) -> ChannelReader:
 
 
 def connect(client: EngineClient, endpoint: EngineEndpoint) -> Channel:
-    """Connects them; the end of the endpoint."""
+    """Connect a client and an endpoint; return the endpoint's channel."""
     one, other = socket.socketpair()
     greeting = threading.Thread(target=client.connect, args=(one,))
     greeting.start()
@@ -43,7 +43,7 @@ def connect(client: EngineClient, endpoint: EngineEndpoint) -> Channel:
 
 @contextmanager
 def remote(dataplane: DataPlaneInterface) -> Iterator[RemoteDataPlane]:
-    """A data plane that asks this one through a socket."""
+    """Yield a data plane that forwards requests to `dataplane` through a socket."""
     endpoint = EngineEndpoint(dataplane, 8)
     endpoint.start()
     client = EngineClient(start_reader)

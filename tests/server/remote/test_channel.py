@@ -20,7 +20,7 @@ Connect: TypeAlias = Callable[..., tuple[Channel, Channel]]
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """A function that returns the two ends of a new connection."""
+    """Yield a function that returns the two ends of a new connection."""
     with ExitStack() as stack:
 
         def create(**options: int) -> tuple[Channel, Channel]:
@@ -33,7 +33,7 @@ def connect() -> Iterator[Connect]:
 
 
 def deliver(sender: Channel, receiver: Channel, *values: object) -> Message:
-    """The one message that arrives after it was sent."""
+    """Send a message, and return it as the receiver gets it."""
     sender.send(KIND, NUMBER, *values)
     messages: list[Message] = []
     while not messages:

@@ -1,4 +1,4 @@
-"""What can happen only between processes: outdated signatures, faults, and the loss of one end."""
+"""The remote data plane handles outdated signatures, unexpected errors and the loss of one end."""
 
 import gc
 import threading
@@ -41,7 +41,7 @@ def remote(dataplane: DataPlane) -> Iterator[RemoteDataPlane]:
 
 
 class RenamedModel(FakeModel):
-    """Has an input "z" in the place of "x"."""
+    """A model whose input is called "z" instead of "x"."""
 
     signatures: Mapping[str, Signature] = {
         "serving_default": Signature({"z": spec("float32", "z")}, {"y": spec("float32", "y")})
@@ -155,7 +155,8 @@ def test_memory_of_large_inputs_and_outputs_is_given_back(dataplane: DataPlane) 
     for _ in range(20):
         prediction = remote.predict(HALF, lambda _: {"x": LARGE})
         assert prediction.outputs["y"].tolist() == (LARGE / 2 + 2).tolist()
-    # At most the memory of the last requests is in use, which a next message would give back.
+    # At most the arrays of the last request are still in shared memory: the next message would free
+    # them.
     assert client.channel.shared_bytes <= 2 * LARGE.nbytes
     assert engine_end.shared_bytes <= 2 * LARGE.nbytes
     client.close()

@@ -1,4 +1,4 @@
-"""A line of the access log says who asked for what, and what came of it."""
+"""A line of the access log contains the client, the request and the outcome."""
 
 import json
 from datetime import datetime

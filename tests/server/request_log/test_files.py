@@ -1,4 +1,4 @@
-"""Files of records can be read whatever became of who wrote them."""
+"""The record files can be read even if their writer crashed or could not write."""
 
 import os
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_full_file_is_followed_by_another(tmp_path: Path) -> None:
 
 
 def test_large_file_is_followed_by_another(tmp_path: Path) -> None:
-    # Each record has 16 bytes around it.
+    # TFRecord adds 16 bytes to each record.
     files = RecordFiles(lambda: NOON, max_bytes=40)
     for _ in range(3):
         files.write("m", str(tmp_path / "log"), b"four")

@@ -1,4 +1,4 @@
-"""A log writes what it is told to, and is in nobody's way."""
+"""The request log writes the configured samples, and delays no request."""
 
 import itertools
 import subprocess
@@ -23,7 +23,7 @@ X = {"x": np.ones(2, np.float32)}
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """The directory of a real file system with room for 64 KB."""
+    """Yield a directory in a real file system of 64 KB."""
     directory = tmp_path / "disk"
     directory.mkdir()
     options = ["-t", "tmpfs", "-o", "size=64k", "tmpfs"]
@@ -42,7 +42,7 @@ def encode(what: Any, config: RequestLogging, when: float) -> bytes:
 
 
 class Setting:
-    """A log of model "m" that writes versions, and where to look for them."""
+    """A log of the model "m" whose records are the version and the time of each request."""
 
     def __init__(self, directory: Path, rate: float = 1, **how: Any) -> None:
         self.directory = directory
@@ -115,7 +115,7 @@ def test_what_comes_too_fast_is_left_out_and_counted(
 
 
 def test_what_waits_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Two floats in and two out are 16 bytes; strings count with what they hold.
+    # Two input floats and two output floats have 16 bytes; strings count with their contents.
     monkeypatch.setattr(log, "MAX_QUEUED_BYTES", 16)
     setting = Setting(tmp_path)
     setting.log.predict(answer(1), {"x": np.array([b"17 bytes in this!"], object)}, [])
@@ -145,7 +145,7 @@ def test_full_disk_stops_the_log_until_there_is_room(
     setting = Setting(small_disk, encode=lambda *_: bytes(1000), clock=lambda: now[0])
 
     def write(count: int) -> None:
-        """Log requests, one a second, each after the last was written or lost."""
+        """Log requests, one per second of the fake clock; wait until each is written or lost."""
         for _ in range(count):
             done = setting.count("OK") + setting.count("UNKNOWN")
             setting.log.predict(answer(), X, [])
@@ -195,7 +195,7 @@ def test_closed_log_takes_nothing(tmp_path: Path) -> None:
 
 
 def test_without_a_model_to_log_there_is_no_thread() -> None:
-    # Those of other tests may end meanwhile.
+    # Compare with <=, because threads of other tests may end meanwhile.
     before = set(threading.enumerate())
     unused = RequestLog()
     unused.configure({})

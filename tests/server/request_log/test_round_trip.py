@@ -1,4 +1,4 @@
-"""What a server has logged warms up the next version of its model."""
+"""The request log of a server can serve as the warm-up file of the model's next version."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ M, REGRESS = ModelSpec("m"), ModelSpec("m", signature_name="regress")
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is written of one request of each kind."""
+    """Return the log file of a server that has answered one request of each kind."""
     directory = tmp_path_factory.mktemp("logs")
     log = RequestLog(clock=lambda: 1_700_000_000.5)
     log.configure({"m": RequestLogging("file", str(directory / "requests"), 1)})

@@ -1,4 +1,4 @@
-"""A server logs, batches, counts and warms up as its files say; all of it at once."""
+"""One server logs, batches, counts and warms up as its configuration files say."""
 
 import shutil
 from pathlib import Path

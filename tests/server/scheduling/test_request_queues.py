@@ -20,7 +20,7 @@ class Clock:
 
 
 class Request(Ticket):
-    """A request that only remembers what became of it."""
+    """A ticket that only records whether it was started or refused."""
 
     def __init__(self, model: str, pool: RunPool) -> None:
         super().__init__(model, pool)

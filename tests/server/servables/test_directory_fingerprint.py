@@ -1,4 +1,4 @@
-"""A directory looks different once something in it is."""
+"""The fingerprint of a directory changes when any file in the directory changes."""
 
 from pathlib import Path
 

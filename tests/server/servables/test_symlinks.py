@@ -1,4 +1,4 @@
-"""A link may lead to a place within the base path and to none outside."""
+"""A symbolic link may lead to a path inside the base path, but not outside."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""TensorFlow Lite models are served with the signatures that they bring, or one made up."""
+"""TensorFlow Lite models are served with the signatures in their files, or a default one."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def content() -> bytes:
-    """x / 2 + 2 of any number of rows."""
+    """Return a TensorFlow Lite model that computes x / 2 + 2 for any number of rows."""
 
     @tf.function(input_signature=[tf.TensorSpec([None, 1], tf.float32, name="x")])
     def half_plus_two(x: tf.Tensor) -> tf.Tensor:
@@ -41,7 +41,7 @@ def content() -> bytes:
 
 
 def with_signature(content: bytes, name: str, signature: Any) -> bytes:
-    """The model with metadata as TensorFlow Serving's tool for it writes them."""
+    """Return the model with a signature in its metadata, as TensorFlow Serving's tool does."""
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     buffer = schema.BufferT()
     buffer.data = np.frombuffer(_map(name, signature.SerializeToString()), np.uint8)
@@ -149,13 +149,13 @@ def test_select_ops_are_named_and_refused(tmp_path: Path) -> None:
 
 
 def serve(path: Path, **flags: Any) -> Any:
-    """The model as a server loads it."""
+    """Load the model as a server with these flags does."""
     settings = Settings(path.parent.parent, prefer_tflite_model=True, num_tflite_pools=1, **flags)
     return SavedModelLoader(settings)(path.parent)
 
 
 def with_op(content: bytes, number: int, custom_code: bytes | None = None) -> bytes:
-    """The model with another op in the place of its first."""
+    """Return the model with its first op replaced by another op."""
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     code = model.operatorCodes[0]
     code.builtinCode, code.deprecatedBuiltinCode = number, min(number, 127)
@@ -195,7 +195,7 @@ def test_custom_op_of_tensorflow_lite_itself_is_allowed(content: bytes) -> None:
 
 
 def test_every_built_in_op_is_reviewed() -> None:
-    """After a new release, review its ops, and raise the number."""
+    """If this fails with a new release of TensorFlow, review the new ops and raise the number."""
     numbers = [each for each in vars(schema.BuiltinOperator).values() if isinstance(each, int)]
     assert max(numbers) <= tflite_check.LAST_REVIEWED_OP
 

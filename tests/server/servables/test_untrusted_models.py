@@ -1,4 +1,4 @@
-"""Models of an attacker are refused before anything of them runs; models of users are not."""
+"""Models of an attacker are refused before any of their ops run; ordinary models are served."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +49,7 @@ def export(
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    """The model of another user."""
+    """Return the directory of another user's model."""
     return models.export(models.half_plus_two, tmp_path / "victim", tags.SERVE)
 
 
@@ -117,7 +117,7 @@ def test_checkpoint_of_another_model_is_not_restored(tmp_path: Path, victim: Pat
 
 
 def test_asset_that_the_graph_names_elsewhere_is_read_from_the_model(tmp_path: Path) -> None:
-    """The loader feeds assets to the initialisation alone; a request must not read the constant."""
+    """A request reads the model's own asset, not the path in the graph's constant."""
     secret = tmp_path / "secret.txt"
     secret.write_text("secret")
 
@@ -187,7 +187,7 @@ def test_keras_model_with_preprocessing_and_recurrence_is_served(tmp_path: Path)
 
 
 def test_no_model_is_refused_after_it_ran(tmp_path: Path) -> None:
-    """The initialisation runs at load, so a refusal must come before."""
+    """The load runs the initialisation op, so an unsafe model is refused before."""
     target = tmp_path / "written"
 
     class Writer(tf.Module):
@@ -244,7 +244,7 @@ def test_initialisation_that_never_ends_is_stopped(tmp_path: Path) -> None:
         return {"x": x}, {"y": x + 1}
 
     def init() -> Any:
-        # Zero stays zero, which is never above one.
+        # The loop never ends: twice zero stays zero, and never exceeds one.
         return v1.while_loop(lambda i: i <= 1, lambda i: i * 2, [tf.constant(0.0)]).op
 
     directory = export(tmp_path / "m" / "1", build, init)
@@ -259,7 +259,7 @@ def test_initialisation_that_ends_in_time_is_not_stopped(tmp_path: Path) -> None
 
 
 def test_function_that_calls_itself_is_refused(tmp_path: Path) -> None:
-    """TensorFlow would end the process with a stack overflow."""
+    """TensorFlow itself would crash with a stack overflow."""
 
     class Module(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([], tf.float32, "x")])

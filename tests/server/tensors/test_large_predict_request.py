@@ -54,7 +54,7 @@ def assert_read_as_parsed(raw: bytes) -> dict[str, Any]:
     message, inputs = read(raw)
     expected = parse(raw)
     arrays = arrays_of(inputs)
-    assert str(arrays) == str(arrays_of(expected.inputs))  # As text, in which NaN equals NaN.
+    assert str(arrays) == str(arrays_of(expected.inputs))  # Compare texts, in which NaN equals NaN.
     expected.ClearField("inputs")
     assert message == expected
     return arrays

@@ -72,7 +72,7 @@ def test_map_entry_is_read_by_the_api(array: np.ndarray[Any, Any], as_content: b
 
     from server.tensors import protobuf_wire, serializer
 
-    # Twice, because the serialiser caches the prefix of an entry.
+    # Serialise twice, because the second call uses the cached prefix of the entry.
     for _ in range(2):
         raw = b"".join(
             serializer.serialize_map_entry(protobuf_wire.field_tag(1), "ä", array, as_content)

@@ -1,4 +1,4 @@
-"""Logged requests of each kind are run as a client's are."""
+"""Logged requests of each kind run like the requests of clients."""
 
 from typing import Any
 

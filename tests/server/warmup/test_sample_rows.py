@@ -1,4 +1,4 @@
-"""Sample inputs are those of warm-up requests, or such as the graph accepts."""
+"""Sample inputs come from warm-up requests, or are generated so that the graph accepts them."""
 
 from pathlib import Path
 from typing import Any

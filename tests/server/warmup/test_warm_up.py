@@ -1,4 +1,4 @@
-"""A model meets its warm-up requests before clients', and none of them may fail."""
+"""A model runs its warm-up requests before clients' requests; if one fails, the load fails."""
 
 import threading
 from pathlib import Path
@@ -23,7 +23,7 @@ from tpuserve.saved_model import warm_up_file
 
 
 class Runs:
-    """Keeps the records that were run; one that is b"bad" fails, b"worse" too."""
+    """Records the warm-up records that were run; the records b"bad" and b"worse" fail."""
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
@@ -68,7 +68,7 @@ def test_record_is_run_as_often_as_asked(
 
 
 def test_records_are_run_at_once_where_there_are_threads(tmp_path: Path) -> None:
-    # None of the three returns before all of them have come.
+    # Each of the three runs waits until all three have begun.
     together = threading.Barrier(3)
 
     def run(model: Model, record: bytes, cancellation: Cancellation) -> None:

@@ -1,4 +1,4 @@
-"""Calls without a message take no slot of admission control, and cannot close the server."""
+"""Calls without a message do not count as requests in flight, and cannot block the server."""
 
 import threading
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.server.frontends.grpc import clients
 pytestmark = pytest.mark.slow
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
-# A subchannel of its own for each channel: otherwise channels to one address share a connection.
+# Gives each channel a connection of its own; by default, channels to one address share one.
 OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
 
@@ -108,5 +108,5 @@ def test_connection_cannot_have_more_open_calls_than_its_share(dataplane: DataPl
         attacker.begin(300)
         with clients.connect(server.address, None, OWN_CONNECTION) as client:
             assert list(client.predict(x=[1.0]).outputs["y"].float_val) == [2.5]
-        # The quarter of 8 requests in flight, and 100 others.
+        # A client may have a quarter of the 8 requests in flight, and 100 further open calls.
         assert len(server._executor._reaper.calls_waiting_longer_than(-1)) <= 102

@@ -1,4 +1,4 @@
-"""A call that nobody waits for stops its model, even one that would run forever."""
+"""A model stops when the client no longer waits for the call, even if it would run forever."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Every code of an error has its gRPC status."""
+"""Each canonical error code is mapped to a gRPC status."""
 
 from server.frontends.grpc.errors import GRPC_STATUS, to_utf8, truncate_message
 from tpuserve.errors import Code

@@ -1,4 +1,4 @@
-"""A message that never arrives completely takes bounded memory and time, and harms nobody else."""
+"""A message that never arrives completely takes bounded memory and time and blocks no call."""
 
 import socket
 import struct
@@ -26,7 +26,7 @@ FRAME_BYTES, WINDOW_BYTES = 16_384, 65_535
 
 
 class HalfSender:
-    """A client of its own that begins a message of 100 MB and sends only the beginning."""
+    """A client with its own connection that announces a message of 100 MB and sends only a part."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -45,7 +45,7 @@ class HalfSender:
             (b"content-type", b"application/grpc"),
             (b"te", b"trailers"),
         ]
-        # Literal fields with new names. Source: RFC 7541, section 6.2.2.
+        # Encode the headers as literal fields with new names. Source: RFC 7541, section 6.2.2.
         fields = (
             b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
             for name, value in headers
@@ -55,7 +55,7 @@ class HalfSender:
         self.send(struct.pack(">BI", 0, 100 * MB))
 
     def send(self, content: bytes) -> None:
-        """Sends a part of the message, as fast as the server's windows let it, or until the end."""
+        """Send a part of the message as HTTP/2 flow control permits, or until the call ends."""
         while content and not self.is_ended:
             with self._lock:
                 assert self._lock.wait_for(lambda: self._window() > 0 or self.is_ended, SECONDS)
@@ -119,7 +119,7 @@ class HalfSender:
 
 @pytest.fixture(params=[True, False], ids=["direct polling", "public API"])
 def address(dataplane: DataPlane, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The address of a server whose incomplete messages may take 8 MB."""
+    """Yield the address of a server whose incomplete messages may take 8 MB together."""
     with clients.serving(
         dataplane, memory_budget=MemoryBudget(16 * MB), allow_direct_polling=request.param
     ) as server:
@@ -142,8 +142,10 @@ def test_half_sent_messages_end_and_other_clients_are_answered(address: str) -> 
                     sender.send(bytes(progress))
                 time.sleep(0.05)
 
-        # The four have sent 16 MB. They go on fast enough to be no stalled calls, 40 kB/s each.
+        # The four senders have sent 16 MB, so two are cancelled, although each still sends 40 kB/s,
+        # which is too fast for a stalled call.
         wait_until_ended(2, progress=2000)
-        # 8 MB are left, which may wait as long as they go on; and then no more than 10 seconds.
+        # The other two keep 8 MB, which is allowed as long as they send. Now they stop, and are
+        # cancelled as stalled after 10 seconds.
         wait_until_ended(4, progress=0)
         assert list(client.predict(x=[1.0]).outputs["y"].float_val) == [2.5]

@@ -1,4 +1,4 @@
-"""Messages, compressed ones and tensors stay within the memory budget of all requests."""
+"""Messages, decompressed messages and tensors count in the memory budget of all requests."""
 
 import gzip
 import zlib
@@ -27,7 +27,7 @@ X = np.array([1, 2, 5], np.float32)
 
 
 def content_request(num_bytes: int) -> Any:
-    """Return a request whose tensor has this size, and compresses to a thousandth."""
+    """Return a request whose tensor has `num_bytes` bytes, and compresses to a thousandth."""
     return predict_request(x=np.ones(num_bytes // 4, np.float32))
 
 
@@ -121,7 +121,7 @@ def test_compressed_call_that_needs_no_admission_gives_its_memory_back(
     dataplane: DataPlane,
 ) -> None:
     budget = MemoryBudget(8 * MB)
-    # A field that no message has, of 1 MB.
+    # An unknown field of 1 MB, which every message may have.
     message = b"\x7a\x80\x80\x40" + bytes(MB)
     with (
         clients.serving(
@@ -144,8 +144,8 @@ def test_outputs_count_in_the_budget(dataplane: DataPlane, allow_direct_polling:
         ) as server,
         clients.connect(server.address) as client,
     ):
-        # A request takes five times its tensor: the message, the input, the output, the parts of
-        # the response, and the response.
+        # A request takes five times the size of its tensor: for the message, the input, the output,
+        # the chunks of the response, and the joined response.
         for size, is_answered in ((3 * MB, True), (4 * MB, False), (3 * MB, True)):
             call = client.prediction.Predict.future(content_request(size), 30)
             code = grpc.StatusCode.OK if is_answered else grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -157,7 +157,7 @@ def test_calls_in_flight_share_the_budget(
     dataplane: DataPlane, loader: FakeLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, request = loader.models[3], predict_request(x=np.ones(MB // 4, np.float32))
-    # An output that takes next to no memory.
+    # Return a small output, so that only the inputs count.
     monkeypatch.setattr(model, "_run", lambda name, inputs: {"y": inputs["x"][:1]})
     model.gate.clear()
     with (
@@ -209,7 +209,7 @@ def test_other_messages_are_left_as_they_are(message: bytes) -> None:
 def test_zlib_gets_each_byte_of_a_message_about_once(
     compress: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = b"\n" + np.random.default_rng(0).bytes(8 * MB)  # Does not get smaller.
+    content = b"\n" + np.random.default_rng(0).bytes(8 * MB)  # Random bytes, which do not compress.
     message = compress(content)
     create, passed = zlib.decompressobj, 0
 

@@ -22,7 +22,7 @@ STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 
 
 def counts(metrics: Metrics) -> dict[tuple[str, str], int]:
-    """(model, status) → requests."""
+    """Return the number of counted requests: (model, status) → number."""
     requests = {}
     for line in metrics.exposition().decode().splitlines():
         if line.startswith(":tensorflow:serving:request_count{"):

@@ -1,8 +1,8 @@
-"""A client in C++ that is none of TensorFlow Serving's own: NVIDIA's perf_analyzer.
+"""NVIDIA's perf_analyzer, a C++ client that is not TensorFlow Serving's, can use the server.
 
-It comes with the wheels of tritonclient 2.46 to 2.50, and needs Debian's libb64-0d, and libcudart
-of nvidia-cuda-runtime-cu12 on LD_LIBRARY_PATH. TPUSERVE_PERF_ANALYZER says where it is, if it is
-not on the PATH.
+The wheels of tritonclient 2.46 to 2.50 contain the program. It needs Debian's libb64-0d, and
+libcudart of nvidia-cuda-runtime-cu12 on LD_LIBRARY_PATH. The variable TPUSERVE_PERF_ANALYZER has
+its path, unless the program is on the PATH.
 """
 
 import os
@@ -32,7 +32,7 @@ def test_perf_analyzer_reads_the_metadata_and_is_answered(tmp_path: Path) -> Non
     manager = Manager(lambda directory: loader.load(directory))
     aspire(manager, "half", {1: models.export(models.half_plus_two, tmp_path / "half")})
     asking = "--service-kind tfserving -i grpc -m half --model-signature-name serving_default"
-    # One window suffices: the test does not use the figures.
+    # One measurement window suffices, because the test does not use the figures.
     briefly = "--measurement-mode count_windows --measurement-request-count 50 -s 999 -r 3"
     with clients.serving(DataPlane(manager)) as server:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Calls wait in the queue of their model, which refuses what it does not hold."""
+"""Calls wait in the queue of their model; a full queue refuses further calls."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ LIMITS = RunLimits(max_concurrent_runs=1, max_queue=1)
 
 
 class Server:
-    """A server with a slow model and a quick one, whose clients begin calls."""
+    """A server with a slow and a quick model, and methods that begin calls to the models."""
 
     def __init__(self, channel: grpc.Channel, slow: FakeModel, queues: RequestQueues) -> None:
         self._predict = channel.unary_unary(PREDICT)

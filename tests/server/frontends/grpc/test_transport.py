@@ -74,7 +74,7 @@ def test_mutual_tls_serves_clients_with_a_certificate(dataplane: DataPlane) -> N
 
 
 def test_unix_socket_serves_with_and_without_a_port(dataplane: DataPlane) -> None:
-    # The path of a socket has to be short.
+    # The path of a UNIX socket may have about 100 characters, so use a short directory.
     with tempfile.TemporaryDirectory() as directory:
         path = f"{directory}/socket"
         for has_port in (True, False):
@@ -102,7 +102,7 @@ def test_unix_socket_of_another_server_is_taken_over(dataplane: DataPlane) -> No
 
 
 def test_channel_arguments_of_the_user_are_applied(dataplane: DataPlane) -> None:
-    # Those that TensorFlow Serving's suite passes, and one whose effect is seen.
+    # The arguments that a test of TensorFlow Serving passes, and one whose effect can be tested.
     arguments = (
         ("grpc.so_reuseaddr", 1),
         ("grpc.max_connection_age_ms", 2000),
@@ -323,7 +323,7 @@ def test_call_that_was_cancelled_in_the_queue_is_not_run(
         assert cancelled.cancel()
         late = client.prediction.Predict.future(predict_request(x=X), 0.2)
         assert late.exception().code() == grpc.StatusCode.DEADLINE_EXCEEDED
-        # Their places are free again, though the thread that they waited for is not.
+        # Neither call counts as in flight any more, although the thread is still busy.
         eventually(lambda: admission.in_flight == 1)
         model.gate.set()
         assert list(first.result().outputs["y"].float_val) == Y
@@ -350,7 +350,7 @@ def test_slow_model_does_not_block_health_and_status(
         ) as server,
         clients.connect(server.address) as client,
     ):
-        # More than there are threads.
+        # Five calls: more than the server has threads.
         calls = [client.prediction.Predict.future(predict_request(x=X)) for _ in range(5)]
         assert model.entered.wait(10)
         stub = health_pb2_grpc.HealthStub(client.channel)
@@ -367,7 +367,7 @@ def test_ipv4_and_ipv6_are_served_while_the_port_is_reserved(
 ) -> None:
     from server.frontends.grpc.server import GrpcServer
 
-    # As the server does it, which takes its ports before it loads.
+    # Reserve the port as the server does before it loads models.
     with ports.bind_port("0.0.0.0", 0, "--port") as reserved:
         port = reserved.getsockname()[1]
         server = GrpcServer(dataplane, "0.0.0.0", port, 10)

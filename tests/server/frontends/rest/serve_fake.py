@@ -1,6 +1,7 @@
 """Serves the fake model over REST in a process of its own.
 
-The argument is the largest body in bytes. The program prints its port, and ends with its input.
+The argument is the largest request body in bytes. The program prints its port, and serves until its
+standard input ends.
 """
 
 import sys

@@ -212,7 +212,7 @@ def test_outputs_and_their_text_count_in_the_memory_budget(
     budget = MemoryBudget(16 << 20)
     client = Client(build_rest_app(dataplane, memory_budget=budget))
     model = loader.models[3]
-    # A number takes four bytes, and up to 24 as text.
+    # A number takes four bytes as float32, and 24 bytes are reserved for its text.
     for count, status in ((1 << 19, 200), (1 << 20, 413), (1 << 19, 200)):
         outputs = {"y": np.zeros(count, np.float32)}
         monkeypatch.setattr(model, "_run", partial(_return, outputs))

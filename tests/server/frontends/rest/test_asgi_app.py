@@ -184,7 +184,7 @@ def test_access_log_has_one_line_of_json_per_request(
     address = serve(build_rest_app(dataplane, Settings(**SETTINGS, access_log=True)))
     ask(address, "POST", PREDICT, BODY)
     ask(address, "GET", "/v1/x%2Fy?z")
-    # A line follows its response. After the next response, the line exists.
+    # A line is written after its response was sent. After the next response it surely exists.
     ask(address, "GET", "/healthz")
     first, second = (json.loads(record.getMessage()) for record in caplog.records[:2])
     assert first.pop("duration_ms") > 0

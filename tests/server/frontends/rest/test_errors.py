@@ -1,4 +1,4 @@
-"""Every code of an error has its HTTP status."""
+"""Each canonical error code is mapped to an HTTP status."""
 
 import json
 

@@ -29,7 +29,7 @@ fuzzed = settings(
     max_examples=EXAMPLES,
     deadline=None,
     database=None,
-    # The same bodies in each run by default.
+    # By default, generate the same bodies in each run.
     derandomize="TPUSERVE_FUZZ" not in os.environ,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

@@ -1,4 +1,4 @@
-"""No requests, of any number or size, make the memory of the server process grow.
+"""The memory of the server process does not grow, whatever requests it gets.
 
 TPUSERVE_FUZZ is the number of fuzzed requests. The first sixth of them warms the server up.
 """

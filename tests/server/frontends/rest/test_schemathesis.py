@@ -44,7 +44,7 @@ OPERATIONS = {
     *("GET /v1/models/half/statistics", "GET /v1/models/counting/statistics"),
     *(f"POST /v1/models/counting:{verb}" for verb in ("predict", "classify", "regress")),
 }
-# Without a body there is one valid request, and no invalid one.
+# Operations and kinds of requests to generate. An operation without a body has no invalid requests.
 TURNS = [
     *((label, GenerationMode.POSITIVE) for label in sorted(OPERATIONS)),
     *((label, GenerationMode.NEGATIVE) for label in sorted(OPERATIONS) if "POST" in label),
@@ -62,13 +62,13 @@ class HalfModel(FakeModel):
     }
 
     def run(self, *args: Any, **named: Any) -> dict[str, Array]:
-        # TensorFlow computes without warnings where NumPy warns.
+        # Ignore NumPy's warnings: TensorFlow computes the same without warnings.
         with np.errstate(all="ignore"):
             return super().run(*args, **named)
 
 
 class StrictModel(CountingModel):
-    """Computes the lengths of a list of examples. Refuses other shapes, as TensorFlow does."""
+    """Returns the length of each example in a list; refuses other shapes, as TensorFlow does."""
 
     def run(self, signature_name: str, inputs: Any, *args: Any, **named: Any) -> dict[str, Array]:
         if inputs["inputs"].ndim != 1:
@@ -121,7 +121,7 @@ def test_no_request_causes_an_internal_error(
         max_examples=REQUESTS,
         deadline=None,
         database=None,
-        # The same requests in each run by default.
+        # By default, generate the same requests in each run.
         derandomize="TPUSERVE_SCHEMATHESIS" not in os.environ,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

@@ -32,7 +32,7 @@ class Clock:
 
 
 class Echo:
-    """A method that answers while its gate is open, and counts the calls that entered."""
+    """A method whose calls wait until a gate is open; `entered` counts the begun calls."""
 
     def __init__(self) -> None:
         self.entered = threading.Semaphore(0)
@@ -60,7 +60,7 @@ def echo() -> Echo:
 def serving(
     echo: Echo, executor: CompletionQueueThreadPool, **placement: Any
 ) -> Iterator[Callable[..., Any]]:
-    """Yield a function that begins a call to a server, which stops at the end."""
+    """Run a server, and yield a function that begins a call to it."""
 
     def behavior(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         return echo.answer(executor.receive_first(messages, context))
@@ -101,7 +101,7 @@ def test_at_most_the_given_number_of_calls_run_at_a_time(echo: Echo) -> None:
         for _ in range(3):
             assert echo.entered.acquire(timeout=10)
         assert not echo.entered.acquire(timeout=0.1)
-        # Those that run, and one that waits for events.
+        # Three threads run calls, and one thread waits for events.
         assert executor.size == 4
         echo.gate.set()
         assert [call.result() for call in begun] == [b"echo a"] * 7
@@ -168,7 +168,8 @@ def test_stalled_call_takes_no_thread_and_is_cancelled(echo: Echo) -> None:
     with serving(echo, executor) as begin:
         stalled = [begin(never()) for _ in range(3)]
         assert begin([b"a"]).result() == b"echo a"
-        # A call that arrives after the clock has moved would not be late.
+        # Wait until the three calls have arrived: a call that arrives after the change of the clock
+        # would not be late.
         assert wait_for(lambda: len(executor._reaper.calls_waiting_longer_than(-1)) == 3)
         clock.now = 11
         assert [call.exception().code() for call in stalled] == [grpc.StatusCode.CANCELLED] * 3
@@ -193,7 +194,7 @@ def test_threads_end_with_the_server(echo: Echo) -> None:
     before = alive()
     with serving(echo, CompletionQueueThreadPool(4)) as begin:
         assert begin([b"a"]).result() == b"echo a"
-        # Threads of other tests may end at the same time.
+        # Compare with <=, because threads of other tests may end at the same time.
         assert alive() - before
     assert wait_for(lambda: alive() <= before)
 
@@ -202,7 +203,7 @@ def test_cancelled_calls_leave_no_state_behind(echo: Echo) -> None:
     executor = CompletionQueueThreadPool(2)
     with serving(echo, executor) as begin:
         echo.gate.clear()
-        # The client cancels some calls while they run, and others before.
+        # The client will cancel every other call: two of the calls may run then, the others wait.
         begun = [begin([b"a"]) for _ in range(50)]
         for _ in range(2):
             assert echo.entered.acquire(timeout=10)
@@ -221,7 +222,7 @@ def test_server_without_references_ends() -> None:
     executor.start(server)
     assert alive() - before
     del server
-    # But for the one that looks after messages, which is the threads' own.
+    # All threads end but "grpc-watch", which belongs to the executor and ends with `shutdown`.
     assert wait_for(lambda: {thread.name for thread in alive() - before} <= {"grpc-watch"})
     executor.shutdown()
 

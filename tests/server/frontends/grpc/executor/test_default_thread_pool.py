@@ -18,7 +18,7 @@ class Clock:
 
 
 class Call:
-    """A call whose message arrives at `deliver`, and never after `cancel`."""
+    """A call whose message arrives when `deliver` is called, unless `cancel` was called before."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -55,7 +55,7 @@ def executor(clock: Clock) -> Iterator[DefaultThreadPool]:
 
 
 def receive(executor: DefaultThreadPool, call: Call) -> Any:
-    """Receive a call's message in a thread; return the messages and an event of the end."""
+    """Receive a call's message in a thread; return the messages and an event for the end."""
     received: list[bytes | None] = []
     done = threading.Event()
     future = executor.submit(lambda: received.append(executor.receive_first(call.messages(), call)))

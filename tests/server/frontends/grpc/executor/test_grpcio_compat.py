@@ -1,4 +1,4 @@
-"""The probe accepts the installed grpcio, and rejects one with other internals."""
+"""`supports_direct_polling` accepts the installed grpcio, and rejects one with other internals."""
 
 from types import SimpleNamespace
 from typing import Any

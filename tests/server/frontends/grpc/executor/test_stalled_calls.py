@@ -1,4 +1,4 @@
-"""Calls whose message has not arrived are bounded in time and in number."""
+"""The number and the waiting time of calls whose message has not arrived are bounded."""
 
 import socket
 from collections.abc import Callable
@@ -100,7 +100,7 @@ def test_connection_with_the_largest_incomplete_messages_loses_its_calls() -> No
     machine = Machine()
     reaper = machine.reaper(max_pending_bytes=1_000_000)
     large, small = Call("ipv4:10.0.0.1:7"), Call("ipv4:10.0.0.2:7")
-    # What came before the calls does not count.
+    # Bytes that were received before the calls began do not count.
     machine.received = 10**9
     reaper.cancel_stalled()
     for call in (large, small):
@@ -131,7 +131,8 @@ def test_bytes_count_from_the_begin_of_a_call_although_they_come_before_the_firs
         for second in range(3):
             machine.seconds = int(seconds) + 1 + second
             reaper.cancel_stalled()
-    # 800,000 bytes of the first connection and 400,000 of the second, which the second call found.
+    # Since their calls began, the first connection has received 800,000 bytes and the second
+    # 400,000: more than the limit together, so the first loses its call.
     assert (old.is_cancelled, new.is_cancelled) == (True, False)
 
 
@@ -152,7 +153,7 @@ def test_peer_is_split_and_named(peer: str, address: tuple[str, int], name: str)
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 def test_received_bytes_of_a_connection_are_counted(family: socket.AddressFamily) -> None:
     with socket.socket(family) as listener:
-        # An IPv4 client of an IPv6 socket, as the server's clients are by default.
+        # By default the server listens on an IPv6 socket, which IPv4 clients can use too.
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind(("::" if family == socket.AF_INET6 else "127.0.0.1", 0))
@@ -162,7 +163,7 @@ def test_received_bytes_of_a_connection_are_counted(family: socket.AddressFamily
             with served:
                 receive_all(client.sendall, served, 12_345)
                 assert received_bytes_by_address()[client.getsockname()] == 12_345
-                # The descriptors are still open.
+                # Counting has not closed the descriptors of the connections.
                 receive_all(client.sendall, served, 1)
 
 

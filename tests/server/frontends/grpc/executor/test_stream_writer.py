@@ -10,7 +10,7 @@ from tests.server.frontends.grpc import clients
 
 pytestmark = pytest.mark.slow
 
-# RFC 9113: the types of frames, a flag of each, and the setting of how much may be sent.
+# Frame types, flags and a setting of HTTP/2. Source: RFC 9113, section 6.
 DATA, HEADERS, SETTINGS, PING = 0, 1, 4, 6
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
 INITIAL_WINDOW_SIZE = b"\0\4"
@@ -51,7 +51,7 @@ def test_clients_that_read_nothing_do_not_block_other_watchers(dataplane: DataPl
     ):
         client.sendall(watching_without_reading(40))
         received = b""
-        # The heads of answers come, and nothing else may.
+        # Wait for the headers of the responses. No messages arrive, because the client allows none.
         while b"are seen" not in received or b"application/grpc" not in received:
             assert (piece := client.recv(65536))
             received += piece

@@ -43,7 +43,7 @@ def test_list_has_the_status_of_every_name(server: Any, stub: Any) -> None:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     from grpc_health.v1 import health_pb2
 
-    # A message with the fields of HealthListResponse, which not every grpcio-health-checking has.
+    # Define HealthListResponse here, because old releases of grpcio-health-checking lack it.
     file = descriptor_pb2.FileDescriptorProto(
         name="list.proto", package="l", dependency=[health_pb2.DESCRIPTOR.name], syntax="proto3"
     )

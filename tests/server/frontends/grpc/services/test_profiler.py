@@ -1,4 +1,4 @@
-"""The profiler service forwards messages to TensorFlow's server, which starts with the first."""
+"""The profiler service forwards calls to TensorFlow's server, which the first call starts."""
 
 from collections.abc import Iterator
 from concurrent import futures
@@ -20,7 +20,7 @@ MONITOR = "/tensorflow.ProfilerService/Monitor"
 
 
 class FakeProfilerServer:
-    """A server in the place of TensorFlow's."""
+    """A server that stands in for TensorFlow's profiler server."""
 
     def __init__(self) -> None:
         self.starts = 0
@@ -99,7 +99,7 @@ def test_profile_of_an_idle_server_has_the_number_of_requests(
 
     monkeypatch.chdir(tmp_path)
     with clients.serving(dataplane, admission=AdmissionController()) as server:
-        # Raises an error if nothing is traced.
+        # `trace` raises an error if the profile contains no event.
         tf.profiler.experimental.client.trace(f"grpc://{server.address}", str(tmp_path), 1000)
     (file,) = tmp_path.glob("plugins/profile/*/*.xplane.pb")
     space = xplane_pb2.XSpace.FromString(file.read_bytes())

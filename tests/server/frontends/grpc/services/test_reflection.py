@@ -71,7 +71,8 @@ def test_each_listed_service_is_described(dataplane: DataPlane, version: str) ->
             descriptor_pb2.FileDescriptorProto.FromString(serialized)
             for serialized in answer.file_descriptor_response.file_descriptor_proto
         ]
-        # The files are complete: a client can build the service from them alone.
+        # Check that the files are complete: build the service from them in an empty descriptor
+        # pool.
         pool, pending = descriptor_pool.DescriptorPool(), {file.name: file for file in files}
         while pending:
             ready = [file for file in pending.values() if not pending.keys() & set(file.dependency)]

@@ -20,7 +20,7 @@ COUNT = "/tensorflow/serving/request_count"
 
 
 class ModelConfigManager:
-    """Accepts configurations, and counts each as a request in the metrics."""
+    """Records each configuration, counts a request in the metrics, and fails for a model "bad"."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 class EchoService(UnaryService):
-    """A service that is not part of the server."""
+    """A new service, which only these tests add to the server."""
 
     names = ("test.EchoService",)
     health_names = ("test.EchoService", "Echo")

@@ -187,7 +187,7 @@ def test_deadline_reaches_the_model(client: Client, loader: FakeLoader) -> None:
     client.predict(x=X)
     timeout_ms = loader.models[3].timeout_ms
     assert timeout_ms is not None
-    # gRPC rounds a deadline up as it sends it: of 10 s, by up to 0.1 s.
+    # gRPC rounds a deadline up when it sends the deadline: one of 10 s by up to 0.1 s.
     assert 0 < timeout_ms <= 10_200
 
 

@@ -1,4 +1,4 @@
-"""An API beside TensorFlow Serving's takes one registration, and has all that /v1/ has.
+"""A further REST API needs one registration, and gets all that the dispatcher does for /v1/.
 
 The API of this test is like the Open Inference Protocol with binary tensors: the header
 Inference-Header-Content-Length is the length of the JSON before the raw tensors.

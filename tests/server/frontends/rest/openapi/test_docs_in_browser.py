@@ -1,4 +1,4 @@
-"""The page /docs in Chromium, for which no name but the server's own leads anywhere.
+"""The page /docs works in Chromium without any other host: only the server's name resolves.
 
 Needs the programs chromium and chromedriver and the package selenium; skipped without them.
 """
@@ -33,7 +33,7 @@ if CHROMIUM is None or DRIVER is None:
 
 pytestmark = pytest.mark.slow
 
-# Swagger UI treats localhost in ways of its own, so that the page has a name as elsewhere.
+# Give the server another name than localhost, which Swagger UI treats specially.
 HOST = "tpuserve.test"
 FLAGS = (
     "--headless=new",
@@ -80,11 +80,11 @@ class Page:
         self.browser.get(f"http://{HOST}:{address[1]}/docs")
 
     def wait(self, until: Callable[[Any], Any]) -> Any:
-        """Return the first true result of a function of the browser."""
+        """Call a function with the browser until its result is true, and return the result."""
         return ui.WebDriverWait(self.browser, 60).until(until)
 
     def find(self, selector: str) -> Any:
-        """Return the first visible element, once there is one."""
+        """Wait for a visible element that matches a CSS selector, and return the first."""
         find_all = lambda browser: browser.find_elements("css selector", selector)  # noqa: E731
         return self.wait(
             lambda browser: next((item for item in find_all(browser) if item.is_displayed()), None)
@@ -101,13 +101,13 @@ class Page:
         return {element.get_attribute("data-path") for element in elements}
 
     def open(self, path: str) -> str:
-        """Open an operation for trying out, and return the request that the page proposes."""
+        """Open an operation's form "Try it out"; return the request body that the page proposes."""
         self.find(f'[data-path="{path}"]').click()
         self.find(".try-out__btn").click()
         return str(self.find("textarea.body-param__text").get_attribute("value"))
 
     def execute(self, body: str | None = None) -> tuple[int, Any]:
-        """Send the request in the box, and return the status and body of the response."""
+        """Send the request body in the form, or `body`; return the response's status and body."""
         if body is not None:
             self.find("textarea.body-param__text").send_keys("\ue009a\ue000", body)  # control+a
         if self.browser.find_elements("css selector", ".btn-clear"):
@@ -174,7 +174,7 @@ def test_page_asks_for_the_key_and_sends_it(
     page = Page(browser, start(lambda directory: HalfModel(), ApiKeys(file)))
     page.give("other")
     page.wait(lambda _: "does not accept this key" in page.find("#refusal").text)
-    page.give("ключ")  # no header can hold it
+    page.give("ключ")  # a key that no header can contain
     page.wait(lambda _: "ISO-8859-1" in page.find("#refusal").text)
     page.give(KEY)
     assert PREDICT in page.operations()

@@ -89,7 +89,7 @@ def test_invalid_data_is_refused_after_the_responses_to_earlier_requests(
     count: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # Large, so that they are in flight when the garbage comes.
+    # The requests are large, so that they are in flight when the invalid data arrives.
     large = HEAD + b"Content-Length: 6000\r\n\r\n" + BODY.ljust(6000)
     with socket.create_connection(address, timeout=30) as client:
         with contextlib.suppress(OSError):
@@ -98,7 +98,7 @@ def test_invalid_data_is_refused_after_the_responses_to_earlier_requests(
         while received.count(ANSWER) < count:
             assert (piece := client.recv(65536))
             received += piece
-    # Refused at most, and that by the last word.
+    # At most one warning is logged, and it comes after the responses to all earlier requests.
     assert received.startswith(b"HTTP/1.1 200 OK")
     assert len(caplog.records) <= 1
     assert ask(address, "POST", PREDICT, BODY)[1] == ANSWER
@@ -115,7 +115,7 @@ def test_body_that_ends_in_garbage_is_refused_once(
 def test_server_stops_reading_from_a_client_that_reads_no_response(address: Address) -> None:
     numbers = b'{"inputs": [%s]}' % b", ".join([b"1"] * 1000)
     request = HEAD + b"Content-Length: %d\r\n\r\n" % len(numbers) + numbers
-    # What both ends of the connection hold is far less.
+    # More bytes than the sockets at both ends of the connection can buffer.
     left, most = request * 20_000, 40_000_000
     assert len(left) > most
     with socket.create_connection(address, timeout=30) as client:

@@ -54,7 +54,7 @@ def slow_path(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def warm_up(address: Address, headers: dict[str, str] | None = None) -> None:
-    """Send as many requests as mark the route as quick."""
+    """Send so many requests that the server considers the route quick."""
     for _ in range(20):
         assert ask(address, "POST", PREDICT, BODY, headers)[1] == ANSWER
 
@@ -95,7 +95,7 @@ def test_body_may_come_in_pieces(address: Address, slow_path: list[str]) -> None
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in (REQUEST[:20], REQUEST[20:-9], REQUEST[-9:-1], REQUEST[-1:]):
             client.sendall(piece)
-            ask(address, "GET", "/healthz")  # by then the piece has been seen
+            ask(address, "GET", "/healthz")  # the server has read the piece by now
         assert client.recv(65536).endswith(ANSWER)
     assert slow_path == []
 
@@ -161,7 +161,7 @@ def test_idle_connection_is_closed_after_the_keep_alive_timeout(
         client.sendall(REQUEST)
         received = client.recv(65536)
         assert received.endswith(ANSWER)
-        # By uvicorn's own five seconds, and not by those for the head of a request.
+        # The keep-alive timeout of 5 s applies, not the timeout of 0.2 s for the head of a request.
         client.settimeout(1)
         with pytest.raises(TimeoutError):
             client.recv(1)
@@ -196,7 +196,7 @@ def test_keys_admission_origins_metrics_and_log_apply_to_the_fast_path(
     assert slow_path == []
     admission.drain()
     assert ask(address, "POST", PREDICT, BODY, right)[0].status == 503
-    while len(caplog.records) < 4:  # The slow path logs after the response.
+    while len(caplog.records) < 4:  # Without the fast path, a request is logged after the response.
         time.sleep(0.01)
     lines = [json.loads(record.getMessage()) for record in caplog.records]
     assert [line["status"] for line in lines] == [200, 401, 429, 503]

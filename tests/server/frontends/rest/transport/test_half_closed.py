@@ -118,13 +118,13 @@ def test_request_over_tls_is_answered_if_the_client_ends_sending_while_the_model
         model.gate.clear()
         client.sendall(outgoing.read())
         assert model.entered.wait(10)
-        assert is_unfinished(tls.unwrap)  # only this half is closed
+        assert is_unfinished(tls.unwrap)  # the client ends sending; it can still receive
         client.sendall(outgoing.read())
         model.gate.set()
         incoming.write(received(client))
     reply = b""
     while not reply.endswith(ANSWER):
-        reply += tls.read(65536)  # raises at the end
+        reply += tls.read(65536)  # raises an error if the connection ends
 
 
 def is_unfinished(step: Callable[[], object]) -> bool:

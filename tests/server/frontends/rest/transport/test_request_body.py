@@ -12,7 +12,7 @@ from tpuserve.errors import Cancelled, MemoryBudgetExceeded, RequestTooLarge
 
 
 class Client:
-    """Sends one chunk for each call. None stands for a disconnect."""
+    """Returns one chunk of the body for each ASGI receive call. None stands for a disconnect."""
 
     def __init__(self, *chunks: bytes | None) -> None:
         self._chunks = list(chunks)
@@ -70,7 +70,7 @@ def test_decompressed_bytes_count_against_the_memory_budget() -> None:
     budget = MemoryBudget(5 << 20)
     small = gzip.compress(bytes(1 << 21), mtime=0)
     first, second = budget.reserve(), budget.reserve()
-    # Two chunks of a megabyte, and once more both while they are joined.
+    # Two chunks of a megabyte each, and as much again for the joined body.
     assert len(gunzip(small, 1 << 22, first.grow)) == 1 << 21
     assert budget.reserved_bytes == 4 << 20
     with pytest.raises(MemoryBudgetExceeded):

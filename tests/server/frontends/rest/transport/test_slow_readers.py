@@ -27,7 +27,7 @@ REQUEST = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (
     PREDICT.encode(),
     len(BODY),
 )
-# More bytes of text than the sockets of a connection buffer.
+# The JSON text of the outputs is larger than the buffers of the connection's sockets.
 OUTPUTS = {"y": np.zeros(4 << 20, np.float32)}
 MIN_TEXT_BYTES = 16 << 20
 
@@ -82,8 +82,9 @@ def test_response_counts_until_its_client_has_read_it_or_left(
         return await dispatch(self, path, *args)
 
     monkeypatch.setattr(Dispatcher, "dispatch", recording_dispatch)
-    # Enough for the outputs, which take 24 bytes for each number while they are encoded, and for a
-    # second text, but not for the outputs of another request beside a text.
+    # Enough memory for the outputs of one request while they are encoded, which take 24 bytes for
+    # each number, and for the text of another response. Not enough for a second request while a
+    # text is unread.
     budget = MemoryBudget(OUTPUTS["y"].size * 28 + MIN_TEXT_BYTES // 2)
     settings = Settings(Path("/models/half"))
     address = serve(build_rest_app(dataplane, settings, memory_budget=budget))

@@ -1,4 +1,4 @@
-"""The installed uvicorn is as expected. Any other uvicorn serves with its plain protocol."""
+"""The installed uvicorn is compatible. An incompatible uvicorn serves with its own protocol."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ def test_installed_uvicorn_is_as_expected() -> None:
 
 
 class OtherCallbacks(HttpToolsProtocol):
-    """A protocol whose parser passes bodies in another way."""
+    """Like a release of uvicorn whose parser passes bodies in another way."""
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
@@ -33,7 +33,7 @@ class OtherCallbacks(HttpToolsProtocol):
 
 
 class OtherQueue(HttpToolsProtocol):
-    """A protocol that queues later requests in another order of their parts."""
+    """Like a release of uvicorn that stores the parts of a queued request in another order."""
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -42,21 +42,21 @@ class OtherQueue(HttpToolsProtocol):
 
 
 class OtherUpgrade(HttpToolsProtocol):
-    """A protocol that reports no upgrade."""
+    """Like a release of uvicorn that does not report a request for a protocol upgrade."""
 
     def data_received(self, data: bytes) -> None:
         self.parser.feed_data(data.replace(b"Upgrade", b"Other"))
 
 
 class OtherParameters(HttpToolsProtocol):
-    """A protocol whose method has another parameter."""
+    """Like a release of uvicorn in which a method has another parameter."""
 
     def send_400_response(self, message: str) -> None:
         super().send_400_response(message)
 
 
 class OtherState(HttpToolsProtocol):
-    """A protocol without an attribute that the subclasses read."""
+    """Like a release of uvicorn without an attribute that our subclasses read."""
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
@@ -64,7 +64,7 @@ class OtherState(HttpToolsProtocol):
 
 
 class OtherFlowControl(uvicorn_compat.FlowControl):
-    """A flow control that does not tell whether reading is paused."""
+    """Like a release of uvicorn whose flow control has no attribute for paused reading."""
 
     def pause_reading(self) -> None:
         self._transport.pause_reading()

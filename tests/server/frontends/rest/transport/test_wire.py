@@ -153,7 +153,7 @@ def test_response_does_not_wait_longer_than_the_timeout(
     assert "not answered within 1000 ms" in json.loads(body)["error"]
     assert model.timeout_ms is not None
     assert 0 < model.timeout_ms <= 1000
-    # It is in flight for as long as it runs.
+    # The request counts as in flight until the model has run.
     assert admission.in_flight == 1
     model.gate.set()
     assert admission.wait_until_idle(10)
@@ -173,7 +173,7 @@ def test_request_that_times_out_in_the_queue_never_runs(
         model.entered.clear()
         assert ask(address, "POST", PREDICT, BODY)[0].status == 504
         assert first.result()[0].status == 504
-        # Its place is free again, while the one before it still has its own.
+        # Only the first request, whose model still runs, counts as in flight.
         assert admission.in_flight == 1
         model.gate.set()
         assert admission.wait_until_idle(10)
@@ -201,7 +201,7 @@ def test_time_in_the_queue_counts_against_the_timeout(
 
 def test_slow_model_does_not_delay_other_requests(address: Address, loader: FakeLoader) -> None:
     for _ in range(20):
-        check_served(address)  # so quick that the event loop itself would run it
+        check_served(address)  # without the gate so quick that the event loop would run it
     model = loader.models[3]
     with ThreadPoolExecutor() as pool:
         model.gate.clear()
@@ -263,7 +263,7 @@ def test_connection_of_a_client_that_sends_too_slowly_is_closed(
 
 
 def hung_up(client: socket.socket) -> bool:
-    """Return whether the server closes a connection without a response in time."""
+    """Return whether the server closes a connection in time, without a response."""
     try:
         return client.recv(1) == b""
     except ConnectionResetError:

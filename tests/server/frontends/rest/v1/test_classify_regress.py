@@ -86,7 +86,7 @@ def post(address: Address, verb: str, body: Any) -> tuple[int, Any]:
     return reply.status, json.loads(answer)
 
 
-# Features { feature { key "a" value { int64_list { value 1 } } } }: 14 bytes in its Example.
+# A serialised Example with the feature "a", an Int64List of the value 1; it has 14 bytes.
 ONE = {"a": 1}
 
 
