@@ -29,7 +29,8 @@ class Sentiment(tf.Module):
 
     def __call__(self, text, use_tpu):
         ids = self.vocabulary.lookup(tf.strings.split(text))
-        # A TPU needs rows of one length. 3 pads the rows, and is the id of unknown words.
+        # A TPU needs rows of one length. The id 3 pads shorter rows; it is also the id of unknown
+        # words.
         ids = ids.to_tensor(default_value=3, shape=[None, 8])
         if not use_tpu:
             return {"score": self.score(ids)}

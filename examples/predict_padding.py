@@ -25,7 +25,7 @@ def model_fn(features, labels, mode):
         # Off the TPU there is no padding, and the feature is missing.
         is_padding = features.get("is_padding", tf.zeros(tf.shape(x), tf.int32))
         total = tf.reduce_sum(x * (1 - tf.cast(is_padding, tf.float32)))
-        # Each core has only its own rows, so the sum over the cores is the sum of the batch.
+        # Each core has only some rows of the batch, so add up the sums of all cores.
         share = x / trainer.cross_replica_sum(total)
         return trainer.TPUEstimatorSpec(mode, predictions={"x": x, "share": share})
     train_op = tf.train.get_global_step().assign_add(1)

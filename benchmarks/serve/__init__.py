@@ -1,1 +1,1 @@
-"""Measures of the server against bare servers of the same kind."""
+"""Benchmarks of the server, most of them against another server or against a variant of it."""

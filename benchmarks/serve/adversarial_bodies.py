@@ -1,4 +1,4 @@
-"""Request bodies that are costly to parse, of any size."""
+"""Builds request bodies of any size that are costly to parse."""
 
 import gzip
 import random
@@ -12,12 +12,12 @@ HEAD = b'{"instances": ['
 
 
 def fill(unit: bytes, end: bytes = b"1]}", head: bytes = HEAD) -> Build:
-    """Return a function that repeats a text between a head and an end."""
+    """Return a function: size in bytes → body that repeats `unit` between `head` and `end`."""
     return lambda size: head + unit * ((size - len(head) - len(end)) // len(unit)) + end
 
 
 def fill_string(unit: bytes, end: bytes = b"") -> Build:
-    """Return a function that builds a body with one long string."""
+    """Return a function: size in bytes → body with one long string that repeats `unit`."""
     return fill(unit, end + b'"]}', HEAD + b'"')
 
 
@@ -106,7 +106,7 @@ EXAMPLES: dict[str, Build] = {
 
 
 def build_random(seed: int) -> Build:
-    """Return a function that repeats random tokens of JSON, which make no valid document."""
+    """Return a function: size in bytes → body of random JSON tokens, which is not valid JSON."""
     tokens = [b"[", b"]", b"{", b"}", b",", b":", b'"', b'"a"', b'"a":', b"1", b"1.5", b"-", b"e9"]
     tokens += [b"NaN", b"Inf", b"null", b"\\", b" ", b"\xff", b"\xc3\xbc", b"[1,2],", b'{"x":1},']
     unit = b"".join(random.Random(seed).choices(tokens, k=400))

@@ -55,7 +55,8 @@ def main() -> None:
 
 
 def _export(directory: Path) -> None:
-    # Export in another process, so that this one has no threads when it starts others.
+    # Export in another process, so that TensorFlow creates no threads in this process, which starts
+    # further processes.
     program = "import sys, pathlib; from benchmarks.serve import models; "
     program += "models.save_half_plus_two(pathlib.Path(sys.argv[1]))"
     subprocess.run(
@@ -134,7 +135,7 @@ def _probe(rest_port: int, grpc_port: int, seconds: float, results: Any) -> None
     calls["gRPC health"] = _grpc_caller(grpc_port)
     for call in calls.values():
         call()
-    time.sleep(1)  # The attack begins meanwhile.
+    time.sleep(1)  # Wait a little until the attack has begun.
     end = time.monotonic() + seconds
     threads = [
         threading.Thread(target=_measure, args=(call, end, latencies[name]))

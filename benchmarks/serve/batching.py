@@ -26,7 +26,7 @@ from benchmarks.serve import h2load, models, swap
 from benchmarks.serve.h2load import PREDICT_METHOD, Target
 from benchmarks.serve.turns import Comparison, compare_in_turns, print_comparisons
 
-# The ratio of requests/s, with batching to without, that is to be reached: clients → ratio.
+# The goals: number of clients → requests/s with batching divided by requests/s without.
 TARGETS = {1: 0.95, 8: 1.6, 32: 2.0}
 MODEL = "half"
 
@@ -97,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser, clients: list[int]) -> None:
 
 
 def main() -> None:
-    """Measure, and print ratios."""
+    """Measure, and print the ratios of both servers."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

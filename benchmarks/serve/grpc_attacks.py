@@ -69,7 +69,7 @@ def _send_repeatedly(address: str, message: bytes) -> None:
 
 
 def send_calls_without_message(address: str) -> None:
-    """Begin 1,000 calls on one connection, and again as soon as they end."""
+    """Begin 1,000 calls without a message on one connection, and begin them again when they end."""
 
     def nothing() -> Iterator[bytes]:
         threading.Event().wait()
@@ -84,7 +84,7 @@ def send_calls_without_message(address: str) -> None:
 
 
 def send_compressed(address: str) -> None:
-    """Send messages of 90 MB that have 90 KB when compressed."""
+    """Send compressed messages of 90 KB that inflate to 90 MB."""
     message = _predict_request(_FLOAT, values=_field(4, bytes(90 * _MB)))
     _send_repeatedly(address, zlib.compress(message, 9))
 
@@ -120,7 +120,7 @@ _ATTACKS: dict[str, Callable[[str], None]] = {
 
 
 def measure_checks(address: str, seconds: float) -> list[float]:
-    """Return the milliseconds that each of the health checks of some seconds takes."""
+    """Send health checks for some seconds, and return the time of each in milliseconds."""
     request, times_ms = health_pb2.HealthCheckRequest(), []
     with grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
         stub = health_pb2_grpc.HealthStub(channel)

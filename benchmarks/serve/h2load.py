@@ -8,7 +8,8 @@ from pathlib import Path
 from benchmarks.serve import turns
 
 PREDICT_METHOD = "/tensorflow.serving.PredictionService/Predict"
-# The warm-up of each measurement, in which a server adapts to the load. It is not counted.
+# The duration of the warm-up before each measurement, in seconds. The server adapts to the load,
+# and the requests are not counted.
 _WARM_UP_SECONDS = 2
 
 
@@ -90,7 +91,8 @@ def measure(target: Target, clients: int, seconds: int, log: Path) -> Figures:
     latencies_us = sorted(int(row[2]) for row in rows)
     p99_us = latencies_us[99 * len(latencies_us) // 100]
     requests_per_second = len(rows) / seconds
-    # Suppose that the warm-up has as many requests per second, whose number h2load does not tell.
+    # h2load does not report the number of requests in the warm-up. Assume as many per second as in
+    # the measurement.
     num_requests = requests_per_second * (seconds + _WARM_UP_SECONDS)
     cpu_us = (turns.cpu_seconds(target.pid) - before) / num_requests * 1e6
     return Figures(requests_per_second, p99_us / 1000, cpu_us)

@@ -27,7 +27,7 @@ _HOST = "127.0.0.1"
 
 
 def first_thousand(images: Array) -> Array:
-    """Return the first thousand values of each image. The model of both servers.
+    """Return the first thousand values of each image. Both servers have this model.
 
     Args:
       images: Shape [n, 224, 224, 3].
@@ -67,7 +67,7 @@ class ThousandScoresModel:
 
 
 async def plain_app(scope: Any, receive: Any, send: Any) -> None:
-    """Answer a predict request with the json module and numpy. An ASGI application."""
+    """An ASGI application that answers predict requests with the json module and numpy."""
     array = np.array(json.loads(await read_body(receive))["instances"], np.float32)
     await send_json(send, json.dumps({"predictions": first_thousand(array).tolist()}).encode())
 

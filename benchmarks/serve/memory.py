@@ -36,8 +36,8 @@ v1 = tf.compat.v1
 _VARIABLES = 10
 _MODEL, _SMALL = "large", "small"
 _HOST = "127.0.0.1"
-# How long to watch the memory after an unloaded version has the state END, in seconds: only then
-# the server returns pages to the system.
+# How long to watch the memory after a version has reached the state END, in seconds: the server
+# returns its pages to the operating system only afterwards.
 _SETTLED_SECONDS = 1.0
 
 

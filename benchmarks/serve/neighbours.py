@@ -30,7 +30,7 @@ GOAL = 3.0
 MILLISECONDS = {"quick": 1.0, "slow": 20.0}
 FACES = ("rest", "grpc")
 BATCHING = {"unbatched": (), "batched": ("--enable_batching",)}
-# The server under test must accept all clients, which come from one address.
+# Flags with which the server accepts all clients, although they come from one address.
 LIMITS = ("--max_requests_in_flight=2000", "--max_requests_in_flight_per_peer=2000")
 _CALIBRATION_PRODUCTS = 200
 _UNITS = 512
@@ -115,7 +115,7 @@ def running_server(directory: Path, flags: Sequence[str]) -> Iterator[RunningSer
 def running_clients(
     server: RunningServer, face: str, model: str, clients: int, seconds: float
 ) -> "Iterator[subprocess.Popen[str]]":
-    """Run clients in a subprocess, which sends from now on."""
+    """Run clients in a subprocess, which send requests while the `with` body runs."""
     command = [sys.executable, "-m", "benchmarks.serve.neighbours_client"]
     arguments = [face, server.ports[face], model, clients, seconds]
     process = subprocess.Popen(
@@ -151,7 +151,7 @@ def measure_beside(
       of refusals of the slow model.
     """
     with running_clients(server, face, "slow", arguments.slow_clients, 0) as slow:
-        # Let the queue of the slow model fill.
+        # Wait until the queue of the slow model is full.
         time.sleep(arguments.fill_seconds)
         p50, p99 = measure_quick(server, face, arguments.quick_clients, arguments.seconds)
         result = json.loads(slow.communicate("")[0])
@@ -187,7 +187,7 @@ def main() -> None:
 def print_rounds(
     title: str, server: RunningServer, face: str, arguments: argparse.Namespace
 ) -> None:
-    """Measure alone and beside in turns, and print each round and the median ratio."""
+    """Measure the quick model alone and beside the slow model in turns, and print the rounds."""
     measure_quick(server, face, arguments.quick_clients, 2)
     print(f"{title} (load average {os.getloadavg()[0]:.1f})")
     ratios = []

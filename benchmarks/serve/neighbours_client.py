@@ -77,8 +77,8 @@ async def grpc_senders(port: str, model: str, count: int) -> list[Send]:
     """Open a channel for each 50 clients over gRPC."""
     import grpc
 
-    # Written by hand, because the generated messages import TensorFlow: a PredictRequest of the
-    # model with the input x = [1.0].
+    # Serialise by hand, because the generated messages import TensorFlow. This is a PredictRequest
+    # for the model with the input x = [1.0].
     name = model.encode()
     spec = b"\x0a" + bytes([len(name)]) + name
     tensor = b"\x08\x01\x12\x04\x12\x02\x08\x01\x2a\x04\x00\x00\x80\x3f"

@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=300_000, help="size of each body")
     parser.add_argument("--kinds", type=int, default=12, help="number of lines")
     options = parser.parse_args()
-    gc.disable()  # The server's parse processes disable the collector, too.
+    gc.disable()  # Disable the garbage collector, as the server's parse processes do.
     groups = ((NUMBERS, "float32", PIXELS), (STRINGS, "string", PIXELS))
     lines = [
         _compare(name, build, dtype, ordinary, options.bytes)

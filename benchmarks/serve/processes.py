@@ -145,7 +145,7 @@ def serving(directory: Path, port: int, frontend_processes: int) -> Iterator[Sid
         for line in process.stderr:
             if line.endswith(" ready\n"):
                 break
-        # Go on reading the log in a thread, so that the server never waits for a full pipe.
+        # Read the rest of the log in a thread, because the server would block on a full pipe.
         threading.Thread(target=process.stderr.read, daemon=True).start()
         yield Side(port, port + 1, process.pid, large_model)
     finally:
@@ -288,7 +288,7 @@ def _write_inputs(directory: Path) -> dict[str, Path]:
 
 
 def _link_large(directory: Path, version: Path) -> None:
-    """Create a version of the large model, without a copy of its files."""
+    """Create a further version of the large model from hard links to its files."""
     incomplete = version.with_name(f"{version.name}.incomplete")
     shutil.copytree(directory / _LARGE, incomplete, copy_function=os.link)
     incomplete.rename(version)

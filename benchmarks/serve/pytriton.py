@@ -66,13 +66,14 @@ def serving(python: Path, model: Path, directory: Path) -> Iterator[dict[str, Ta
     for listener in reserved:
         listener.close()
     process = subprocess.Popen(
-        # Without -P, the program would import this module in the place of the package pytriton.
+        # Pass -P: otherwise the program would import this module instead of the package pytriton.
         [python, "-P", str(_PROGRAM), str(model), str(http_port), str(grpc_port)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        # Leave out the variables for Python, which belong to this project's environment.
+        # Leave out the environment variables of Python: they are meant for this project's
+        # environment.
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
     )
     try:

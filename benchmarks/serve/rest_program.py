@@ -17,7 +17,7 @@ _HOST = "127.0.0.1"
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Answer a request with its body. An ASGI application."""
+    """An ASGI application that answers a request with the body of the request."""
     await send_json(send, await read_body(receive))
 
 

@@ -118,7 +118,7 @@ def main() -> None:
             server = serve_echo(port, with_protos=side != "echo")
         print(port, flush=True)
         sys.stdin.read()
-    # grpcio stops a server that has no references, so keep the reference until here.
+    # grpcio stops a server without references, so keep a reference until the program ends.
     del server
 
 

@@ -38,7 +38,7 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as base:
         save_half_plus_two(Path(base) / "1")
-        measure_server(Path(base))  # Not counted: it fills the file cache.
+        measure_server(Path(base))  # Discard the first figures: this run fills the file cache.
         servers, imports = [], []
         for index in range(rounds):
             for is_server in (index % 2 == 0, index % 2 == 1):

@@ -150,7 +150,7 @@ def serving(
         for line in process.stderr:
             if line.endswith(" ready\n"):
                 break
-        # The thread reads the later log lines, so that the pipe does not fill up.
+        # Read the later log lines in a thread, so that the pipe does not fill up.
         threading.Thread(target=process.stderr.read, daemon=True).start()
         yield rpc, rest, process.pid
     finally:
@@ -316,8 +316,8 @@ def _measure(
         loads, pauses = [], []
         for version in range(2, 2 + arguments.swaps):
             loads.append(swap_version(rest, source, base, version))
-            # Wait for a control period, in which nothing is loaded. It is as long as the load, and
-            # starts after the requests that the load has delayed.
+            # Wait for a control period in which no version is loaded. The period is as long as the
+            # load, and starts after the requests that the load has delayed.
             time.sleep(0.5)
             paused = time.perf_counter()
             time.sleep(loads[-1][1] - loads[-1][0])
