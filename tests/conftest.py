@@ -1,4 +1,4 @@
-"""What all tests share: a quiet TensorFlow, and none at all for fast tests."""
+"""Settings of all tests: the environment, the order of files, and which files are collected."""
 
 import os
 import re
@@ -12,15 +12,15 @@ _SLOW_FILE = re.compile(r"^pytestmark = (\[[^]]*)?pytest\.mark\.slow\b", re.MULT
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# A developer's emulated TPU must not change what the tests see.
+# Drop the settings of a developer who emulates a TPU or describes a cluster.
 os.environ.pop("TPUSERVE_EMULATED_TPU", None)
 os.environ.pop("TF_CONFIG", None)
-# Nor must what the terminal is like, or a CI that likes colours.
+# Drop the settings of the terminal and of a CI's colours, which would change the output.
 for _name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
     os.environ.pop(_name, None)
 os.environ["TERM"] = "xterm-256color"
 
-# The machine's proxy, if there is one, is not for loopback addresses.
+# Let no proxy of the machine receive requests to loopback addresses.
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 
@@ -51,7 +51,7 @@ _LONGEST = (
     "tests/test_convert_document.py",
     "tests/tpuserve/commands/test_convert.py",
 )
-"""Files that take longest, longest first. They start first: one that starts last runs alone."""
+"""The files that take longest, longest first. They start first, so that none runs alone last."""
 
 
 _WITHOUT_EXTRAS = str(Path(__file__).with_name("without_extras"))
@@ -100,7 +100,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files without a test of the kind that runs: most of them import TensorFlow."""
+    """Ignore files in which -m "not slow" or -m numeric selects no test.
+
+    Importing such files takes long, because most of them import TensorFlow.
+    """
     kind = config.getoption("markexpr")
     if collection_path.suffix != ".py" or kind not in ("not slow", "numeric"):
         return None

@@ -29,14 +29,14 @@ _BLOCK = re.compile(
 )
 _COMMAND = re.compile(r"^\$ (?P<command>.*(?:\\\n.*)*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.M)
 
-# Numbers with a unit differ between runs: times, sizes, estimates, versions.
+# Mask the numbers that differ between runs: times, sizes, estimates and versions.
 _NUMBER = re.compile(
     r"\d+(?:\.\d+)*(?:e[+-]?\d+)?(?: ?(?:ns|us|ms|s|B|kB|MB|GB)\b|[kMGTP]\b)?", re.ASCII
 )
 _VERSION = re.compile(r"\b\d{10}\b")
 _FRAME = re.compile("[─│╭╮╰╯]+")
 
-# Seconds. No command takes nearly as long, even on a busy machine.
+# The time limit of a command in seconds. No command takes nearly as long, even on a busy machine.
 TIME_LIMIT = 600
 
 
@@ -98,7 +98,8 @@ def run_blocks(document: Path, directory: Path) -> dict[str, str]:
     environment = _environment(directory)
     outputs = {}
     running = {}
-    # Each command is a process, and does not depend on later blocks.
+    # Run the commands in two threads beside the code: each is a process, and no later block changes
+    # what it reads.
     with ThreadPoolExecutor(2) as commands:
         for block in blocks:
             if block.is_command:

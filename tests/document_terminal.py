@@ -30,7 +30,7 @@ COMMAND = re.compile(r"^\$ (?P<command>.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.M)
 Shown: TypeAlias = tuple[str, str]
 """The new lines of the server's log, and the output of a command."""
 
-# Times, versions and process IDs differ between runs, also in file names.
+# Mask the times, versions and process IDs in outputs and file names: they differ between runs.
 MASKS = (
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}", "TIME"),
     (r"-\d{8}-\d{6}-\d+-", "-TIME-"),
@@ -39,9 +39,9 @@ MASKS = (
 # The beginnings of the names of variables that commands must not inherit: a developer's emulated
 # TPU, and what jax sets when a test imports it.
 TPU_VARIABLES = ("TPUSERVE_", "TPU_", "JAX_", "PJRT_", "LIBTPU_")
-# Seconds. No command takes nearly as long, even on a busy machine.
+# The time limit of a command in seconds. No command takes nearly as long, even on a busy machine.
 TIME_LIMIT = 300
-# Seconds until a poll of the server must have taken effect.
+# The time in seconds within which the server must have noticed a changed file.
 POLL_TIMEOUT = 120
 
 
@@ -138,7 +138,7 @@ class Terminal:
             self._execute(f"{localized} >> {self._log} 2>&1 &")
             self._wait_until_ready()
             return self._read_new_log_lines(), ""
-        # The document does not show TensorFlow's own log lines.
+        # Leave out TensorFlow's own log lines, which the document does not show.
         errors = "/dev/null" if command.startswith("python") else "&1"
         printed = self._execute(f"{{ {localized}\n}} > {self._printed} 2>{errors}", self._printed)
         return self._read_new_log_lines(), self._restore_names(printed)

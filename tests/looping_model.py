@@ -1,4 +1,4 @@
-"""A model whose runs last as long as its input says."""
+"""A model whose input decides how many iterations, and so how long, a run takes."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,16 @@ v1 = tf.compat.v1
 
 
 def export(directory: Path, has_functional_loops: bool) -> None:
-    """Export x, n → y = sum(x) counted up to n, in steps of 1 that a variable counts too."""
+    """Export a model that adds 1 to sum(x) until the result is at least n.
+
+    The signature "serving_default" maps x (float32 [?]) and n (float32 []) to y, the result, and to
+    more, the sum of the positive elements of x. The signature "steps" returns a variable that
+    counts the additions of all runs.
+
+    Args:
+      directory: the directory of the SavedModel.
+      has_functional_loops: whether the loop is a While op of TensorFlow 2.
+    """
     with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
         (v1.enable_control_flow_v2 if has_functional_loops else v1.disable_control_flow_v2)()
         try:

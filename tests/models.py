@@ -16,14 +16,14 @@ Build = Callable[[Any], dict[str, Any]]
 
 
 def half_plus_two(x: Any) -> dict[str, Any]:
-    """y = x / 2 + 2, with both numbers in variables."""
+    """Return y = x / 2 + 2, with 0.5 and 2 in variables."""
     half = v1.get_variable("half", initializer=0.5, use_resource=True)
     two = v1.get_variable("two", initializer=2.0, use_resource=True)
     return {"y": x * half + two}
 
 
 def metagraph(build: Build, tag_set: TagSet = tags.SERVE) -> MetagraphSpec:
-    """A metagraph with the input x, float32 [?, 1]; on the TPU if it is tagged so."""
+    """Build a metagraph with the input x, float32 [?, 1]; it runs on the TPU if tagged "tpu"."""
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [None, 1], name="x")
         outputs = on_tpu(build, x) if "tpu" in tag_set else build(x)
@@ -35,7 +35,13 @@ def metagraph(build: Build, tag_set: TagSet = tags.SERVE) -> MetagraphSpec:
 
 
 def export(build: Build, base: Path, *tag_sets: TagSet) -> Path:
-    """Exports a model with these metagraphs, both by default; returns the version directory."""
+    """Export a model; return the version directory.
+
+    Args:
+      build: builds the outputs from x.
+      base: the directory that receives the version directory.
+      tag_sets: the tags of each metagraph; by default {serve} and {serve, tpu}.
+    """
     with SavedModelWriter(str(base)) as writer:
         for tag_set in tag_sets or (tags.SERVE, tags.SERVE_TPU):
             writer.add(metagraph(build, tag_set))

@@ -1,4 +1,4 @@
-"""Several PJRT devices of the CPU in the test's process."""
+"""A context in which jax has several CPU devices in the test's process."""
 
 import importlib
 import os
@@ -12,14 +12,14 @@ from tpuserve import devices, jax_client
 
 @contextmanager
 def pjrt_devices(count: int) -> Iterator[tuple[Any, ...]]:
-    """Let jax have so many devices of the CPU, and let TPU graphs run on them."""
+    """Give jax `count` CPU devices inside a context, and run TPU graphs on them by PJRT."""
     from jax.extend import backend
 
     jax: Any = importlib.import_module("jax")
 
     selected = {devices.RUNTIME_VARIABLE: "pjrt", jax_client.PLATFORM_VARIABLE: "cpu"}
     before = jax.config.jax_num_cpu_devices
-    # jax reads the number when it starts the platform.
+    # Discard jax's CPU client: jax reads the number of devices only when it creates a client.
     backend.clear_backends()
     jax.config.update("jax_num_cpu_devices", count)
     try:

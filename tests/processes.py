@@ -1,4 +1,4 @@
-"""`tpuserve` as a process of its own, on free loopback ports."""
+"""Runs the command `tpuserve` in processes, and finds free loopback ports for servers."""
 
 import itertools
 import os
@@ -16,17 +16,18 @@ from tpuserve.tags import TagSet
 
 LOOPBACK = "127.0.0.1"
 
-# Below those that a system gives to who asks for any, which may be anybody's the moment after.
+# Search below the range of ephemeral ports, which the system may give to another process at any
+# time.
 _FIRST_PORT, _LAST_PORT = 10_000, 32_000
 _BLOCK = 500
 _turns: dict[int, Iterator[int]] = {}
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, no two the same, and that no other test is given.
+    """Return distinct free ports that no other test gets.
 
-    A server of a test binds its port long after it was found free. So each process that runs
-    tests has a block of ports of its own, and gives the next one each time.
+    A server of a test binds its port long after the port was found free. So each process that runs
+    tests has its own block of ports, and takes the next free port of the block each time.
     """
     turn = _turns.get(os.getpid())
     if turn is None:
@@ -35,7 +36,10 @@ def free_ports(count: int) -> list[int]:
 
 
 def _block() -> range:
-    """Ports of which no other process has taken the first one, as UDP knows it."""
+    """Reserve a block of ports for this process, and return the block.
+
+    The process reserves the block by binding a UDP socket to the block's first port.
+    """
     for first in range(_FIRST_PORT, _LAST_PORT, _BLOCK):
         holder = socket.socket(type=socket.SOCK_DGRAM)
         try:
@@ -43,7 +47,7 @@ def _block() -> range:
         except OSError:
             holder.close()
             continue
-        # It is held until the process ends, by no object that is missed then.
+        # Keep the socket open until the process ends, without an object that Python would close.
         holder.detach()
         return range(first, first + _BLOCK)
     raise AssertionError("all blocks of ports are taken")
@@ -58,7 +62,7 @@ def _is_free(port: int) -> bool:
 
 
 def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """What the command does with these arguments, until it exits."""
+    """Run `tpuserve` with these arguments and environment variables; return its result."""
     return subprocess.run(
         [sys.executable, "-m", "tpuserve", *arguments],
         env={**os.environ, **environment},
@@ -72,14 +76,15 @@ class ServeProcess:
     """A running `tpuserve serve`.
 
     Attributes:
-      rest, rpc: its addresses, "127.0.0.1:8501".
-      log: what it has said until it was ready.
+      rest: the address of the REST API, "127.0.0.1:8501".
+      rpc: the address of the gRPC API, "127.0.0.1:8500".
+      log: the log lines until the server was ready.
     """
 
     def __init__(
         self, base_path: Path, tag_set: TagSet | None = None, frontend_processes: int = 0
     ) -> None:
-        """Starts it, and returns once it is ready."""
+        """Start the server, and wait until it is ready."""
         rpc_port, rest_port = free_ports(2)
         self.rest, self.rpc = f"{LOOPBACK}:{rest_port}", f"{LOOPBACK}:{rpc_port}"
         environment = dict(os.environ)
@@ -107,13 +112,13 @@ class ServeProcess:
         raise AssertionError(f"not ready, but ended with {self._process.wait()}")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """Sends a signal; the exit status, and what was said after it was ready."""
+        """Send a signal and wait for the end; return the exit status and the last log lines."""
         self._process.send_signal(number)
         _, said = self._process.communicate(timeout=60)
         return self._process.returncode, said
 
     def kill(self) -> None:
-        """Ends it for certain."""
+        """Kill the server, and wait until its process has ended."""
         self._process.kill()
         self._process.communicate()
 
@@ -122,7 +127,7 @@ class ServeProcess:
 def serving(
     base_path: Path, tag_set: TagSet | None = None, frontend_processes: int = 0
 ) -> Iterator[ServeProcess]:
-    """A running server of the model "half", ended for certain on leaving."""
+    """Run a server of a model named "half"; kill the server at the end of the context."""
     server = ServeProcess(base_path, tag_set, frontend_processes)
     try:
         yield server

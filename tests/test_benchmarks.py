@@ -1,4 +1,4 @@
-"""The figures that the benchmarks compute. No test checks a speed."""
+"""The figures that the benchmarks compute from measurements; no test checks a speed."""
 
 import pytest
 

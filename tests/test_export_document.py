@@ -16,7 +16,7 @@ from tpuserve import tags
 
 pytestmark = [
     pytest.mark.slow,
-    # Keras's own saving does so.
+    # Keras itself calls a deprecated function when it saves a model.
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning"),
 ]
 
@@ -54,7 +54,7 @@ def test_the_picture_has_the_format_and_size_that_the_command_draws(
 ) -> None:
     (name,) = re.findall(r"--plot (\S+)", DOCUMENT.read_text())
     pictures = (directory / name, DOCUMENT.parent / "pictures" / name)
-    # The header contains the signature, and the size in pixels.
+    # The header of a PNG file contains its signature, and the size of the image in pixels.
     drawn, shown = (picture.read_bytes()[:PNG_HEADER] for picture in pictures)
     assert drawn == shown
     assert drawn.startswith(b"\x89PNG")

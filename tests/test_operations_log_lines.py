@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("server", "tpuserve/pjrt", "tpuserve/runtime")
-# The levels by the methods of a logger.
+# Method of a logger → the name of the level in the document.
 LEVELS = {"info": "info", "warning": "warning", "error": "error", "exception": "error"}
 
 
@@ -23,7 +23,8 @@ def logged_lines() -> Iterator[tuple[str, str]]:
                     and isinstance(node.args[0], ast.Constant)
                 ):
                     line = re.sub(r"%(\.\d+)?[a-z]", "...", str(node.args[0].value))
-                    # A line of arguments alone has no text of its own.
+                    # Skip a line that consists of arguments only: the document cannot list its
+                    # text.
                     if re.search("[a-z]", line):
                         yield line, LEVELS[node.func.attr]
 

@@ -1,1 +1,1 @@
-"""Compares the speed of training in tpuserve with TensorFlow 2.15's TPUEstimator."""
+"""Compares the training speed of tpuserve with that of TensorFlow 2.15's TPUEstimator."""

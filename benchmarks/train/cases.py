@@ -1,4 +1,4 @@
-"""The cases of the training benchmark: programs, sides, and target ratios."""
+"""The cases of the training benchmark: programs, the sides that run them, and target ratios."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -62,7 +62,8 @@ CASES = {
             "original": Side(is_original=True),
             "kernels": Side(arguments=("--compile_step=no",)),
             "XLA": Side(arguments=("--compile_step=yes",)),
-            # The warm-up is so long that it ends after the choice between the other two sides.
+            # Use a warm-up that is longer than the trial of "auto", so that the chosen way is
+            # measured.
             "here": Side(arguments=("--compile_step=auto", "--warmup_steps=1200")),
         },
         (

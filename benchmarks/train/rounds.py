@@ -1,4 +1,4 @@
-"""Runs the sides of each case in turns, each run in its own process."""
+"""Runs the sides of each case in turn; every run has a process of its own."""
 
 import json
 import os

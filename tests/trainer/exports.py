@@ -1,4 +1,4 @@
-"""Exports of small estimators, and what both of their metagraphs answer."""
+"""Exports small estimators, and runs the CPU and the TPU metagraph of the exports."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,13 +23,13 @@ HARDWARE = {
 
 
 def raw() -> trainer.ServingInputReceiver:
-    """The feature x, float32 [?, 1], as it is."""
+    """Return a receiver whose placeholder is the feature x, float32 [?, 1]."""
     x = v1.placeholder(tf.float32, [None, 1], name="x")
     return trainer.ServingInputReceiver({"x": x}, {"x": x})
 
 
 def parsing() -> trainer.ServingInputReceiver:
-    """The feature x in tf.Examples."""
+    """Return a receiver that parses the feature x from serialized tf.Examples."""
     spec = {"x": tf.io.FixedLenFeature([1], tf.float32)}
     receiver: trainer.ServingInputReceiver = trainer.build_parsing_serving_input_receiver_fn(spec)()
     return receiver
@@ -42,7 +42,7 @@ def export(
     warm_up: Any = None,
     **options: Any,
 ) -> Path:
-    """The version directory of an estimator after one step, when the slope w is 0.5."""
+    """Train for one step, so that w = 0.5; return the version directory of the export."""
     estimator = programs.estimator(tmp_path / "model", **options)
     estimator.train(programs.ones(), max_steps=1)
     base = str(tmp_path / "export")
@@ -50,7 +50,7 @@ def export(
 
 
 def answers(directory: Path, inputs: dict[str, Any], signature: str = "serving_default") -> Any:
-    """The outputs of both metagraphs, which have to be the same within 1e-5."""
+    """Run both metagraphs; assert that their outputs agree within 1e-5, and return the outputs."""
     found = []
     for tag_set, hardware in HARDWARE.items():
         model = loader.load(directory, tag_set, hardware)
@@ -67,7 +67,7 @@ def answers(directory: Path, inputs: dict[str, Any], signature: str = "serving_d
 
 
 def same_signatures(directory: Path) -> set[str]:
-    """The signatures of both metagraphs, which have to be the same."""
+    """Assert that both metagraphs have the same signatures, and return the signature names."""
     cpu, tpu = (
         {
             name: [
@@ -83,7 +83,7 @@ def same_signatures(directory: Path) -> set[str]:
 
 
 def examples(**features: list[Any]) -> Any:
-    """Serialized tf.Examples: feature → a number or a string for each of them."""
+    """Return serialized tf.Examples; `features` maps a feature to its values, one per example."""
     rows = []
     for values in zip(*features.values(), strict=True):
         example = tf.train.Example()
@@ -98,12 +98,12 @@ def examples(**features: list[Any]) -> Any:
 
 
 def strings(values: list[bytes]) -> Any:
-    """An array of strings, as models take them."""
+    """Return strings as an array of dtype object, which models accept."""
     return np.array(values, object)
 
 
 def three_outputs(features: Any, labels: Any, mode: str, params: Any) -> Any:
-    """The slope model with an export output of each kind."""
+    """Build the slope model with a PredictOutput, a ClassificationOutput and a RegressionOutput."""
     spec = programs.slope_model_fn(features, labels, mode, params)
     if mode != trainer.ModeKeys.PREDICT:
         return spec
@@ -117,7 +117,7 @@ def three_outputs(features: Any, labels: Any, mode: str, params: Any) -> Any:
 
 
 def wrapped(batches: trainer.BatchConfig | None, model_fn: Any = programs.slope_model_fn) -> Any:
-    """A model_fn that is on the TPU as a whole."""
+    """Return a model_fn that runs another one on the TPU by `model_fn_inference_on_tpu`."""
 
     def wrapped_model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
         if mode == trainer.ModeKeys.PREDICT and params["use_tpu"]:
@@ -130,7 +130,7 @@ def wrapped(batches: trainer.BatchConfig | None, model_fn: Any = programs.slope_
 
 
 def check_three_outputs(directory: Path) -> None:
-    """Asks each signature of `three_outputs`, exported with `parsing`, for x = 3."""
+    """Check the outputs of an export of `three_outputs` with the receiver `parsing` for x = 3."""
     assert same_signatures(directory) == {"serving_default", "scores", "value"}
     serialized = examples(x=[3.0])
     assert answers(directory, {"examples": serialized})["y"].tolist() == [[1.5]]
@@ -140,8 +140,8 @@ def check_three_outputs(directory: Path) -> None:
 
 
 def load_by_tensorflow(directory: Path, tag_list: list[str]) -> None:
-    """Loads a metagraph as TensorFlow Serving does, and reads the slope in it."""
-    # Else every op must have a kernel here, whether it is run or not.
+    """Load a metagraph with TensorFlow's loader, and check that w is 0.5."""
+    # Place only the ops that run: the TPU ops of the graph have no kernel for the CPU.
     config = v1.ConfigProto(graph_options=v1.GraphOptions(place_pruned_graph=True))
     with tf.Graph().as_default(), v1.Session(config=config) as session:
         v1.saved_model.loader.load(session, tag_list, str(directory))

@@ -1,4 +1,4 @@
-"""Small programs whose results can be worked out by hand."""
+"""The slope model, a small program whose results can be computed by hand, and its files."""
 
 import inspect
 from collections.abc import Callable
@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 
 
 def slope_model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
-    """y = w x, w starting at 0; with x = y = 1 and a rate of 0.5, each step halves 1 - w."""
+    """Build the model y = w x with w = 0 at first; for x = y = 1 and rate 0.5 steps halve 1 - w."""
     w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
     y = features["x"] * w
     if mode == trainer.ModeKeys.PREDICT:
@@ -29,7 +29,7 @@ def slope_model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]
 
 
 def ones(batches: int | None = None, batch_size: int = 2) -> Callable[..., Any]:
-    """An input_fn of x = y = 1; of so many batches, or without end."""
+    """Return an input_fn with x = y = 1; `batches` is the number of batches, None for no end."""
 
     def input_fn() -> Any:
         batch = tf.ones([batch_size, 1])
@@ -41,7 +41,7 @@ def ones(batches: int | None = None, batch_size: int = 2) -> Callable[..., Any]:
 def estimator(
     model_dir: Path, *, iterations_per_loop: int = 4, rate: float = 0.5, **options: Any
 ) -> trainer.TPUEstimator:
-    """An estimator of the slope model on the CPU."""
+    """Return an estimator of the slope model, by default on the CPU."""
     settings = {each: options.pop(each) for each in list(options) if each in _CONFIG_FIELDS}
     config = trainer.RunConfig(
         trainer.TPUConfig(iterations_per_loop), model_dir=str(model_dir), **settings
@@ -57,12 +57,12 @@ _CONFIG_FIELDS = {"save_summary_steps", "save_checkpoints_steps", "log_step_coun
 
 
 def variable(model_dir: Path, name: str) -> Any:
-    """The value of a variable in the newest checkpoint."""
+    """Return the value of a variable in the newest checkpoint."""
     return tf.train.load_checkpoint(str(model_dir)).get_tensor(name)
 
 
 def scalars(directory: Path) -> dict[str, dict[int, float]]:
-    """The scalar summaries of a directory: tag → step → value."""
+    """Return the scalar summaries of a directory: tag → step → value."""
     found: dict[str, dict[int, float]] = {}
     for path in sorted(directory.glob("events.out.tfevents.*")):
         for event in v1.train.summary_iterator(str(path)):

@@ -1,4 +1,4 @@
-"""TensorFlow's private names: all are there, and a missing one is reported with the version."""
+"""TensorFlow's private names: all exist, and a missing one is reported with the version."""
 
 import ast
 import subprocess

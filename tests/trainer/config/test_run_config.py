@@ -254,7 +254,7 @@ def test_an_evaluator_does_not_evaluate_on_the_training_master(
 
 
 class Resolver:
-    """A cluster resolver without TensorFlow, as far as the settings' checks go."""
+    """A cluster resolver with the methods that RunConfig calls, without TensorFlow."""
 
     def master(self) -> str:
         return "grpc://tpu:8470"

@@ -22,7 +22,7 @@ _CLASSES = (_X > 0.3).astype(np.int64)
 
 
 def input_fn() -> Any:
-    """22 rows in batches of 8, the last of 6, of types that no TPU is fed."""
+    """Return 22 rows in batches of 8, 8 and 6, with dtypes that an infeed does not support."""
     return tf.data.Dataset.from_tensor_slices(({"x": _X}, _CLASSES)).batch(8)
 
 
@@ -31,7 +31,7 @@ def repeated() -> Any:
 
 
 def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
-    """Two classes by one feature, with gradients clipped by their norm."""
+    """Build a classifier with one feature and two classes, whose gradients are clipped by norm."""
     assert features["x"].dtype == tf.float64
     x = tf.cast(features["x"], tf.float32)[:, None]
     logits = v1.layers.dense(x, 2, kernel_initializer=v1.ones_initializer(), name="logits")

@@ -85,7 +85,7 @@ def test_a_sum_over_one_replica_is_the_tensor_itself() -> None:
 
 
 def tensorflows_model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-    """The slope model with TensorFlow's own sums, one of them in a branch."""
+    """Build the slope model with TensorFlow's cross_replica_sum, once inside a tf.cond."""
     w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
     y = v1.tpu.cross_replica_sum(features["x"] * w)
     y = tf.cond(tf.reduce_sum(features["x"]) > 0.0, lambda: v1.tpu.cross_replica_sum(y), lambda: -y)

@@ -19,8 +19,9 @@ ONE_HOST, FOUR_HOSTS = TpuSlice(1, 8), TpuSlice(4, 32, job="worker")
 REFUSED = None
 MODES = ("train", "eval", "infer")
 
-# system, input mode, options; rows of input_fn and of model_fn to train, evaluate and predict
-# where the global batch has 64; calls of input_fn in training, and replicas that each feeds.
+# Each row: system; input mode; further options; the batch sizes of input_fn in training, evaluation
+# and prediction for a global batch of 64 rows; the same for model_fn; the number of calls of
+# input_fn in training; the number of replicas that each call feeds.
 TABLE: list[Any] = [
     (ONE_HOST, V1_SHARD, {}, (8, 64, 64), (8, 8, 8), 8, 1),
     (ONE_HOST, V1, {}, (64, 64, 64), (8, 8, 8), 1, 8),

@@ -73,7 +73,8 @@ def test_replicas_across_hosts_have_no_count_per_host() -> None:
 def test_an_assignment_says_where_the_cores_of_a_replica_are() -> None:
     import tensorflow as tf
 
-    # Two hosts of two cores; the mesh numbers the hosts against the order of the coordinates.
+    # There are two hosts with two cores each. Host 0 has the mesh coordinate x = 1, and host 1 has
+    # x = 0, so replica 0, which begins at x = 0, is on host 1.
     coordinates = [[[1, 0, 0, 0], [1, 0, 0, 1]], [[0, 0, 0, 0], [0, 0, 0, 1]]]
     mesh = tf.tpu.experimental.Topology(mesh_shape=[2, 1, 1, 2], device_coordinates=coordinates)
     assigned = tf.tpu.experimental.DeviceAssignment.build(

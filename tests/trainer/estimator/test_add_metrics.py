@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 
 
 def predicting_model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-    """The slope model, with predictions in evaluation and metrics by keyword."""
+    """Build the slope model; its evaluation spec has predictions, and a dict of metric tensors."""
     spec = programs.slope_model_fn(features, labels, mode, params)
     if mode != trainer.ModeKeys.EVAL:
         return spec

@@ -18,7 +18,7 @@ v1 = tf.compat.v1
 
 
 def model_fn(features: Any, labels: Any, mode: str) -> Any:
-    """Two layers with dropout between them."""
+    """Build a network of two layers with dropout between them."""
     hidden = tf.nn.dropout(v1.layers.dense(features, 8, tf.tanh, name="hidden"), rate=0.5)
     predicted = v1.layers.dense(hidden, 1, name="out")
     loss = tf.identity(tf.reduce_mean((predicted - labels) ** 2), name="error")
@@ -34,7 +34,7 @@ def input_fn(params: dict[str, Any]) -> Any:
 
 
 class Recorder(tf.compat.v1.train.SessionRunHook):
-    """Fetches a tensor of each loop's last step."""
+    """Records the loss of each loop's last step, which it fetches by name."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
@@ -47,7 +47,7 @@ class Recorder(tf.compat.v1.train.SessionRunHook):
 
 
 def train(model_dir: Path, compile_step: bool | str, steps: int) -> list[float]:
-    """Train in loops of 5 steps; return what a hook has fetched of each loop's last step."""
+    """Train in loops of 5 steps; return the loss of each loop's last step."""
     config = trainer.RunConfig(
         trainer.TPUConfig(iterations_per_loop=5),
         tf_random_seed=7,
@@ -70,7 +70,7 @@ def test_hooks_summaries_and_checkpoints_are_the_same_in_xla(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # Without a least duration, "auto" begins its trial after the second loop.
+    # Set the minimum durations to 0, so that "auto" begins its trial after the second loop.
     monkeypatch.setattr(step_trial, "_MIN_SECONDS", 0.0)
     monkeypatch.setattr(step_trial, "_TRANSLATIONS", 0)
     monkeypatch.setattr(step_trial, "_MIN_MEASURED", 0.0)
@@ -106,13 +106,13 @@ def test_hooks_summaries_and_checkpoints_are_the_same_in_xla(
 
 def test_a_short_run_does_not_try_xla(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "tensorflow.trainer")
-    # 250 steps take 50 runs of the session, and less than the 5 seconds before a trial.
+    # 250 steps are 50 runs of the session, enough for a trial, but end within the 5 s before it.
     train(tmp_path, "auto", 250)
     assert "XLA" not in caplog.text
 
 
 def untranslatable_model_fn(features: Any, labels: Any, mode: str) -> Any:
-    """The loss w * mean(0, 1), where the number of terms depends on the features, all below 1."""
+    """Build the loss w * mean(0, 1), where a Range op, whose limit is not constant, makes 0, 1."""
     w = v1.get_variable("w", initializer=0.9)
     terms = tf.range(tf.cast(tf.reduce_min(features), tf.int32) + 2)
     loss = w * tf.reduce_mean(tf.cast(terms, tf.float32))
@@ -130,7 +130,7 @@ def test_a_step_that_xla_refuses_trains_in_the_kernels_with_one_line_in_the_log(
     trainer.TPUEstimator(
         untranslatable_model_fn, str(tmp_path), config, use_tpu=False, train_batch_size=8
     ).train(input_fn, max_steps=40)
-    # The gradient of w is 0.5, the rate 0.01: after 40 steps w is 0.9 - 0.2.
+    # The gradient of w is 0.5 and the rate is 0.01: after 40 steps w is 0.9 - 0.2.
     assert programs.variable(tmp_path, "w") == pytest.approx(0.7, rel=1e-5)
     refused = [each for each in caplog.messages if "XLA does not compile the training step" in each]
     assert len(refused) == 1

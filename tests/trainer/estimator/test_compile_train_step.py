@@ -1,4 +1,4 @@
-"""The training step is compiled for TPUs that are not there, with its all-reduce."""
+"""The training step of a TPUEstimator is compiled for TPUs, with its all-reduce, without a TPU."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ def compiler() -> Iterator[Compiler]:
 
 
 def matrix_model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
-    """A matrix [1, 1000], whose gradients are summed over the replicas."""
+    """Build a linear model with a matrix [1, 1000], whose gradients the replicas sum."""
     matrix = v1.get_variable("matrix", [1, 1000], initializer=v1.zeros_initializer())
     loss = tf.reduce_mean((tf.matmul(features["x"], matrix) - labels) ** 2)
     optimizer = trainer.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
@@ -48,7 +48,7 @@ def input_fn(params: dict[str, Any]) -> Any:
 
 
 def answer(compiler: Compiler, estimator: Any, topology: str, *batch_sizes: int) -> Any:
-    """Let an estimator answer a request by its method train; return the compilations."""
+    """Call `train` while a request to compile is pending; return the request's compilations."""
     targets = compiler.describe_targets([topology])
     request = TrainStepRequest(compiler, targets, batch_sizes)
     with pending(request), pytest.raises(SystemExit) as exit_:
@@ -66,7 +66,7 @@ def test_step_of_four_replicas_has_one_all_reduce_of_gradient_and_loss(
     first, second = answer(compiler, model, "v5e:2x2", 64, 30)
     assert first.error is None
     assert (first.replicas, first.batch_size) == (4, 64)
-    # 1000 elements of the gradient and one of the loss, in float32.
+    # The all-reduce sums 1000 elements of the gradient and one of the loss, in float32.
     assert first.result.reduced_bytes == 4 * 1001
     assert first.result.num_all_reduces == 1
     # The matrix is updated in place.

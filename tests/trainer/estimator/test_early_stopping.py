@@ -26,7 +26,7 @@ def estimator(tmp_path: Path) -> trainer.TPUEstimator:
 
 
 class Calls:
-    """Counts its calls, and never says stop."""
+    """A should_stop_fn that counts its calls and always returns False."""
 
     count = 0
 
@@ -59,7 +59,7 @@ def test_the_function_is_called_every_so_many_steps(estimator: trainer.TPUEstima
     calls = Calls()
     hook = make_early_stopping_hook(estimator, calls, None, run_every_steps=6)
     assert last_step(estimator, hook) == 20
-    # After 2, 8, 14 and 20 steps.
+    # The calls come after 2, 8, 14 and 20 steps.
     assert calls.count == 4
 
 

@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 
 
 def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-    """The slope model for an Estimator."""
+    """Build the slope model for an Estimator."""
     return programs.slope_model_fn(features, labels, mode, params).as_estimator_spec()
 
 
@@ -43,7 +43,7 @@ def test_variables_of_the_newest_checkpoint_can_be_read(tmp_path: Path) -> None:
 
 
 def test_without_a_checkpoint_there_are_no_variables(tmp_path: Path) -> None:
-    # Programs wait for a first checkpoint by catching this.
+    # Programs that wait for a first checkpoint catch this type of error.
     with pytest.raises(ValueError, match="Couldn't find trained model") as refused:
         estimator(tmp_path).get_variable_names()
     assert isinstance(refused.value, CheckpointNotFound)
@@ -141,12 +141,12 @@ def test_a_saver_hook_of_the_models_own_takes_the_place_of_ours(tmp_path: Path) 
 
 
 class Runs(tf.compat.v1.train.SessionRunHook):
-    """Counts runs."""
+    """Counts the calls of session.run."""
 
     count = 0
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """One more."""
+        """Count a call of session.run."""
         self.count += 1
 
 

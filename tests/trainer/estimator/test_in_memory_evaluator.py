@@ -17,7 +17,7 @@ def test_the_values_of_the_step_are_evaluated_without_a_checkpoint_of_it(tmp_pat
     estimator = programs.estimator(tmp_path, iterations_per_loop=2)
     hook = InMemoryEvaluatorHook(estimator, programs.ones(), steps=1, every_n_iter=4)
     estimator.train(programs.ones(), hooks=[hook], max_steps=10)
-    # The slope is 1 - 2**-step; the end is evaluated too.
+    # The slope after each step is 1 - 2**-step. The hook also evaluates at the end of training.
     expected = {0: 0.0, 4: 1 - 2**-4, 8: 1 - 2**-8, 10: 1 - 2**-10}
     assert programs.scalars(tmp_path / "eval")["mean_y"] == expected
     assert not list(tmp_path.glob("model.ckpt-4*"))

@@ -1,6 +1,6 @@
-"""A process that trains the slope model until it is told to end: MODEL_DIR MAX_STEPS [LOOPS].
+"""Trains the slope model, until a signal ends the process: MODEL_DIR MAX_STEPS [LOOPS].
 
-After LOOPS of them it waits to be killed, if they are given.
+If LOOPS is given, the process waits to be killed after this number of training loops.
 """
 
 import sys
@@ -15,14 +15,14 @@ from tests.trainer import programs
 
 
 class Ready(tf.compat.v1.train.SessionRunHook):
-    """Says after each loop that it is over; slow enough for a signal to come in between."""
+    """Prints "loop" after each training loop, and sleeps 10 ms, so that a signal can come."""
 
     def __init__(self, loops: int = 0) -> None:
-        """After so many loops it waits to be killed, however late that comes; never at 0."""
+        """Set the number of loops after which the process waits to be killed; 0 never waits."""
         self._loops_left = loops
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        # In one piece: another thread may say something too.
+        # Print text and line break in one call: another thread may print as well.
         print("loop\n", end="", flush=True)
         self._loops_left -= 1
         time.sleep(0.01 if self._loops_left else 600)

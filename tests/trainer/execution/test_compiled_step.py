@@ -18,7 +18,11 @@ ModelFn = Callable[[Any], Any]
 
 
 class Program:
-    """Trains a model on batches of 4 random images; its loss is the model's result squared."""
+    """Trains a model on batches of random images; the loss is the mean square of its outputs.
+
+    Attributes:
+      ops: the types of the ops that ran in the last `run`.
+    """
 
     def __init__(
         self,
@@ -52,7 +56,13 @@ class Program:
         self.ops: set[str] = set()
 
     def run(self, steps: int, *, in_xla: bool = False, sizes: list[int] | None = None) -> Any:
-        """Run a loop; return the loss of its last step. `ops` are the ops that ran."""
+        """Run a training loop; return the loss of its last step.
+
+        Args:
+          steps: the number of steps.
+          in_xla: whether to run the steps in XLA.
+          sizes: the value of CompiledStep.compiled_sizes; None if all shapes are static.
+        """
         feeds: dict[Any, Any] = {self.loop.iterations: steps}
         if in_xla:
             assert self.loop.compiled is not None
@@ -81,7 +91,7 @@ def fresh_graph() -> Iterator[None]:
 
 
 def smooth(images: Any) -> Any:
-    """A convolution, a smooth activation and max pooling."""
+    """Build a convolution, a smooth activation and max pooling."""
     kernel = v1.get_variable("kernel", [3, 3, 1, 2], initializer=v1.glorot_uniform_initializer())
     hidden = tf.tanh(tf.nn.conv2d(images, kernel, 1, "SAME"))
     return tf.nn.max_pool2d(hidden, 2, 2, "VALID")

@@ -29,7 +29,7 @@ def started(model_dir: Path, max_steps: int, *loops: int) -> "subprocess.Popen[s
 
 
 def after_loops(process: "subprocess.Popen[str]", loops: int, number: signal.Signals) -> str:
-    """What a process says after it was signalled, past some loops; it has ended then."""
+    """Send a signal after some loops; return all later output when the process has ended."""
     assert process.stdout is not None
     for _ in range(loops):
         assert process.stdout.readline() == "loop\n"
@@ -48,7 +48,7 @@ def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path) -> None:
 
 
 def test_after_sigkill_the_same_command_continues_to_the_same_step(tmp_path: Path) -> None:
-    # It is in one of the loops after the 10th when it is killed, or waits after the 40th.
+    # The process is killed in a loop after the 10th, or while it waits after the 40th.
     process = started(tmp_path, 200, 40)
     after_loops(process, 10, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
@@ -150,6 +150,6 @@ def test_sigterm_during_an_evaluation_abandons_it_and_saves(tmp_path: Path) -> N
         )
     assert ended.value.code == 0
     assert len(batches) == 3
-    # The evaluation was of step 4, and one more loop followed it.
+    # The abandoned evaluation was at step 4, and training made one more loop before it stopped.
     assert programs.variable(tmp_path, "global_step") == 8
     assert not (tmp_path / "eval").exists()

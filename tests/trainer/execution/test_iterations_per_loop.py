@@ -15,11 +15,11 @@ def test_a_fixed_plan_is_limited_by_the_steps_left() -> None:
 def test_a_timed_plan_starts_with_one_step_and_then_fills_the_duration() -> None:
     plan = iterations_per_loop.build_iteration_plan(TPUConfig("30s"))
     assert plan.next_iterations(None) == 1
-    # A slow first step, then steps of a tenth of a second.
+    # The first step is slow, and later steps take 0.1 s each.
     plan.record(1, 3.0)
     assert plan.next_iterations(None) == 10
     plan.record(10, 1.0)
-    # 11 steps have taken 4 s.
+    # 11 steps have taken 4 s in all.
     assert plan.next_iterations(None) == 82
     assert plan.next_iterations(steps_left=5) == 5
 

@@ -12,7 +12,7 @@ v1 = tf.compat.v1
 
 
 class Momentum:
-    """w → 1 by gradient descent with momentum on an input that counts 1, 2, 3, ..."""
+    """A training loop that moves w from 0 towards 1 by momentum; its input is 1, 2, 3, ..."""
 
     def __init__(self, iterations_per_loop: int, use_resource: bool = True) -> None:
         with tf.Graph().as_default() as graph:
@@ -124,7 +124,12 @@ def test_random_ops_control_flow_and_tensor_arrays_can_be_in_a_step() -> None:
 
 
 def made_of(build: Callable[[], tuple[Any, Any]], steps: int) -> list[Any]:
-    """What a step returns beside its train op, after so many steps in one run."""
+    """Run several steps in one session.run; return the watched tensors of the last step.
+
+    Args:
+      build: builds one step; returns its train op and the tensors to watch.
+      steps: the number of steps.
+    """
     with tf.Graph().as_default(), v1.Session() as session:
         with v1.variable_scope("", use_resource=True):
             train_op, watched = build()
@@ -141,7 +146,7 @@ def test_a_variable_gathered_by_constant_indices_is_that_of_the_last_step() -> N
         with tf.control_dependencies([rows]):
             return tf.group(table.assign_add([1.0, rows[0]])), rows
 
-    # 10, 20, 40, 80, 160: each step doubles what it has gathered.
+    # Each step doubles the row that it gathers: 10, 20, 40, 80, 160.
     assert made_of(build, steps=5)[0] == [160.0]
 
 
@@ -150,7 +155,7 @@ def test_a_summary_reads_variables_after_the_loop() -> None:
         count = v1.get_variable("count", initializer=0)
         return count.assign_add(1), count.read_value()
 
-    # The last step itself may come before or after the reading.
+    # The graph does not say whether the summary reads the variable before or after the last step.
     assert made_of(build, steps=100)[0] in (99, 100)
 
 
@@ -169,7 +174,7 @@ def test_control_flow_of_version_1_can_be_in_a_step() -> None:
 
     v1.disable_control_flow_v2()
     try:
-        # Three, doubled, times a slope of two.
+        # The result is 3, doubled by the loop, times the slope 2.
         assert made_of(build, steps=4)[0] in (36.0, 48.0)
     finally:
         v1.enable_control_flow_v2()

@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 BATCHES = trainer.BatchConfig(1, 4, 1000, [2, 4])
 
-# For the slope 0.5 the logits are y, -y and 2 - y, with y = x / 2.
+# The model returns the logits y, -y and 2 - y with y = w x; the exported w is 0.5.
 X = exports.examples(x=[3.0, -3.0, 0.0])
 LOGITS = [[1.5, -1.5, 0.5], [-1.5, 1.5, 3.5], [0.0, 0.0, 2.0]]
 
@@ -26,7 +26,7 @@ def logits_of(features: Any) -> Any:
 
 
 def documented(features: Any, labels: Any, mode: str, params: Any) -> Any:
-    """The example of TPUEstimator: a host function appends to the export outputs."""
+    """Build the example of TPUEstimator's docstring: a host function adds an export output."""
     if mode != trainer.ModeKeys.PREDICT:
         return programs.slope_model_fn(features, labels, mode, params)
     logits = logits_of(features)
@@ -44,7 +44,7 @@ def documented(features: Any, labels: Any, mode: str, params: Any) -> Any:
 
 
 def there_and_back(features: Any, labels: Any, mode: str, params: Any) -> Any:
-    """What the host computes goes on to the TPU, and strings go out."""
+    """Build a model whose host function returns strings, and numbers that go back to the TPU."""
     if mode != trainer.ModeKeys.PREDICT:
         return programs.slope_model_fn(features, labels, mode, params)
     logits = logits_of(features)

@@ -99,7 +99,7 @@ def test_one_mode_can_be_exported_and_evaluates_what_it_is_fed(
         loaded = v1.saved_model.load(session, ["eval"], path.decode())
         signature = loaded.signature_def["eval"]
         feeds = {info.name: [[1.0]] for info in signature.inputs.values()}
-        # w is 0.5, and so is the error of y = w x for x = y = 1.
+        # w is 0.5. For x = 1 and the label 1 the error of y = w x is 0.5 too.
         assert session.run(signature.outputs["loss"].name, feeds) == 0.125
 
 

@@ -1,4 +1,4 @@
-"""An export restores saved tables beside variables, and the values of a warm start."""
+"""An export contains trained lookup tables, and the values of a warm start without training."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 
 
 def _counting_model_fn(features: Any, labels: Any, mode: str) -> Any:
-    """A model that counts its steps in a table, and predicts x times the count."""
+    """Build a model that counts its training steps in a table and predicts x times the count."""
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.float32, 0.0, name="counts")
     count = table.lookup(tf.constant("steps"))
     if mode == trainer.ModeKeys.PREDICT:

@@ -29,7 +29,7 @@ def export(tmp_path: Path, model_fn: Callable[..., Any], receiver: Any = exports
 
 
 def ops(directory: Path) -> set[str]:
-    """Types of the ops that run on the host of the TPU metagraph."""
+    """Return the types of the ops of an export's TPU metagraph that run on the host."""
     (tpu_graph,) = (
         each for each in metagraph.read_saved_model(directory).metagraphs if "tpu" in each.tags
     )
@@ -69,7 +69,7 @@ WORDS = ["red", "green", "blue"]
 
 
 def text() -> trainer.ServingInputReceiver:
-    """Words in tf.Examples, parsed on the host."""
+    """Return a receiver of tf.Examples with a word each; the host parses them."""
     serialized = v1.placeholder(tf.string, [None], name="serialized")
     parsed = tf.io.parse_example(serialized, {"word": tf.io.FixedLenFeature([], tf.string)})
     return trainer.ServingInputReceiver(parsed, {"examples": serialized})
@@ -81,9 +81,11 @@ def in_graph() -> Any:
 
 
 def classifier(place: Callable[..., Any], vocabulary: Callable[[], Any] = in_graph) -> Any:
-    """A model_fn: twice a word's row of a table.
+    """Return a model_fn that looks up a word's row in a table and doubles it.
 
-    `place` computes the dense part on the TPU: it takes a function of ids, and ids.
+    Args:
+      place: takes a function of ids and the ids; runs the function on the TPU.
+      vocabulary: builds the lookup table from words to ids.
     """
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
@@ -200,7 +202,7 @@ def test_a_vocabulary_file_goes_along_for_both_metagraphs(tmp_path: Path) -> Non
 
 
 def always(place: Callable[..., Any]) -> Any:
-    """A model_fn that places its dense part on the TPU, whatever params["use_tpu"] says."""
+    """Return a model_fn that runs a part on the TPU even if params["use_tpu"] is False."""
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
         w = v1.get_variable("w", [], initializer=v1.zeros_initializer())

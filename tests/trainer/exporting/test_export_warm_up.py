@@ -21,7 +21,7 @@ def records(directory: Path) -> list[Any]:
 
 
 def requested(record: Any) -> tuple[str, dict[str, Any]]:
-    """The signature and the inputs of a record, as a server feeds them."""
+    """Return the signature name of a warm-up record, and its inputs: alias → array."""
     kind = record.WhichOneof("log_type")
     request = getattr(record, kind).request
     name = request.model_spec.signature_name

@@ -6,7 +6,13 @@ pytestmark = pytest.mark.slow
 
 
 def run_trial(xla: float, kernels: float, steps: int = 10) -> tuple[StepTrial, list[bool]]:
-    """Record runs of 10 steps that take so many seconds each; return the ways that were chosen."""
+    """Record runs until a trial is over; return the trial, and for each run whether it used XLA.
+
+    Args:
+      xla: the duration of a run in XLA, in seconds.
+      kernels: the duration of a run in TensorFlow's kernels, in seconds.
+      steps: the number of steps of a run.
+    """
     trial, ways = StepTrial(), []
     while not trial.is_over:
         ways.append(trial.uses_xla)

@@ -1,6 +1,6 @@
-"""A program that trains a small model on several hosts.
+"""A program that trains a small model on several hosts: MODE MODEL_DIR.
 
-Arguments: MODE MODEL_DIR. Each host prints values for the test, as JSON.
+MODE is a key of `_MODES`. Each host prints values for the test, as JSON objects in a line each.
 """
 
 import json
@@ -29,7 +29,7 @@ def make_input(batches: int, more_on_each_host: int = 0) -> Callable[..., Any]:
 
     Args:
       batches: the number of global batches.
-      more_on_each_host: how many batches a host has more than the one before.
+      more_on_each_host: host n has n times this number of batches in addition.
     """
 
     def input_fn(params: Any) -> Any:
@@ -47,14 +47,14 @@ def make_input(batches: int, more_on_each_host: int = 0) -> Callable[..., Any]:
 
 
 def model_fn(features: Any, labels: Any, mode: str) -> Any:
-    """A network of one hidden layer."""
+    """Build a network with one hidden layer."""
     x = tf.concat([features["a"], features["b"]], -1)
     y = v1.layers.dense(v1.layers.dense(x, 4, tf.tanh, name="hidden"), 1, name="output")
     if mode == trainer.ModeKeys.PREDICT:
         return trainer.TPUEstimatorSpec(mode, predictions={"y": y})
     loss = tf.reduce_mean((y - labels) ** 2)
     if mode == trainer.ModeKeys.EVAL:
-        # Every row counts once, because all labels and predictions are true.
+        # This metric counts the rows: every row is a true positive.
         metrics = (lambda y: {"rows": v1.metrics.true_positives(y < 1e9, y < 1e9)}), [y]
         return trainer.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
     optimizer = trainer.CrossShardOptimizer(v1.train.MomentumOptimizer(0.05, 0.9))
@@ -64,12 +64,12 @@ def model_fn(features: Any, labels: Any, mode: str) -> Any:
 
 
 def report_replicas(losses: Any) -> Any:
-    """The function of the host_call: report how many replicas' losses have come."""
+    """Report the number of replicas whose losses the host_call has received."""
     return v1.py_func(lambda values: report(replicas=len(values)), [losses], [])
 
 
 def make_estimator(model_dir: Path, **config: Any) -> trainer.TPUEstimator:
-    """An estimator of the model, for eight replicas."""
+    """Return an estimator of the model, with a global batch for eight replicas."""
     tpu_config = trainer.TPUConfig(
         iterations_per_loop=5,
         per_host_input_for_training=trainer.InputPipelineConfig.PER_HOST_V2,
@@ -84,13 +84,13 @@ def make_estimator(model_dir: Path, **config: Any) -> trainer.TPUEstimator:
 
 
 def train_model(model_dir: Path) -> trainer.TPUEstimator:
-    """Train for 18 steps, in loops of 5."""
+    """Train for 18 steps, in loops of 5; return the estimator."""
     estimator = make_estimator(model_dir, tf_random_seed=1)
     return estimator.train(make_input(20), max_steps=18)
 
 
 def report(**values: Any) -> None:
-    """Print values for the test."""
+    """Print values as a JSON object, which `running.reported` reads."""
     print(json.dumps(values), flush=True)
 
 
@@ -108,7 +108,7 @@ def train_with_uneven_input(model_dir: Path) -> None:
 
 
 class TellStepHook(tf.compat.v1.train.SessionRunHook):
-    """Reports the global step after each loop; its checkpoint is saved by then."""
+    """Reports the global step after each loop, when the checkpoint of the step has been saved."""
 
     def begin(self) -> None:
         self._step = v1.train.get_global_step()
@@ -124,14 +124,14 @@ def run_endless(model_dir: Path) -> None:
 
 
 def receive() -> Any:
-    """The input of an export."""
+    """Return a receiver with a placeholder for each feature."""
     names = {"a": 1, "b": 2}
     features = {name: v1.placeholder(tf.float32, [None, size]) for name, size in names.items()}
     return trainer.export.ServingInputReceiver(features, features)
 
 
 def run_schedule(model_dir: Path) -> None:
-    """Train, evaluate and export in turn; then differ in lengths, and in features."""
+    """Call train_and_evaluate; then use inputs that differ between hosts in length or features."""
     estimator = make_estimator(model_dir / "schedule", save_checkpoints_steps=5)
     train_spec = trainer.TrainSpec(lambda params: make_input(4)(params).repeat(), max_steps=10)
     exporter = trainer.FinalExporter("final", receive)

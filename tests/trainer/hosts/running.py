@@ -1,4 +1,4 @@
-"""Processes of a program on several hosts, all of them on this machine."""
+"""Runs `tests.trainer.hosts.program` on several hosts, which are processes of this machine."""
 
 import json
 import os
@@ -13,13 +13,14 @@ from tests import processes
 from tpuserve import devices, jax_client
 from trainer.config import host_addresses
 
-# Seconds; only to catch processes that hang.
+# The time limit of a process, in seconds; it only catches processes that hang.
 LIMIT_SECS = 300
 
 _ROOT = Path(__file__).parents[3]
 
 
-# Takes the number of a host and the addresses of all; returns the variables that tell the program.
+# The type of functions that take the number of a host and the addresses of all hosts, and return
+# the environment variables that tell them to the program.
 Naming: TypeAlias = Callable[[int, list[str]], dict[str, str]]
 
 
@@ -42,7 +43,7 @@ def by_tf_config(index: int, addresses: list[str]) -> dict[str, str]:
 
 
 def environment(cores: int) -> dict[str, str]:
-    """The environment variables of every host."""
+    """Return the environment of a process with `cores` PJRT devices of the CPU."""
     flags = f"--xla_force_host_platform_device_count={cores}"
     return {
         **os.environ,
@@ -56,7 +57,14 @@ def environment(cores: int) -> dict[str, str]:
 def hosts(
     count: int, cores: int, *arguments: object, naming: Naming = by_tpuserve
 ) -> Iterator[list["subprocess.Popen[str]"]]:
-    """The program on so many hosts with so many cores each, ended for certain on leaving."""
+    """Start the program on several hosts; kill all processes at the end of the context.
+
+    Args:
+      count: the number of hosts.
+      cores: the number of devices of each host.
+      arguments: the program's arguments.
+      naming: names the hosts to the program.
+    """
     addresses = [f"{processes.LOOPBACK}:{port}" for port in processes.free_ports(count)]
     command = [sys.executable, "-m", "tests.trainer.hosts.program", *map(str, arguments)]
     with ExitStack() as ending:
@@ -77,20 +85,20 @@ def hosts(
 
 
 def results(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    """What the program reports until it ends without an error."""
+    """Wait until a process ends with status 0; return all values that it has reported."""
     output, errors = process.communicate(timeout=LIMIT_SECS)
     assert process.returncode == 0, errors
     return reported(output)
 
 
 def reported(output: str) -> dict[str, Any]:
-    """What the program reports in its output."""
+    """Return the values in the JSON lines of an output; later values replace earlier ones."""
     lines = (line for line in output.splitlines() if line.startswith("{"))
     return {name: value for line in lines for name, value in json.loads(line).items()}
 
 
 def wait_for_steps(process: "subprocess.Popen[str]", loops: int) -> int:
-    """Read until the program has reported so many loops; return the last step."""
+    """Read output until a number of loops has been reported; return the last global step."""
     assert process.stdout is not None
     step = 0
     for line in process.stdout:

@@ -18,7 +18,11 @@ Find = Callable[..., list[Any]]
 
 @pytest.fixture
 def find(monkeypatch: pytest.MonkeyPatch) -> Find:
-    """A function that takes what each of two hosts sees at its attempts; what both get."""
+    """Return a function that calls `find_same_checkpoint` on two hosts.
+
+    The function takes, for each host, the checkpoint paths that its attempts find in turn, and
+    returns the result or error of each host.
+    """
     on_host = threading.local()
     monkeypatch.setattr(host_agreement, "_RETRY_SECS", 0)
     monkeypatch.setattr(host_agreement, "current_group", lambda: on_host.group)

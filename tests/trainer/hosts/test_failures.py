@@ -10,7 +10,7 @@ from tests.trainer.hosts import running
 
 pytestmark = pytest.mark.slow
 
-# Seconds within which the others end after the end of a process.
+# The time in seconds within which the other processes end after the loss of a process.
 LOSS_SECS = 60
 
 
@@ -20,7 +20,7 @@ def newest_step(model_dir: Path) -> int:
 
 
 def error_of(process: "subprocess.Popen[str]") -> str:
-    """The line with which a process has ended after the loss of another."""
+    """Wait until a process ends with status 1; return the line of its error."""
     _, errors = process.communicate(timeout=LOSS_SECS)
     assert process.returncode == 1
     assert "Traceback" not in errors
@@ -45,7 +45,7 @@ def test_lost_hosts_are_named_and_the_next_start_resumes_from_the_last_checkpoin
         assert "its process has ended. This process, on host" in error
         assert newest_step(tmp_path) >= step + 10
         step = newest_step(tmp_path)
-    # A SIGTERM of one host stops both after the same loop, and host 0 saves.
+    # A SIGTERM to one host stops both after the same loop, and host 0 saves a checkpoint.
     with running.hosts(2, 1, "endless", tmp_path) as processes:
         assert running.wait_for_steps(processes[0], 1) == step + 5
         os.kill(processes[1].pid, signal.SIGTERM)

@@ -16,7 +16,7 @@ from trainer.hosts import joining
 from trainer.hosts.connection import Connection
 from trainer.hosts.group import HostGroup
 
-# Seconds; only to catch a test that hangs.
+# A time limit in seconds, which only catches tests that hang.
 LIMIT = 30
 
 
@@ -26,7 +26,13 @@ def addresses(index: int, count: int, port: int) -> HostAddresses:
 
 
 class Member:
-    """A host of a group, whose process would end with the message in `lost`."""
+    """A host of a group, all of whose hosts run in this process.
+
+    Attributes:
+      lost: the message with which the group would have ended the host's process; "" if none.
+      has_ended: event that is set when the group would have ended the process.
+      group: the HostGroup of the host.
+    """
 
     def __init__(self, index: int, count: int, port: int, **options: Any) -> None:
         self.lost = ""
@@ -44,7 +50,7 @@ class Member:
         return self.lost
 
     def drop(self) -> None:
-        """End the connections, as the end of a process does."""
+        """Shut the connections down, as the operating system does when a process ends."""
         for connection in self.group._connections.values():
             connection.shut_down()
 
@@ -63,7 +69,7 @@ def members(count: int, **options: Any) -> Iterator[tuple[list[Member], ThreadPo
 def on_all(
     found: list[Member], pool: ThreadPoolExecutor, call: Callable[[HostGroup], Any]
 ) -> list[Any]:
-    """What each host gets from a call, an error included."""
+    """Make a call on all hosts at the same time; return the result or exception of each."""
 
     def attempt(member: Member) -> Any:
         try:

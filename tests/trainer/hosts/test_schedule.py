@@ -16,7 +16,7 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results(model_dir: Path) -> list[dict[str, Any]]:
-    """What both hosts of a program report, which `tpuserve run` has started."""
+    """Run the program on two hosts by `tpuserve run`; return the values that each reports."""
     pytest.importorskip("jax")
     program = ["-m", "tests.trainer.hosts.program", "schedule", str(model_dir)]
     finished = processes.run("run", "--processes", "2", "--cores", "1", *program)
@@ -31,7 +31,7 @@ def test_hosts_train_evaluate_and_export_together(
     first, second = results
     shared = ("metrics", "exported", "step", "uneven", "error")
     assert [first[name] for name in shared] == [second[name] for name in shared]
-    # Two batches of 16 rows.
+    # The evaluation has two global batches of 16 rows.
     assert first["metrics"]["rows"] == 32
     assert first["metrics"]["global_step"] == 10
     # Host 0 alone has exported, and has written all summaries.
@@ -43,9 +43,9 @@ def test_hosts_train_evaluate_and_export_together(
 
 
 def test_all_hosts_stop_where_the_shortest_input_ends(results: list[dict[str, Any]]) -> None:
-    # Host 0 has 7 batches, and host 1 has 11.
+    # Host 0 has 7 batches, and host 1 has 11: training stops after 7 steps.
     assert [each["step"] for each in results] == [7, 7]
-    # An evaluation takes the rows of all hosts: 2 and 3 batches of 8.
+    # An evaluation uses the rows of all hosts: 2 batches of 8 rows on host 0, and 3 on host 1.
     assert [each["uneven"]["rows"] for each in results] == [40, 40]
 
 

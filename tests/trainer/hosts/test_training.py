@@ -18,7 +18,7 @@ def weights(model_dir: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any]:
-    """The weights and the evaluation of one process with all eight devices."""
+    """Train in one process with eight devices; return its weights and its evaluation."""
     pytest.importorskip("jax")
     model_dir = tmp_path_factory.mktemp("alone")
     with pjrt_devices(program.REPLICAS):
@@ -39,8 +39,9 @@ def test_several_hosts_compute_what_one_process_computes(
     found = weights(tmp_path)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
-        # Each of 18 steps adds eight gradients of the size of 1, in another order: an error of
-        # some 1e-7 in each step, which a rate of 0.05 and a momentum of 0.9 make no larger.
+        # Each of 18 steps adds eight gradients of about 1 in another order, which changes their sum
+        # by about 1e-7. With the rate 0.05 and the momentum 0.9 the changes add up to less than
+        # 2e-6.
         np.testing.assert_allclose(found[name], value, atol=2e-6, err_msg=name)
     assert [each["same"] for each in results] == [results[0]["same"]] * count
     assert results[0]["same"] == pytest.approx(evaluation, rel=1e-5)

@@ -68,10 +68,11 @@ def _run(run: Any, names: Any) -> Any:
 
 
 def session(graph: Any, topology: BatchTopology) -> Any:
-    """A session of a graph whose infeed ops work on queues.
+    """Return a session of a copy of a graph in which queues replace the infeed ops.
 
-    A dequeue in the name scope "replica_1" takes from replica 1's first core, "replica_1_core_2"
-    names another one; all of them are on its host.
+    A dequeue op in the name scope "replica_1" takes from the queue of replica 1's first core, and
+    one in "replica_1_core_2" from that of its logical core 2. All cores of a replica are on the
+    host of its first core.
     """
     definition = graph.as_graph_def()
     for node in definition.node:

@@ -1,4 +1,4 @@
-"""Every core gets precisely its own rows, in order."""
+"""build_infeed feeds every core exactly its own rows, in order."""
 
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ Mode = InputPipelineConfig
 
 
 def _numbers(first: int, batch_size: int, last: int = 100) -> Any:
-    """Batches of first, first + 1, ..."""
+    """Return a Dataset of the numbers first, ..., last in full batches."""
     numbers = tf.data.Dataset.range(first, last + 1).map(lambda n: tf.cast(n, tf.int32))
     return numbers.batch(batch_size, drop_remainder=True)
 
@@ -99,7 +99,7 @@ def test_both_kinds_of_control_flow_are_supported() -> None:
 
 def test_batch_axis_names_the_axis_of_the_rows() -> None:
     def input_fn(_: Any) -> Any:
-        image = tf.constant([[[1, 2]], [[3, 4]]])  # Height, channels, rows.
+        image = tf.constant([[[1, 2]], [[3, 4]]])  # The dimensions are height, channels and rows.
         return tf.data.Dataset.from_tensors(({"image": image}, tf.constant([10, 20])))
 
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=2)
@@ -181,7 +181,7 @@ def test_a_dataset_at_its_end_says_so() -> None:
 
 
 def _tasks(nodes: Any, op: str) -> list[tuple[str, str, int]]:
-    """Last letter of the name, task and core of each node of an op."""
+    """Return (last letter of the name, task, device ordinal) of each node of an op type."""
     return sorted(
         (node.name[-1], node.device.split("/task:")[1][0], node.attr["device_ordinal"].i)
         for node in nodes
@@ -208,7 +208,7 @@ def test_input_pipelines_are_on_their_own_hosts() -> None:
     assert [task for _, task, _ in result] == ["0", "1"]
 
 
-# Batches of fewer rows than the others.
+# The following tests have a final batch with fewer rows than the others.
 
 
 def _uneven(last: int, batch_size: int) -> Any:

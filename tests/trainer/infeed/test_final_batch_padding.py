@@ -27,21 +27,21 @@ def _batch_spec(dataset: Any, rows: int, shards: int = 1, axes: Sequence[int | N
 
 
 def _first(dataset: Any, count: int) -> list[list[Any]]:
-    """The first elements, each tensor as a list."""
+    """Return the first elements of a Dataset, with each tensor as a list."""
     next_element = v1.data.make_one_shot_iterator(dataset).get_next()
     with v1.Session() as session:
         return [[array.tolist() for array in session.run(next_element)] for _ in range(count)]
 
 
 def _numbers(last: int, batch_size: int) -> Any:
-    """Rows [1], [2], ... in batches, as flat tuples."""
+    """Return a Dataset of the rows [1], ..., [last] in batches, as tuples of one tensor."""
     numbers = tf.data.Dataset.range(1, last + 1).map(lambda n: tf.cast([n], tf.int32))
     return numbers.batch(batch_size).map(lambda batch: (batch,))
 
 
 @pytest.fixture
 def _first_dimensions() -> Iterator[None]:
-    """Shapes give their sizes as TensorFlow 1 does, which are no numbers and never None."""
+    """Switch to TensorFlow 1's shapes, whose sizes are Dimension objects and never None."""
     v1.disable_v2_tensorshape()
     yield
     v1.enable_v2_tensorshape()
@@ -67,7 +67,8 @@ def test_padding_repeats_the_first_row() -> None:
 
 
 def test_spreading_puts_one_real_row_in_each_shard() -> None:
-    dataset = _numbers(7, 4)  # Two shards of two rows: 5, 6 and 7 need two batches.
+    # A batch has two shards, so the three rows 5, 6 and 7 are spread over two batches.
+    dataset = _numbers(7, 4)
     batches = _first(SpreadFinalBatch().pad(dataset, _batch_spec(dataset, rows=4, shards=2)), 3)
     assert batches[0] == [[[1], [2], [3], [4]], [1, 1, 1, 1]]
     assert batches[1] == [[[5], [5], [6], [6]], [1, 0, 1, 0]]

@@ -1,4 +1,4 @@
-"""The cores of one replica get their own parts of its shard."""
+"""With input_partition_dims each core of a replica is fed its own part of the shard."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +23,13 @@ def _graph() -> Iterator[None]:
 
 
 def _build(element: Any, dims: Any, **options: Any) -> infeed.Infeed:
-    """An infeed for one replica of two rows, on two cores."""
+    """Build an infeed for one replica with two rows and two cores.
+
+    Args:
+      element: the only element of the Dataset.
+      dims: the input_partition_dims.
+      options: further arguments of `build_infeed`.
+    """
     dataset = tf.data.Dataset.from_tensors(element)
     return infeed.build_infeed(lambda _: dataset, _system(), input_partition_dims=dims, **options)
 
@@ -34,7 +40,12 @@ def _system() -> Any:
 
 
 def _queued(built: infeed.Infeed, *cores: list[tuple[Any, list[int]]]) -> list[Any]:
-    """What is in each core's queue after one batch, given its types and shapes."""
+    """Feed one batch; return the tensors in the queue of each core.
+
+    Args:
+      built: the infeed.
+      cores: for each core the (dtype, shape) of each tensor to dequeue.
+    """
     dequeues = []
     for core, specs in enumerate(cores):
         with tf.name_scope(f"replica_0_core_{core}"):

@@ -1,4 +1,4 @@
-"""Input that cannot be fed is refused while the graph is built, by name and with the fix."""
+"""Input that a TPU cannot be fed is refused by an error with the tensor's name and the fix."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +25,7 @@ v1 = tf.compat.v1
 
 @pytest.fixture
 def _first_dimensions() -> Iterator[None]:
-    """Shapes give their sizes as TensorFlow 1 does, which are no numbers and never None."""
+    """Switch to TensorFlow 1's shapes, whose sizes are Dimension objects and never None."""
     v1.disable_v2_tensorshape()
     yield
     v1.enable_v2_tensorshape()
@@ -38,7 +38,7 @@ def _graph() -> Iterator[None]:
 
 
 def _build(element: Any, mode: int = Mode.PER_HOST_V1, **options: Any) -> infeed.Infeed:
-    """An infeed for two replicas and 4 rows, of a Dataset of one element."""
+    """Build an infeed for two replicas and 4 rows from a Dataset with one element."""
     dataset = tf.data.Dataset.from_tensors(element)
     return infeed.build_infeed(lambda _: dataset, topology(1, 2, mode, batch_size=4), **options)
 

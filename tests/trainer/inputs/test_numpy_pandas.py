@@ -19,7 +19,7 @@ Y = np.arange(5, dtype=np.int32)
 
 
 def batches(input_fn: Any, most: int = 10) -> list[Any]:
-    """The batches as numpy arrays."""
+    """Return at most `most` batches of an input_fn, as numpy arrays."""
     return list(input_fn().take(most).as_numpy_iterator())
 
 

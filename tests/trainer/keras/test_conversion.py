@@ -197,7 +197,9 @@ def test_dropout_differs_between_replicas_and_steps(package: Any, tmp_path: Path
         estimator = models.train_epoch(
             build_model(), tmp_path / str(cores), cores, dataset, train_batch_size=4
         )
-        # Half of 128 ones, doubled, in each of 2 steps x 4 rows: the mean step is 2 x 1.
+        # Dropout sets about half of the 128 ones of a row to 0 and doubles the others, so a weight
+        # grows by about 1 in each of 2 steps. `units` is the number of (step, row) pairs, of 8, in
+        # which a weight's input was kept.
         (kernel,) = to_keras(estimator).get_weights()
         units = (kernel - 1.0) * 2
         assert units.min() >= 0

@@ -61,10 +61,10 @@ def test_two_cores_make_the_steps_of_fit(
 ) -> None:
     fitted = models.dense(package, make_optimizer(optimizers))
     if isinstance(fitted.optimizer, _TF_KERAS.optimizers.Nadam):
-        # Its steps depend on whether fit makes its variables, or finds them, and on tracing.
+        # Let fit trace the step, and create the variables first: Nadam's steps depend on both.
         fitted.optimizer.build(fitted.trainable_variables)
     else:
-        # Sooner done than traced.
+        # Run fit eagerly: for a few steps this takes less time than tracing.
         fitted.run_eagerly = True
     models.fit_epoch(package, fitted)
     estimator = models.train_epoch(

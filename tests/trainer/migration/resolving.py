@@ -1,4 +1,4 @@
-"""Says what becomes of names in fact: run with `tpuserve run` and the files that say them.
+"""A program that tries whether the TensorFlow names in other programs can be resolved.
 
 $ tpuserve run --tf1 resolving.py NAMES.json
 reads {file: [name as written, ...]} and prints {file: {name: error or null}}.
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def _binding(tree: ast.Module) -> Iterator[str]:
-    """The imports of TensorFlow, and the assignments of a dotted name, one by one."""
+    """Yield the statements that bind names: absolute imports, and assignments of dotted names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and not node.level or isinstance(node, ast.Import):
             for each in node.names:

@@ -1,4 +1,4 @@
-"""Sources of old programs to read, as their users wrote them."""
+"""Sources of old programs, for the tests of the static analysis."""
 
 import textwrap
 from pathlib import Path
@@ -73,7 +73,7 @@ BERT_LIKE = """
         tf.app.run()
 """
 
-# Each of these raises.
+# Each of the names that this program uses raises an error.
 BROKEN = """
     import tensorflow as tf
     import tensorflow.contrib.gan as gan
@@ -95,7 +95,7 @@ BROKEN = """
 """
 
 
-# As are these, and no name of it is TensorFlow 1's.
+# The same for a TensorFlow 2 program: none of its names shows that it is written for TensorFlow 1.
 BROKEN_V2 = """
     import tensorflow as tf
     import tensorflow.compat.v1 as tf1
@@ -122,5 +122,5 @@ def report_of(directory: Path, source: str) -> ProgramReport:
 
 
 def findings_of(directory: Path, source: str) -> dict[str, Finding]:
-    """What is found in a source, by the name as it is written there."""
+    """Write a source and analyse it; return name as written → finding."""
     return {each.written: each for each in report_of(directory, source).findings}

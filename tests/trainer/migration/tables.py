@@ -1,7 +1,7 @@
-"""The tables of docs/migrate_reference.md, made from those that the code has.
+"""Makes the tables of docs/migrate_reference.md from the tables in the code.
 
 $ python -m tests.trainer.migration.tables
-writes them into the document.
+writes the tables into the document.
 """
 
 import ast
@@ -19,19 +19,19 @@ REFUSALS = Path(__file__).parents[3] / "trainer/keras/model/unsupported_options.
 
 
 def tables() -> dict[str, str]:
-    """The text of each table, by what stands in the comment before it."""
+    """Return the text of each table, by the name in the comment that precedes it."""
     return {"keras": _keras(), "supplied": _supplied(), "refused": _refused()}
 
 
 def shown(text: str) -> dict[str, str]:
-    """The text of each table in a document."""
+    """Return the text of each table in a document, by the name in the preceding comment."""
     return {
         each[1]: each[2] for each in re.finditer(r"<!-- (\w+) -->\n(.*?)<!-- end -->", text, re.S)
     }
 
 
 def _keras() -> str:
-    # The module imports no TensorFlow, but its package does.
+    # Parse the file instead of importing it: the package of the module imports TensorFlow.
     rows = []
     for node in ast.walk(ast.parse(REFUSALS.read_text())):
         if isinstance(node, ast.Dict):

@@ -1,4 +1,4 @@
-"""What the report says of a name is what becomes of it, in a process with TensorFlow."""
+"""The report is true: names that it says work can be resolved with TensorFlow, others cannot."""
 
 import json
 import subprocess
@@ -39,7 +39,12 @@ MODULES = (
 
 @dataclass(frozen=True)
 class Said:
-    """What the report says, and by file and name what was found in fact: an error or None."""
+    """The report on programs, and the result of resolving their names in a process.
+
+    Attributes:
+      findings: the report's findings.
+      found: file → name as written → the error that the name raised, or None.
+    """
 
     findings: list[Finding]
     found: dict[str, dict[str, str | None]]
@@ -49,7 +54,7 @@ class Said:
 
 
 def everything(version: Version) -> str:
-    """A program that says all names that are said to work in some modules."""
+    """Return a program that uses each name of some modules that the report says works."""
     modules = [each for each in MODULES if not each or api_names.is_public_name(each[:-1], version)]
     names = [
         f"{each}{name}"
@@ -65,11 +70,11 @@ def everything(version: Version) -> str:
 
 
 def contrib() -> Iterator[str]:
-    """Lines that say all names of tf.contrib and of tensorflow_estimator that are in a table."""
+    """Yield lines that use each name of tf.contrib and tensorflow_estimator in a table."""
     for module in static_index.public_names("trainer.compat.contrib") or ():
         for name in static_index.public_names(f"trainer.compat.contrib.{module}") or ():
             yield f"tf.contrib.{module}.{name}"
-    # The package `python` of a module is there or not by what was imported before.
+    # Leave out names that end in `.python`: whether they exist depends on earlier imports.
     yield from (each for each in REPLACEMENTS if not each.endswith(".python"))
     yield from (f"tf.estimator.{name}" for name in estimator_names.UNSUPPORTED)
     for number, form in enumerate(FORMS):
@@ -86,7 +91,7 @@ def scripts(version: Version, directory: Path) -> Iterator[Path]:
         yield from PROGRAMS.rglob("*.py")
     else:
         yield samples.write(directory, "broken.py", samples.BROKEN_V2)
-    # Last: what it imports is there from then on.
+    # Yield this script last, because modules that it imports would exist for later scripts too.
     yield samples.write(directory, "everything.py", everything(version))
 
 

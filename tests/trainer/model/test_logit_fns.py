@@ -32,7 +32,7 @@ def test_a_linear_model_weighs_its_columns() -> None:
 def test_a_network_has_hidden_layers_under_the_names_of_checkpoints() -> None:
     logit_fn = trainer.dnn_logit_fn_builder(1, [2], [X], tf.nn.relu, 0.5, None, False)
     values, names = logits(logit_fn)
-    # Two units of x + 1 each, and a bias.
+    # The logit is the sum of two hidden units, each x + 1, and a bias.
     assert values == [[5.0], [7.0]]
     assert names == [
         "hiddenlayer_0/kernel",

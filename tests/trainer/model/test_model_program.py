@@ -186,7 +186,7 @@ def test_params_that_model_fn_does_not_take_are_an_error(tmp_path: Path) -> None
 
 
 class HParams:
-    """As tf.contrib.training had them."""
+    """Hyperparameters with the interface of tf.contrib.training.HParams."""
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)

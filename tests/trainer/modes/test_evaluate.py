@@ -17,12 +17,12 @@ v1 = tf.compat.v1
 
 @pytest.fixture
 def trained(tmp_path: Path) -> trainer.TPUEstimator:
-    """w = 0.75 after two steps."""
+    """Return an estimator that has trained the slope model for two steps: w = 0.75."""
     return programs.estimator(tmp_path).train(programs.ones(), max_steps=2)
 
 
 def trained_with(model_dir: Path, metric_fn: Callable[..., Any]) -> trainer.TPUEstimator:
-    """The slope model after one step, with other metrics, of the labels alone."""
+    """Train the slope model for one step, with metrics that metric_fn computes from the labels."""
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
         spec = programs.slope_model_fn(features, labels, mode, params)
@@ -97,7 +97,8 @@ def test_the_loss_weights_a_partial_batch_by_its_rows(
         x = tf.constant([[1.0], [1.0], [4.0]])
         return tf.data.Dataset.from_tensor_slices(({"x": x}, x)).batch(2)
 
-    # An error of x / 4 in each row: (1 + 1 + 16) / 16 / 2 over three rows.
+    # The error of each row is x / 4, so the loss is the mean over three rows of (1 + 1 + 16) / 16 /
+    # 2.
     assert trained.evaluate(input_fn)["loss"] == pytest.approx(18 / 16 / 2 / 3)
 
 

@@ -18,7 +18,7 @@ def counted() -> Any:
 
 @pytest.fixture
 def trained(tmp_path: Path) -> trainer.TPUEstimator:
-    """w = 0.5 after one step."""
+    """Return an estimator that has trained the slope model for one step: w = 0.5."""
     return programs.estimator(tmp_path).train(programs.ones(), max_steps=1)
 
 
@@ -71,12 +71,12 @@ def test_a_missing_checkpoint_is_an_error(trained: trainer.TPUEstimator) -> None
 
 
 class StepAtEnd(tf.compat.v1.train.SessionRunHook):
-    """Reads the global step of the default graph when a session ends."""
+    """Records the global step of the default graph when a session ends."""
 
     step = None
 
     def end(self, session: Any) -> None:
-        """Reads it."""
+        """Record the global step."""
         self.step = session.run(tf.compat.v1.train.get_global_step())
 
 

@@ -121,7 +121,7 @@ def test_summaries_of_model_fn_and_loop_reach_tensorboard(tmp_path: Path) -> Non
     estimator.train(programs.ones(), max_steps=8)
     written = programs.scalars(tmp_path)
     assert {"loss", "slope", "global_step/sec"} <= written.keys()
-    # The loss of the eighth step, which started at w = 1 - 0.5 ** 7.
+    # This is the loss of the eighth step, which started with w = 1 - 0.5 ** 7.
     assert written["loss"][8] == pytest.approx(0.5**14 / 2)
 
 
@@ -179,7 +179,7 @@ def test_an_adam_optimizer_with_a_batch_norm_trains_in_the_loop(tmp_path: Path) 
         return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     programs.estimator(tmp_path, model_fn=model_fn).train(programs.ones(), max_steps=6)
-    # The moving mean starts at 0 and goes half of the way to the batch's mean of 1, six times.
+    # The moving mean starts at 0 and moves half the way to the batch's mean, 1, in each of 6 steps.
     moving_mean = programs.variable(tmp_path, "batch_normalization/moving_mean")
     assert moving_mean.tolist() == pytest.approx([1 - 0.5**6])
 
@@ -316,7 +316,7 @@ def test_scripts_find_in_the_log_what_tf_estimator_said(
     caplog.set_level(logging.INFO, "tensorflow")
     estimator = programs.estimator(tmp_path, train_batch_size=2, log_step_count_steps=4)
     estimator.train(programs.ones(), max_steps=4)
-    # w was 1 - 0.5 ** 3 when the loss of the fourth step was taken.
+    # The fourth step computed its loss with w = 1 - 0.5 ** 3.
     assert "Loss for final step: 0.0078125." in caplog.messages
     result = dict(each.split(": ") for each in caplog.messages if "/sec: " in each)
     assert float(result["examples/sec"]) == pytest.approx(
@@ -325,7 +325,7 @@ def test_scripts_find_in_the_log_what_tf_estimator_said(
 
 
 class Newest(tf.compat.v1.train.SessionRunHook):
-    """Notes the newest checkpoint after each run, and at the end."""
+    """Records the path of the newest checkpoint after each session.run, and at the end."""
 
     def __init__(self, model_dir: Path) -> None:
         self._model_dir = model_dir

@@ -1,7 +1,7 @@
-"""A member of the cluster that TF_CONFIG describes: it trains or evaluates the slope model.
+"""A task of the cluster in TF_CONFIG, which trains or evaluates the slope model.
 
-Arguments: MODEL_DIR MAX_STEPS. Once there, chief and workers train on until a file `stop` is in
-MODEL_DIR. Each of them says what it does, a word or two a line.
+Arguments: MODEL_DIR MAX_STEPS. Chief and workers train until MAX_STEPS, and then again until a file
+`stop` exists in MODEL_DIR. Each task prints what it does, in lines of a word or two.
 """
 
 import sys
@@ -16,7 +16,7 @@ from tests.trainer import programs
 
 
 class Meeting(tf.compat.v1.train.SessionRunHook):
-    """Says when it trains, and keeps the chief from going on before its worker does."""
+    """Prints "trains" after the first loop; the chief first waits for the worker's first loop."""
 
     def __init__(self, part: str, is_chief: bool, model_dir: Path) -> None:
         self._part, self._is_chief = part, is_chief
@@ -72,7 +72,8 @@ def main(model_dir: Path, max_steps: int) -> None:
     if config.is_chief:
         chief_is_done.touch()
     if config.task_type != "evaluator":
-        # What the worker counts from here on is no part of what the chief has ended.
+        # Wait until the chief has ended the first training: otherwise the worker would count more
+        # steps in it.
         wait_for(chief_is_done)
         stop = trainer.make_early_stopping_hook(
             estimator, (model_dir / "stop").exists, None, run_every_steps=1

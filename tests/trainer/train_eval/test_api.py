@@ -44,7 +44,7 @@ class Recorder(Exporter):
 
 
 def estimator(model_dir: Path, **options: Any) -> trainer.TPUEstimator:
-    """One that writes a checkpoint every two steps."""
+    """Return an estimator of the slope model that saves a checkpoint every two steps."""
     options = {"iterations_per_loop": 1, "save_checkpoints_steps": 2, **options}
     return programs.estimator(model_dir, **options)
 
@@ -125,7 +125,7 @@ def test_the_end_of_the_input_is_final(tmp_path: Path) -> None:
         TrainSpec(programs.ones(batches=4)),
         eval_spec(exporters=[exports, waits]),
     )
-    # Only after the evaluation at step 4 is it known that the input has ended.
+    # Training notices the end of the input only after the evaluation at step 4.
     assert exports.calls == [(2, False), (4, False)]
     assert waits.calls == [(2, False), (4, False), (4, True)]
     assert metrics["global_step"] == 4
@@ -138,7 +138,8 @@ def test_what_an_evaluation_finds_can_stop_training(run: Any, tmp_path: Path) ->
     hook = stop_if_higher_hook(chief, "mean_y", 0.9, run_every_secs=None, run_every_steps=1)
     evaluator = CheckpointEvaluator(chief, eval_spec(), 100)
     run(chief, TrainSpec(programs.ones(), max_steps=100, hooks=[hook]), [evaluator])
-    # 1 - 2**-4 is the first value above 0.9; it is seen after the next loop of two steps.
+    # The value at step 4, 1 - 2**-4, is the first above 0.9. The hook reads it after the next loop,
+    # which ends at step 6.
     assert evaluated_steps(tmp_path / "eval") == [2, 4, 6]
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @contextmanager
 def cluster(log: IO[str], *arguments: object) -> Iterator[dict[str, Any]]:
-    """The processes of a cluster by their jobs, ended for certain on leaving."""
+    """Start the processes of a cluster; yield job → process; kill all at the end of the context."""
     jobs = ("ps", "chief", "worker")
     ports = processes.free_ports(len(jobs))
     addresses = {
@@ -53,7 +53,7 @@ def cluster(log: IO[str], *arguments: object) -> Iterator[dict[str, Any]]:
 
 
 def until(member: Any, line: str) -> list[str]:
-    """What a process says up to a line."""
+    """Return the lines that a process prints, up to and including a given line."""
     lines = []
     for text in member.stdout:
         lines.append(text.strip())
@@ -73,7 +73,7 @@ def test_chief_and_worker_train_one_model_on_a_ps_while_an_evaluator_looks_on(
             lines = until(process, "done to_max_steps")
             assert lines[:2] == ["trains to_max_steps", "variables on /job:ps/task:0"]
             if process is members["chief"]:
-                # One may begin a loop before it sees the last of the other.
+                # A process may begin a loop before it sees the last step of the other process.
                 assert 60 <= int(lines[2].removeprefix("at ")) <= 65
         assert until(members["evaluator"], "done to_max_steps") == ["done to_max_steps"]
         for process in trainers:
@@ -90,7 +90,7 @@ def test_chief_and_worker_train_one_model_on_a_ps_while_an_evaluator_looks_on(
     assert max(programs.scalars(model_dir / "eval")["mean_y"]) >= 60
     assert programs.variable(model_dir, "w") == 1.0
     assert programs.variable(model_dir, "global_step") > 61
-    # The chief alone writes beside the checkpoints.
+    # Only the chief writes event files to model_dir.
     assert len(list(model_dir.glob("events.out.tfevents.*"))) == 1
 
 

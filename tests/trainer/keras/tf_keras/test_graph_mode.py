@@ -19,7 +19,7 @@ from trainer.keras.model.unsupported_options import UNSUPPORTED_OPTIONS
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.numeric,
-    # tf_keras warns about its TensorFlow 1 engine.
+    # Ignore the warnings of tf_keras about its base classes for TensorFlow 1.
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
@@ -53,7 +53,7 @@ class _Scale(tf_keras.layers.Layer):
 
 
 class _Own(tf_keras.Model):
-    """A subclassed model."""
+    """A subclassed model with two dense layers."""
 
     def __init__(self) -> None:
         super().__init__()

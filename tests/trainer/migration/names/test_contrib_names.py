@@ -18,7 +18,7 @@ def test_a_name_that_is_replaced_is_gone_and_so_is_what_it_has_inside(name: str)
     path = name.removeprefix("tf.contrib.")
     inside = contrib_names.classify(f"{path}.zzz")
     assert (inside.kind, inside.says) == (NameStatus.GONE, REPLACEMENTS[name])
-    # Of some modules a part is supplied, and the replacement is for the rest.
+    # tpuserve supplies some modules in part; their replacement is for the other names.
     assert contrib_names.classify(path).kind in (NameStatus.GONE, NameStatus.SUPPLIED)
 
 

@@ -71,7 +71,8 @@ def test_the_same_name_has_other_homes_in_the_two_versions() -> None:
 
 
 def test_a_module_of_version_1_hides_that_of_version_2() -> None:
-    # tf.losses.Loss is version 2's; a program for version 1 has tf.compat.v1.losses there.
+    # tf.losses.Loss exists in TensorFlow 2 only: in a TensorFlow 1 program tf.losses is
+    # tf.compat.v1.losses.
     assert judge("tensorflow.losses.Loss", tf1=False).kind is NameStatus.WORKS
     assert judge("tensorflow.losses.Loss").kind is NameStatus.UNKNOWN
 

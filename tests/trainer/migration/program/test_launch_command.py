@@ -8,7 +8,7 @@ ESTIMATOR = "import tensorflow as tf\ntf.contrib.tpu.TPUEstimator(f{})\n"
 
 
 def command(directory: Path, source: str) -> str:
-    """The command of a program, whose name is left out."""
+    """Write a program, and return its launch command without the program's path."""
     found = report_of(directory, source).command
     assert found is not None
     return found.replace(f" {directory / 'program.py'}", "")
