@@ -121,7 +121,7 @@ class Engine:
 
     @property
     def startup_activity(self) -> str:
-        """What `load_models` does, such as "loading resnet"."""
+        """The present activity of `load_models`, such as "loading resnet"."""
         return self._config_manager.startup_activity()
 
     def check_models(self) -> None:
@@ -182,7 +182,7 @@ class Engine:
         """Close the batching queues, the request log and the models.
 
         Args:
-          log_seconds: how long the request log may take to write what waits in its queue.
+          log_seconds: how long the request log may take to write the entries in its queue.
           unload_seconds: how long to wait for requests that still use a model.
 
         Returns:

@@ -70,7 +70,7 @@ class AdmissionController:
 
     @property
     def startup_activity(self) -> str:
-        """What the server does now, such as "importing TensorFlow"; "" if it is not starting."""
+        """The activity of a starting server, such as "importing TensorFlow"; "" after the start."""
         describe = self._describe_startup
         return "" if describe is None else describe()
 

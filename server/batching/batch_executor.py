@@ -27,7 +27,7 @@ RunModel: TypeAlias = Callable[
 
 @dataclass(frozen=True)
 class BatchingContext:
-    """What all batching queues of one model version share.
+    """The objects that all batching queues of one model version share.
 
     Attributes:
       parameters: the allowed sizes and the padding of batches.

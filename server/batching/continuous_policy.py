@@ -1,4 +1,4 @@
-"""The policy "continuous": a batch is whatever waits when a run of the model ends."""
+"""The policy "continuous": when a run of the model ends, all waiting tasks form a batch."""
 
 from collections import deque
 from itertools import takewhile

@@ -72,7 +72,7 @@ class FixedRunLimit:
 
 @dataclass
 class _Measurement:
-    """The runs since the beginning of a measurement."""
+    """Counts the runs since the beginning of a measurement."""
 
     began: float
     runs: int = 0

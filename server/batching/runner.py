@@ -39,7 +39,7 @@ class BatchingRunner:
           model: the model.
           make_policy: creates the policy of a queue.
           scheduler: runs the batches.
-          context: what the queues share.
+          context: the objects that the queues share.
           unbatched: signature name → why its requests run alone.
           close: ends the scheduler, if no other runner uses it.
         """
@@ -52,7 +52,7 @@ class BatchingRunner:
 
     @property
     def statistics(self) -> Mapping[str, object]:
-        """What batching did so far; see `BatchingStatistics.snapshot`."""
+        """The batching statistics so far; see `BatchingStatistics.snapshot`."""
         return self._context.statistics.snapshot()
 
     def run(

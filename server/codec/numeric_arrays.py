@@ -28,7 +28,7 @@ _NOT_STRUCTURE = b"0123456789.+-eE \t\r\n"
 # the document, and ends within this number from the end.
 _EDGE_BYTES = 512
 _NOT_NUMERIC = re.compile(rb"[^0-9eE+\-.,\[\] \t\r\n]")
-# For each byte, whether it cannot be part of an array of numbers.
+# For each of the 256 values of a byte, whether the byte cannot be part of an array of numbers.
 _IS_NOT_NUMERIC = np.array([_NOT_NUMERIC.match(bytes([byte])) is not None for byte in range(256)])
 # `_find_regions` classifies this number of bytes at a time, which bounds its memory.
 _CHUNK_BYTES = 1 << 16

@@ -34,9 +34,9 @@ class BatchingParameters:
     """The parameters of the batching queues of a version, and of the threads that they share.
 
     Attributes:
-      batching_policy: "timeout", TensorFlow Serving's policy, or "continuous", where a batch is
-        whatever waits when a run ends. A file without this field means "timeout"; a server without
-        a file uses "continuous".
+      batching_policy: "timeout", TensorFlow Serving's policy, or "continuous", where all requests
+        that wait when a run ends form a batch. A file without this field means "timeout"; a server
+        without a file uses "continuous".
       max_batch_size: the largest number of rows of a request, and of a batch where requests are
         not split.
       batch_timeout_micros: how long a batch waits for more requests, in microseconds. The policy

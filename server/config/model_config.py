@@ -83,7 +83,7 @@ class ModelConfig:
       limits: the limits of the model's queue.
       versions_required: whether a configuration is refused while the base path of this model has no
         version; None for the value of --fail_if_no_model_versions_found.
-      engine: what runs the model's {serve} metagraph, one of `ENGINES`; empty for the value of
+      engine: the runtime of the model's {serve} metagraph, one of `ENGINES`; empty for the value of
         --engine.
     """
 

@@ -40,7 +40,7 @@ class Settings:
         32-bit number.
       max_constant_bytes: how many bytes of memory the constants of a model, and the tensors that
         are computed from them, may take beyond their size in the file; 0 for no limit.
-      engine: what runs {serve} metagraphs: "tensorflow", or "xla" where XLA can.
+      engine: the runtime of {serve} metagraphs: "tensorflow", or "xla" for models that XLA can run.
       xla_cache_dir: the directory of executables that XLA has compiled; empty for the user's cache
         directory, "off" for none.
       max_request_bytes: the largest request body after decompression, in bytes.
@@ -180,7 +180,8 @@ class Settings:
 
     def _check_batching(self) -> None:
         if self.platform_config_file:
-            return  # Accept all values: the platform config file replaces the batching flags.
+            # Accept all values: the platform config file replaces the flags for batching.
+            return
         if self.batching_parameters_file and not self.enable_batching:
             raise InvalidSetting(
                 "--batching_parameters_file supplied without specifying --enable_batching"
@@ -193,7 +194,8 @@ class Settings:
 
     def _check_parallelism(self) -> None:
         if self.platform_config_file:
-            return  # Accept all values: the platform config file replaces the parallelism flags.
+            # Accept all values: the platform config file replaces the flags for parallelism.
+            return
         thread_counts = (
             self.tensorflow_session_parallelism,
             self.tensorflow_intra_op_parallelism,

@@ -24,7 +24,7 @@ ReadInputs: TypeAlias = Callable[[Signature], Mapping[str, Array]]
 
 
 class DataPlaneInterface(Protocol):
-    """What the frontends need of a data plane: that of their own process, or of another process.
+    """The methods of a data plane, which runs in the frontends' process or in another process.
 
     Every inference method raises ModelNotFound if no such model or version is available,
     DeadlineExceeded if the time limit passes, Cancelled if the request is cancelled before its

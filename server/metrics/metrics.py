@@ -74,7 +74,7 @@ class Metrics:
         Args:
           model: the model's name.
           api: "Predict", "Classify" or "Regress" over gRPC; the same in lower case over REST, or
-            empty for a REST request without a verb.
+            empty for a REST request without a verb such as ":predict".
           entrypoint: "GRPC" or "REST".
           status_code_name: the name of the canonical code, such as "OK" or "NOT_FOUND".
           latency_us: from the request's arrival to its answer, in microseconds.

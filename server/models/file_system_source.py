@@ -27,7 +27,7 @@ class FileSystemSource:
         self._lock = threading.RLock()
 
     def set_models(self, models: tuple[ModelConfig, ...]) -> None:
-        """Poll exactly these models from now on, and poll each once; does not wait for loads."""
+        """Replace the polled models, and poll each model now; does not wait for loads."""
         with self._lock:
             removed = {model.name for model in self._models} - {model.name for model in models}
             self._models = models

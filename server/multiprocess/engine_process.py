@@ -47,7 +47,8 @@ def run_engine(
       supervisor_pid: the process ID of the supervisor.
       settings: the settings, with the platform config file applied.
       load: loads the model in a version's directory; None for the loader of SavedModels.
-      platform: the batching and warm-up settings of the platform config file; None without one.
+      platform: the batching and warm-up settings of the platform config file; None without such a
+        file.
     """
     process_setup.set_up_process("tpuserve-engine", supervisor_pid)
     control = ControlChannel(connection)

@@ -37,7 +37,8 @@ def run_frontend(
       index: the position of this process among the frontend processes.
     """
     process_setup.set_up_process(f"tpuserve-front{index}", supervisor_pid)
-    # The messages of TensorFlow are enough for the protocols; TensorFlow itself is not imported.
+    # Let imports find TensorFlow's generated messages, which the protocols need, without an import
+    # of TensorFlow itself.
     tensorflow_stub.install_stub()
     control = ControlChannel(connection)
     messages: SimpleQueue[ControlMessage] = SimpleQueue()

@@ -18,7 +18,8 @@ from server.parsing.messages import Buffer, Header
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
-# How much less processor time a parse process gets than the server, see nice(2).
+# The nice value that is added in a parse process, so that it gets less processor time than the
+# server; see nice(2).
 _NICENESS = 5
 
 

@@ -27,8 +27,8 @@ whose parser is an order of magnitude faster."""
 class RequestParser:
     """Parses request bodies so that no body delays other requests for long.
 
-    Small bodies, and those that hold arrays of numbers and little else, are parsed in this process,
-    one at a time. All others are parsed in processes of their own.
+    Small bodies, and bodies that hold arrays of numbers and little else, are parsed in this
+    process, one at a time. All other bodies are parsed in processes of their own.
     """
 
     def __init__(self, max_processes: int | None = None) -> None:

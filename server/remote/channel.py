@@ -95,7 +95,7 @@ class Channel:
         self._on_blocked = callback
 
     def send(self, kind: int, number: int, *values: Any) -> None:
-        """Send a message. What the socket does not take at once waits for `flush`.
+        """Send a message. Bytes that the socket does not take at once wait for `flush`.
 
         The messages that were passed to `send_later` before are sent first.
 
@@ -181,7 +181,7 @@ class Channel:
         return messages
 
     def pack(self, arrays: Mapping[str, Array]) -> dict[str, PackedArray]:
-        """Return arrays in the form that a message can hold; copies large ones to shared memory."""
+        """Return arrays in the form that a message can hold; copy large arrays to shared memory."""
         return {name: self._pack_array(array) for name, array in arrays.items()}
 
     def unpack(self, packed: Mapping[str, PackedArray]) -> dict[str, Array]:

@@ -177,7 +177,7 @@ class EngineEndpoint:
             ticket.refuse(Cancelled(cancellations.MESSAGE))
 
     def _run_tickets(self, ticket: Ticket | None) -> None:
-        """Run an inference whose turn has come, and then those that `finish` returns."""
+        """Run an inference whose turn has come, and then others that wait for the thread."""
         while isinstance(ticket, _InferenceTicket):
             ticket.run()
             ticket = self._queues.finish(ticket)

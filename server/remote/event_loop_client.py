@@ -66,7 +66,7 @@ class _EventLoopReader:
             self._loop.call_soon(self._flush, channel)
 
     def close(self) -> None:
-        """Do nothing: the event loop ends with its frontend."""
+        """Do nothing: the frontend ends the event loop, which ends the reading."""
 
     def _register(self, channel: Channel) -> None:
         assert self._loop is not None

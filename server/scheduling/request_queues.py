@@ -20,9 +20,9 @@ FindLimits = Callable[[str], RunLimits | None]
 # Otherwise clients, who choose the names in requests, could create any number of queues. The queue
 # has no limit of its own, because these requests compute nothing.
 _OTHERS = ""
-# How far the virtual time of a busy model may lag behind the others', in seconds. If a model's own
-# limit holds it back, it lags behind ever more. Once the limit was raised, the model would keep all
-# others from the threads until it had caught up.
+# How far the virtual time of a busy model may lag behind the virtual times of other models, in
+# seconds. If a model's own limit holds it back, it lags behind ever more. Once the limit was
+# raised, the model would keep all others from the threads until it had caught up.
 _MAX_CREDIT_SECONDS = 1.0
 
 

@@ -29,7 +29,7 @@ class Pending(Generic[Result]):
         """Create a pending result.
 
         Args:
-          completion: what the result waits for.
+          completion: the work that the result waits for.
           finish: computes the result, or raises the request's error. Must be called exactly once,
             and returns without waiting once the completion has ended.
         """

@@ -62,7 +62,8 @@ class SavedModelLoader:
 
         Args:
           directory: the version's directory.
-          engine: what runs a {serve} metagraph, one of `ENGINES`; empty for the server's setting.
+          engine: the runtime of a {serve} metagraph, one of `ENGINES`; empty for the server's
+            setting.
 
         Raises:
           TpuserveError: the model cannot be loaded, or the settings forbid the model.
@@ -115,10 +116,10 @@ class SavedModelLoader:
         return model
 
     def check_version(self, directory: Path) -> None:
-        """Check what a load would refuse, as far as this is known without TensorFlow.
+        """Find the errors of a load that can be found without TensorFlow.
 
-        That is: symbolic links, a damaged saved_model.pb and missing tags. A large saved_model.pb
-        is left to the load.
+        These are: symbolic links that lead out of the base path, a damaged saved_model.pb, and
+        missing tags. A large saved_model.pb is not checked, because that would take long.
 
         Raises:
           TpuserveError: the version cannot be loaded.

@@ -29,7 +29,8 @@ SIGNATURE_METADATA = b"signature_defs_metadata"
 # The words in the interpreter's error message about a model that needs ops of TensorFlow.
 _SELECT_OPS = "Select TensorFlow op"
 _SELECT_OP = re.compile(r"\(Flex(\w+)\)")
-# What the interpreter, and the reader of the file's fields, raise for a file that is no model.
+# The exceptions that the interpreter, and the reader of the file's fields, raise for a damaged
+# file.
 _DAMAGE_ERRORS = (
     OSError,
     ValueError,

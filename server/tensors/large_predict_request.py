@@ -49,7 +49,8 @@ def read_predict_request(serialized: bytes | memoryview, reserve: Reserve) -> La
 
     Raises:
       DecodeError: the bytes are not a PredictRequest.
-      RequestTooLarge: the message has too many fields, or too large ones that hold no values.
+      RequestTooLarge: the message has too many fields, or too long fields without values, such as
+        names.
     """
     reader = _Reader(memoryview(serialized))
     try:

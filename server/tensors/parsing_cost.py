@@ -54,7 +54,7 @@ class ParsingCost:
         self.num_bytes = self._num_fields = self._num_other_bytes = 0
 
     def add_field(self, content_bytes: int = 0) -> None:
-        """Add a field whose parsed content takes a number of bytes.
+        """Add a field whose parsed content takes `content_bytes` bytes of memory.
 
         Raises:
           RequestTooLarge: the message has so many fields that parsing would take too long.
@@ -70,8 +70,8 @@ class ParsingCost:
         """Add a field that holds no tensor values, such as a name; `length` is in bytes.
 
         Raises:
-          RequestTooLarge: the message has too many fields, or this one or all such fields together
-            are too long.
+          RequestTooLarge: the message has too many fields, or this field alone or all such fields
+            together are too long.
         """
         self.add_field(length * _MAX_FACTOR)
         self._num_other_bytes += length

@@ -50,7 +50,8 @@ def decompress(
         # Each byte is in memory twice while the chunks are joined.
         memory.grow(2 * _CHUNK_BYTES)
         cancellation.raise_if_cancelled()
-        # Pass a part of the message at a time, because zlib copies what it has not decompressed.
+        # Pass a part of the message at a time, because zlib copies the part that it has not
+        # decompressed yet.
         pending = decompressor.unconsumed_tail
         if not pending:
             pending = message[position : position + _PART_BYTES]

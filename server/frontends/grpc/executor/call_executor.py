@@ -126,8 +126,8 @@ class CallExecutor(ABC):
 
         Args:
           messages: the iterator that was passed to the handler of the call.
-          call: what the handler needs when it goes on.
-          pending: what the call waits for.
+          call: the object that the handler needs to go on later.
+          pending: the result that the call waits for.
 
         Raises:
           CallSuspended: the handler must pass this exception on. The handler will be called again

@@ -189,7 +189,7 @@ class CompletionQueueThreadPool(CallExecutor):
             raise CallSuspended(pending, messages.model)
 
     def resume(self, messages: Iterator[bytes]) -> Any:
-        """Return what `suspend` has stored for the call; None if it was not suspended."""
+        """Return the argument `call` of `suspend`; None for a call that was not suspended."""
         return messages.suspended_call if isinstance(messages, _ReceivedMessage) else None
 
     def await_turn(
@@ -357,7 +357,7 @@ class _ReceivedMessage:
       queue_refusal: the error with which the queue of the model has refused the call; None if it
         has not.
       state: grpcio's state of the call.
-      suspended_call: what the handler of a suspended call needs to go on; None for other calls.
+      suspended_call: the argument `call` of `suspend`; None for a call that is not suspended.
     """
 
     __slots__ = (

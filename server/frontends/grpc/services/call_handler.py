@@ -89,7 +89,7 @@ class _UnaryCall:
 
 @dataclass(frozen=True)
 class CallEnvironment:
-    """What the handlers of all unary methods of a server share.
+    """The objects that the handlers of all unary methods of a server share.
 
     Attributes:
       executor: runs the calls.
@@ -122,7 +122,7 @@ def build_unary_handler(
     Args:
       name: the full name of the method, such as "/tensorflow.serving.PredictionService/Predict".
       method: the implementation.
-      environment: what all handlers share.
+      environment: the objects that all handlers share.
       admission: admits the calls; None for calls that are always admitted.
     """
     function = method.function

@@ -13,7 +13,7 @@ from tpuserve.errors import InvalidInput
 
 
 def decode_request_model_spec(request: Any) -> ModelSpec:
-    """Convert the field `model_spec` of a request message; refuse one without a model name.
+    """Convert the field `model_spec` of a request message; refuse a spec without a name.
 
     Raises:
       InvalidInput: the request has no `model_spec`, or the `model_spec` has no name.

@@ -31,7 +31,7 @@ class ServiceContext:
     Attributes:
       dataplane: finds and runs the models.
       settings: the settings of the server.
-      environment: what the handlers of unary methods share.
+      environment: the objects that the handlers of unary methods share.
       admin_pool: the thread pool for calls that are rare and may take long, such as reloads.
       rejection_pool: a pool of one thread, which rejects calls.
       admission: limits the calls in flight; None for no limit.

@@ -1,4 +1,4 @@
-"""Answers small requests on a server with batching without a thread for each request."""
+"""Answers small requests without a thread for each request, on a server with batching."""
 
 from server.admission.latency_tracker import LatencyTracker
 from server.admission.nonblocking import NonBlocking, WouldBlock

@@ -30,7 +30,7 @@ _MAX_THREADS = 4096
 
 
 class Workers:
-    """Runs requests in threads when their turn comes, but quick and small ones in the event loop.
+    """Runs requests in threads when their turn comes, or, if quick and small, in the event loop.
 
     Attributes:
       may_run_inline: Whether quick and small requests run in the event loop.

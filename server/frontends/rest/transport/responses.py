@@ -27,7 +27,7 @@ _NOT_FOUND = b"""<HTML><HEAD>
 
 
 class Response(NamedTuple):
-    """The response to a request, and what the metrics and the access log record of it.
+    """The response to a request, and the details that the metrics and the access log record.
 
     Attributes:
       status: The HTTP status code.

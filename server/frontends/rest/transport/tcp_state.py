@@ -10,7 +10,7 @@ _CLOSE, _CLOSE_WAIT = 7, 8
 
 
 class ClientState(Enum):
-    """What is known of the client of a connection."""
+    """Whether the client of a connection can still send bytes and receive bytes."""
 
     CONNECTED = "may send and receive"
     SENDS_NO_MORE = "sends no more bytes, and may still receive"

@@ -110,7 +110,7 @@ def _encode_prediction(
 
 
 def _hold_memory(body: JsonText, version: int, budget: MemoryBudget) -> EncodedResult:
-    """Return an encoded result with the memory of its body."""
+    """Return an encoded result that holds a memory reservation for a large body."""
     memory = budget.reserve(len(body)) if len(body) >= _MIN_COUNTED_BYTES else None
     return EncodedResult(body, version, memory)
 
