@@ -99,7 +99,7 @@ def run(
     if processes is not None:
         options = [] if tf1 is None else ["--tf1" if tf1 else "--no-tf1"]
         options += ["--module"] if module else []
-        # Do not import this module at the top: it is needed for this option only.
+        # Import the module only here, because only the option --processes needs it.
         import trainer.compat.host_processes as host_processes
 
         return host_processes.run_processes(processes, cores or 1, [*options, script, *arguments])

@@ -16,10 +16,10 @@ from trainer.config import host_addresses
 
 _LOOPBACK = "127.0.0.1"
 _COUNT_FLAG = "--xla_force_host_platform_device_count"
-# After the failure of a process, the others end by themselves in less time, in seconds. Only those
-# that have not joined the others yet would wait longer.
+# How long, in seconds, after the failure of a process the others are left to end by themselves;
+# then they get SIGTERM. Connected processes end sooner, and others would wait for the failed one.
 _GRACE_SECS = 30.0
-# The time in seconds after which a process that SIGTERM does not end is killed.
+# How long, in seconds, after SIGTERM a process that still runs gets SIGKILL.
 _KILL_SECS = 15.0
 _POLL_SECS = 0.1
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -50,7 +50,8 @@ def run_processes(processes: int, cores: int, arguments: Sequence[str]) -> int:
                 stdin=subprocess.DEVNULL,
                 stdout=None if index == 0 else subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                # A group of its own: Ctrl-C then signals only this process, which passes it on.
+                # Start the process in a new session: Ctrl-C then sends SIGINT only to the parent
+                # process, which forwards the signal once.
                 start_new_session=True,
             )
             started.append(process)
@@ -95,7 +96,8 @@ def _wait(processes: Sequence["subprocess.Popen[bytes]"]) -> int:
             is_killing, deadline = True, now + _KILL_SECS
         time.sleep(_POLL_SECS)
     status = status or next((process.returncode for process in processes if process.returncode), 0)
-    # A process that a signal has ended has the negative number of the signal.
+    # If a signal ended the process, its return code is the negative number of the signal: return
+    # 128 plus the number, as shells do.
     return status if status >= 0 else 128 - status
 
 

@@ -8,7 +8,8 @@ from tpuserve.errors import InvalidSetting
 HOSTS_VARIABLE, HOST_INDEX_VARIABLE = "TPUSERVE_HOSTS", "TPUSERVE_HOST_INDEX"
 """The variables that `tpuserve run` sets: all addresses, with commas, and a number from 0."""
 
-# The same, set by Google Kubernetes Engine on the machines of a TPU.
+# The variables with the addresses of all hosts and the number of this host that Google Kubernetes
+# Engine sets on the machines of a TPU.
 _WORKERS_VARIABLE, _WORKER_INDEX_VARIABLE = "TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID"
 
 DEFAULT_PORT = 8490
@@ -66,10 +67,11 @@ def read_host_addresses(environ: Mapping[str, str]) -> HostAddresses | None:
 def _check(
     addresses_variable: str, addresses: tuple[str, ...], index_variable: str, index: str
 ) -> None:
-    """Check the values of both variables.
+    """Check the addresses of all hosts and the number of this host.
 
     Raises:
-      InvalidSetting: a value is invalid.
+      InvalidSetting: an address is empty, the number is not that of a host, or the port of host 0
+        is not a number.
     """
     if not all(addresses):
         raise InvalidSetting(

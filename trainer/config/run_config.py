@@ -20,7 +20,7 @@ __all__ = ["InputPipelineConfig", "RunConfig", "TPUConfig"]
 
 DEFAULT_SAVE_CHECKPOINTS_SECS = 600
 
-# The value of RunConfig.compile_step that lets a trial decide.
+# The value of RunConfig.compile_step with which a trial decides whether XLA compiles the step.
 COMPILE_AUTO = "auto"
 
 _PROTOCOLS = (None, "grpc", "grpc+verbs")

@@ -86,7 +86,7 @@ def read_cluster_task(environ: Mapping[str, str]) -> ClusterTask:
     """Determine the task of this process in the cluster that TF_CONFIG describes.
 
     Without a cluster in TF_CONFIG, other variables may name the hosts of a program on a TPU; see
-    `host_addresses.read_host_addresses`. They are then workers, and worker 0 is the chief.
+    `host_addresses.read_host_addresses`. These hosts are workers, and worker 0 is the chief.
 
     Args:
       environ: the environment variables.

@@ -147,6 +147,6 @@ class CheckpointEvaluator:
             )
             return None if directory is None else os.fsdecode(directory)
 
-        # Of several hosts, only host 0 has the exporter's state, and writes.
+        # On several hosts, call the exporter on host 0 only: exporters keep state and write files.
         directory = current_group().run_on_first(f"the exporter {exporter.name}", export)
         return None if directory is None else os.fsencode(directory)

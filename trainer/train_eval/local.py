@@ -60,7 +60,7 @@ def evaluate_between_trainings(
         listener = _EvaluationDueListener(evaluators, train_spec.max_steps)
         hook = _StopForEvaluationHook(listener)
         _train(estimator, train_spec, [hook], [listener])
-        # Of several hosts, only host 0 saves checkpoints, but all of them evaluate.
+        # Let host 0 decide for all hosts: only host 0 saves checkpoints, which call the listener.
         is_due = current_group().broadcast("an evaluation", listener.is_evaluation_due)
         stops = current_group().gather("the end of training", hook.was_stop_requested)
         if not is_due or any(stops):
@@ -113,7 +113,8 @@ class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
     def consume(self) -> bool:
         """Return whether there is a checkpoint that no earlier call has reported."""
         had_new_checkpoint, self._has_new_checkpoint = self._has_new_checkpoint, False
-        # Of several hosts, only host 0 saves checkpoints, but all of them evaluate.
+        # Return host 0's answer on all hosts: only host 0 saves checkpoints, which call this
+        # listener.
         had_new: bool = current_group().broadcast("a new checkpoint", had_new_checkpoint)
         return had_new
 

@@ -32,7 +32,8 @@ def resolve_module_name(name: str, directories: Sequence[Path]) -> str:
         return name
     for directory in directories:
         package, module = directory / root, directory / f"{root}.py"
-        # A file without a suffix, such as a script with the name "server", is no module.
+        # Look for files with the suffix .py: a script without a suffix, such as "server", is not a
+        # module.
         for path, exists in ((package, package.is_dir()), (module, module.exists())):
             if exists and path.resolve() not in OUR_PACKAGE_DIRECTORIES:
                 _import_from_path(f"{_PREFIX}{root}", path)

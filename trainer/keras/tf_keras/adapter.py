@@ -32,7 +32,8 @@ class _TfKerasAdapter:
             return None
         if isinstance(structure, Mapping):
             return {name: name for name in structure}
-        # A Sequential has a list with one name, although its input is a single tensor.
+        # Return a single name as a string. For a Sequential, `input_names` is a list with one name,
+        # although the model takes a single tensor and not a list.
         return names[0] if len(names) == 1 else list(names)
 
     def input_specs(self, model: Any) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
-"""The loop of a TPU program on PJRT devices, beside the session that runs the host's part.
+"""Runs the loop of steps on PJRT devices; a session on the CPU runs the rest of the graph.
 
 `device_loop` runs the loop, `resident_variables` copies variables between the devices and the
-session, `variable_uses` finds the variables that a `session.run` needs, and `session` brings all of
-them together behind the interface of a tf.compat.v1.Session.
+session, and `variable_uses` finds the variables that a `session.run` needs. `session` combines the
+three in a class with the interface of a tf.compat.v1.Session.
 """

@@ -1,11 +1,13 @@
-"""Runs the loop of a TPU program on PJRT devices, between the session's queues.
+"""Runs the loop of steps on PJRT devices; queues in the session replace infeed and outfeed.
 
-As on an emulated TPU, each core has a queue in the session from which it takes its batches, and a
-queue into which it puts what it sends to the host. Here the main thread takes the batches of
-several steps from the queues, runs the steps on the devices, and puts the results into the queues.
+Each core has two queues in the session, as on an emulated TPU: the core's batches come from one,
+and what the core sends to the host goes into the other. The main thread takes the batches of
+several steps from the queues, dispatches these steps to the devices as one computation, and puts
+the results into the queues.
 
-On several hosts, each process takes the batches of its own cores and puts the results of all cores
-into its queues. The hosts agree before each dispatch, because a dispatch needs all of them.
+On several hosts, each process takes the batches of its own cores only, but puts the results of all
+cores into its queues. Before each dispatch the hosts agree on the number of steps, because all of
+them take part in the computation.
 """
 
 import threading
@@ -29,10 +31,10 @@ class DeviceLoop:
     """The loop of steps on all replicas.
 
     Attributes:
-      done: int32 [], a tensor of the session's graph that stands for the end of the loop. A run of
-        a session that needs the tensor must be preceded by `run`.
-      variables: the variables of the step.
-      lock: held while the devices run steps or the variables are copied.
+      done: int32 [], a placeholder in the session's graph that stands for the end of the loop. Call
+        `run` before a `session.run` that depends on it.
+      variables: the copies of the step's variables on the devices and in the session.
+      lock: the lock to hold while steps are dispatched or variables are copied.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class DeviceLoop:
         Args:
           program: the steps on the devices.
           topology: determines the core of each replica.
-          checked: index of a variable that the program checks for finite values → its name.
+          checked: index of a variable whose values must stay finite → name of the variable.
           seed: the seed of the random numbers of the steps.
         """
         self._program, self._seed, self._hosts = program, seed, current_group()
@@ -90,15 +92,15 @@ class DeviceLoop:
           feeds: the feed_dict of the run that needs the loop.
 
         Raises:
-          tf.errors.OutOfRangeError: the input has ended before the loop. The steps of all batches
-            before the end have run.
+          tf.errors.OutOfRangeError: the input ended before the last step of the loop. The steps of
+            all batches that were left have run.
           NanVariableError: a trainable variable is NaN or infinite after the loop.
         """
         count = self._agree_on_count(int(feeds.get(self._iterations, 1)))
         with self.lock:
             copied = self.variables.copy_to_devices(session)
-        # Count the steps from the global step, because the random ops of a step are seeded with its
-        # number: a training resumed from a checkpoint must not repeat the random numbers.
+        # Number the steps from the global step on. The number is a part of the seed of a step's
+        # random ops, so training that resumes from a checkpoint does not repeat random numbers.
         self._num_steps = int(copied.get(_GLOBAL_STEP, self._num_steps))
         done, previous = 0, None
         end: Exception | None = None
@@ -115,7 +117,8 @@ class DeviceLoop:
                     self.variables.mark_changed_on_devices(self._program.step.changed_variables)
                 self._num_steps += taken
                 done += taken
-                # Hand over the results of the previous dispatch while the devices compute this one.
+                # Put the results of the previous dispatch into the queues while the devices compute
+                # this one.
                 self._put_results(session, previous)
                 previous = dispatch
         self._put_results(session, previous)
@@ -128,7 +131,8 @@ class DeviceLoop:
         """Take the batches of some steps from the queues.
 
         Returns:
-          The batches for `StepProgram.dispatch`, their number, and the error if the input ended.
+          (batches for `StepProgram.dispatch`, number of steps that they suffice for, the error of
+          the queue if the input has ended, else None).
         """
         batches = self._program.make_batches(count)
         for number in range(count):
@@ -142,10 +146,10 @@ class DeviceLoop:
         return batches, count, None
 
     def _agree_on_count(self, count: int) -> int:
-        """Check that all hosts run the same number of steps; return the number.
+        """Check that all hosts are about to run the same number of steps; return the number.
 
         Raises:
-          HostsDiffer: another host is to run another number of steps.
+          HostsDiffer: the numbers of steps differ.
         """
         counts = self._hosts.gather("a loop of steps", count)
         if len(set(counts)) > 1:
@@ -157,7 +161,12 @@ class DeviceLoop:
         return count
 
     def _agree_on_end(self, taken: int, end: Exception | None) -> tuple[int, Exception | None]:
-        """Return how many steps all hosts have batches for, and the error if an input has ended."""
+        """Return the number of steps that every host has batches for, and the end of input, if any.
+
+        Args:
+          taken: the number of steps that this host has batches for.
+          end: the error with which this host's input has ended, or None.
+        """
         if self._hosts.size == 1:
             return taken, end
         hosts = self._hosts.gather("the batches of a dispatch", [taken, end is not None])
@@ -169,7 +178,7 @@ class DeviceLoop:
         return min(taken for taken, _ in hosts), end
 
     def _put_results(self, session: Any, dispatch: Dispatch | None) -> None:
-        """Put what the replicas sent in the steps of a dispatch into the queues."""
+        """Put the tensors that the replicas sent in a dispatch into the outfeed queues."""
         if dispatch is None or not self._results:
             return
         is_sent = np.asarray(dispatch.is_sent)[: dispatch.count]
@@ -192,7 +201,13 @@ class DeviceLoop:
 
 
 def _make_queue(direction: str, core: int, types: list[Any]) -> Any:
-    """Build the op of the queue that the lowering made for a core, with the same attributes."""
+    """Build an op for a core's queue in the lowered graph, with the same name and attributes.
+
+    Args:
+      direction: "infeed" or "outfeed".
+      core: the number of the core.
+      types: the dtypes of an element of the queue.
+    """
     return tf.raw_ops.FIFOQueueV2(
         component_types=types,
         capacity=CAPACITY,

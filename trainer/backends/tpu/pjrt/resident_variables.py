@@ -1,4 +1,4 @@
-"""The variables of a step, whose newest values are on the devices or in the session."""
+"""The variables of a step, each of which has its newest value on the devices or in the session."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,10 +12,11 @@ from trainer.hosts.group import current_group
 
 
 class ResidentVariables:
-    """Copies variables between session and devices, and only those that have changed.
+    """Copies variables between the session and the devices, if the other side has a newer value.
 
-    On several hosts, each has a session. The values in the session of host 0 count: initial values
-    are random, and only host 0 has the hooks of the chief.
+    On several hosts, each host has a session of its own. The values in the session of host 0 are
+    copied to the devices of all hosts: initial values are random, so they differ between hosts, and
+    only host 0 runs the chief's hooks, which may assign variables.
     """
 
     def __init__(self, program: StepProgram) -> None:
@@ -45,7 +46,7 @@ class ResidentVariables:
         self.forget_devices()
 
     def forget_devices(self) -> None:
-        """Declare the session's values as the newest, for a new session."""
+        """Mark all values in the session as the newest ones; called for a new session."""
         self._newer_in_session = set(self.indices.values())
         self._newer_on_devices: set[int] = set()
 
@@ -63,7 +64,8 @@ class ResidentVariables:
             with self._hosts.needing_all():
                 values = jax_client.broadcast_arrays(values, is_source=self._hosts.is_first)
             if not self._hosts.is_first:
-                # The values in this session may be others.
+                # The devices now have the values of host 0, which may differ from those in this
+                # session.
                 self._newer_on_devices.update(indices, self._newer_in_session)
         for index, value in zip(indices, values, strict=True):
             self._program.set_variable(index, value)
@@ -72,7 +74,12 @@ class ResidentVariables:
         return {names[index]: value for index, value in zip(indices, values, strict=True)}
 
     def copy_to_session(self, session: Any, indices: Iterable[int]) -> None:
-        """Copy those of the variables that are newer on the devices to the session."""
+        """Copy variables to the session, unless the session has their newest values already.
+
+        Args:
+          session: the session.
+          indices: the indices of the variables that the session is about to use.
+        """
         newer = sorted(self._newer_on_devices.intersection(indices))
         if not newer:
             return

@@ -1,4 +1,4 @@
-"""A session whose TPU computation runs on PJRT devices."""
+"""A session that runs the TPU computation of its graph on PJRT devices."""
 
 from typing import Any
 
@@ -8,10 +8,11 @@ from trainer.tensorflow_internals import session_interface
 
 
 class PjrtSession(session_interface.SessionInterface):
-    """A tf.compat.v1.Session, with the loop and the variables of the steps on PJRT devices.
+    """Wraps a tf.compat.v1.Session; the loop of steps and its variables are on PJRT devices.
 
-    A run that needs the end of the loop first runs the loop. A variable is copied from the devices
-    to the session only before a run that uses the variable, such as the save of a checkpoint.
+    A `run` whose fetches depend on the end of the loop first runs the loop on the devices. A
+    variable is copied from the devices to the session only before a `run` that uses it, for example
+    to save a checkpoint.
     """
 
     def __init__(self, session: Any, loop: DeviceLoop) -> None:
@@ -48,7 +49,8 @@ class PjrtSession(session_interface.SessionInterface):
         with loop.lock:
             loop.variables.copy_to_session(self._session, uses.reads | uses.writes)
         try:
-            # Do not hold the lock: the run may wait for results of steps that wait for the lock.
+            # Release the lock first: this run may wait for results of steps, and another thread
+            # needs the lock to dispatch these steps.
             return self._session.run(fetches, feed_dict, options, run_metadata)
         finally:
             with loop.lock:

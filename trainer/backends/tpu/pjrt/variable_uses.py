@@ -9,14 +9,14 @@ import tensorflow as tf
 from tpuserve.lowering.rules.op_spec import OpKind
 from tpuserve.lowering.rules.op_table import op_spec
 
-# This op asks only whether a variable has a value, which no step changes.
+# This op reads no value: it returns whether a variable is initialized, which steps do not change.
 _IS_INITIALIZED = "VarIsInitializedOp"
 _ASSIGN = "AssignVariableOp"
 
 
 @dataclass(frozen=True)
 class RunUses:
-    """What a `session.run` uses.
+    """What a `session.run` needs of the loop of steps and of its variables.
 
     Attributes:
       runs_loop: whether the run needs the end of the loop of steps.
@@ -30,7 +30,7 @@ class RunUses:
 
 
 class VariableUses:
-    """The uses of a graph's fetches, each computed once."""
+    """Computes the RunUses of the runs of a session, once for equal fetches and feeds."""
 
     def __init__(self, graph: Any, done: Any, variables: Mapping[str, int]) -> None:
         """Create the object.
@@ -63,7 +63,8 @@ class VariableUses:
             try:
                 yield self._graph.as_graph_element(leaf)
             except (KeyError, TypeError, ValueError):
-                # The session refuses what is no part of its graph, with a better message.
+                # Ignore a fetch that is not in the graph: the session itself raises an error about
+                # it.
                 continue
 
     def _find(self, elements: list[Any], fed: frozenset[Any]) -> RunUses:
@@ -90,7 +91,7 @@ class VariableUses:
         return RunUses(self._done.op.name in visited, frozenset(reads), frozenset(writes))
 
     def _variable(self, tensor: Any) -> int | None:
-        """Return the index of the variable whose handle a tensor is; None for other tensors."""
+        """Return the index of a variable, given its handle; None for any other tensor."""
         if tensor.dtype != tf.resource:
             return None
         operation = tensor.op
@@ -104,7 +105,8 @@ class VariableUses:
 def _leaves(fetches: Any) -> Iterator[Any]:
     """Yield the leaves of nested fetches.
 
-    tf.nest cannot flatten them: the keys of a MonitoredSession's fetches, its hooks, have no order.
+    tf.nest cannot flatten the fetches of a MonitoredSession: it sorts the keys of a dict, and these
+    keys are hooks, which cannot be compared.
     """
     if isinstance(fetches, Mapping):
         fetches = list(fetches.values())
@@ -112,16 +114,16 @@ def _leaves(fetches: Any) -> Iterator[Any]:
         for fetch in fetches:
             yield from _leaves(fetch)
     else:
-        # A SparseTensor or another composite tensor has several tensors.
+        # Expand composite tensors, such as a SparseTensor, into their component tensors.
         yield from tf.nest.flatten(fetches, expand_composites=True)
 
 
 def shared_name(operation: Any) -> str:
-    """Return the name by which VarHandleOps of the same variable share its value."""
+    """Return the shared_name of a VarHandleOp; equal names stand for the same variable."""
     name: str = operation.get_attr("shared_name").decode() or operation.name
     return name
 
 
 def _may_write(operation: Any) -> bool:
-    """Return whether an operation that has a variable's handle as input may write the variable."""
+    """Return whether an operation may write the variable whose handle is one of its inputs."""
     return op_spec(operation.type).kind not in (OpKind.VARIABLE_READ, OpKind.IDENTITY)
