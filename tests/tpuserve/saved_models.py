@@ -1,4 +1,4 @@
-"""SavedModel files for tests that need no TensorFlow: made by hand, and one that it wrote."""
+"""Provides SavedModels without TensorFlow: messages made by hand, and a file in data/words."""
 
 import shutil
 import struct
@@ -14,7 +14,11 @@ WORDS = Path(__file__).parent / "data" / "words"
 
 
 def half_plus_two() -> pb.SavedModel:
-    """y = x / 2 + 2: three ops on the CPU; three on the TPU, with one more on its host."""
+    """Return a model of y = x / 2 + 2 with two metagraphs.
+
+    {serve} has three ops. In {serve, tpu}, the TPU computation has three ops on the TPU and one
+    outside-compiled op on the host.
+    """
     model = pb.SavedModel(saved_model_schema_version=1)
     cpu = _metagraph(model, ["serve"])
     for op in ("Placeholder", "Mul", "Add"):
@@ -40,7 +44,7 @@ def write_saved_model(model: pb.SavedModel, directory: Path) -> Path:
 
 
 def copy_of_words(directory: Path) -> Path:
-    """A copy of the real export, to be damaged; returns the directory."""
+    """Copy the export `WORDS`, so that a test can damage it; return the copy's directory."""
     return shutil.copytree(WORDS, directory)
 
 
@@ -52,7 +56,7 @@ def saved_model_with_graph(graph: pb.GraphDef) -> pb.SavedModel:
 
 
 def add_function(graph: pb.GraphDef, name: str, *ops: str) -> pb.FunctionDef:
-    """Adds a function with a node of each op, named by its position."""
+    """Add a function with one node for each op; the name of a node is its position."""
     function = graph.library.function.add()
     function.signature.name = name
     for position, op in enumerate(ops):
@@ -61,7 +65,7 @@ def add_function(graph: pb.GraphDef, name: str, *ops: str) -> pb.FunctionDef:
 
 
 def tf_records(*contents: bytes) -> bytes:
-    """A TFRecord file."""
+    """Return the content of a TFRecord file with these records."""
     return b"".join(
         length + _masked_crc(length) + content + _masked_crc(content)
         for content in contents

@@ -19,7 +19,8 @@ OURS: dict[str, Descriptor] = {
 }
 
 
-# All messages of a log but those that it takes over from TensorFlow.
+# The messages of prediction_log.proto that TensorFlow Serving defines; the two others are
+# TensorFlow's.
 SERVINGS = set(prediction_log_pb2.DESCRIPTOR.message_types_by_name) - {
     "Example",
     "NamedTensorProto",
@@ -33,7 +34,7 @@ def theirs(name: str) -> Descriptor:
 
 
 def wire(message: Descriptor) -> dict[str, tuple[Any, ...]]:
-    # An enum and an int32 have the same form on the wire.
+    # Treat an enum (field type 14) as an int32 (5), because both have the same wire format.
     kinds = {14: 5}
     return {
         each.name: (

@@ -79,12 +79,12 @@ def test_a_missing_directory_is_reported_before_tensorflow_is_imported(tmp_path:
 
 
 def test_sigterm_ends_the_worker_processes_too(linear: Path) -> None:
-    # More than is compiled by the time of the signal.
+    # So many batch sizes that the compilation still runs when the signal comes.
     sizes = map(str, range(1, 100))
     command = [sys.executable, "-m", "tpuserve", "compile", str(linear), "--no-cache"]
     workers: set[int] = set()
     with subprocess.Popen([*command, "--batch-size", *sizes], stderr=subprocess.PIPE) as running:
-        # The compilers are there once libtpu is in the memory of one.
+        # A worker process has started once libtpu is mapped into its memory.
         while not workers:
             assert running.poll() is None
             workers = {each for each in _children(running.pid) if "libtpu" in _maps(each)}
@@ -92,7 +92,7 @@ def test_sigterm_ends_the_worker_processes_too(linear: Path) -> None:
         assert running.wait(timeout=300) == 143
         assert running.stderr is not None
         assert running.stderr.read() == b""
-    # What is killed is gone a moment later.
+    # The kernel removes a killed process with a delay, so wait for the end of the workers.
     deadline = time.monotonic() + 60
     while any("libtpu" in _maps(each) for each in workers):
         assert time.monotonic() < deadline
@@ -100,7 +100,7 @@ def test_sigterm_ends_the_worker_processes_too(linear: Path) -> None:
 
 
 def _children(parent: int) -> list[int]:
-    # Threads may end meanwhile, and processes.
+    # Ignore errors: threads and processes may end while their files in /proc are read.
     with contextlib.suppress(OSError):
         threads = list(Path(f"/proc/{parent}/task").glob("*/children"))
         direct = [int(each) for thread in threads for each in _read(thread).split()]

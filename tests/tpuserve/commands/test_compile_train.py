@@ -1,4 +1,4 @@
-"""`tpuserve compile --train` runs a program up to its training."""
+"""`tpuserve compile --train` runs a program until it trains, and compiles its step instead."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_json_has_each_batch_size_and_nothing_is_trained(tmp_path: Path) -> None
     report = json.loads(done.stdout)
     assert report["passed"]
     assert [each["batch_size"] for each in report["compilations"]] == [32, 64]
-    # The gradients of w and b, and the loss, in float32.
+    # The step sums the gradients of w and b, and the loss: three float32 of 4 bytes.
     assert [each["reduced_bytes"] for each in report["compilations"]] == [12, 12]
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert not (tmp_path / "line").exists()

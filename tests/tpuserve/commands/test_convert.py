@@ -1,4 +1,4 @@
-"""`tpuserve convert`: its output, and one clear line for whatever is wrong."""
+"""`tpuserve convert`: its output, and one line for each kind of error."""
 
 import json
 import resource
@@ -34,13 +34,13 @@ def run(*arguments: Any) -> Result:
 
 
 def message_of(result: Result) -> str:
-    """The error that main prints as one line."""
+    """Return the error message that `main` prints as one line."""
     assert isinstance(result.exception, TpuserveError)
     return str(result.exception)
 
 
 def refuse(directory: Path, out: Path, *options: Any) -> str:
-    """The error of a conversion that must write nothing."""
+    """Run a conversion that must fail and write nothing; return its error message."""
     before = sorted(out.parent.iterdir()) if out.parent.is_dir() else None
     text = message_of(run(directory, out, *options))
     after = sorted(out.parent.iterdir()) if out.parent.is_dir() else None
@@ -181,7 +181,7 @@ def test_a_model_with_a_tpu_metagraph_is_refused(dense: Path, tmp_path: Path) ->
 
 
 def test_a_full_disk_leaves_nothing(dense: Path, tmp_path: Path) -> None:
-    # A limit on the size of files refuses to write like a full disk.
+    # Limit the size of files to 8 bytes, so that writing fails as on a full disk.
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""A signal ends a command at any time."""
+"""SIGTERM and SIGINT end a command, even while Python frees an object."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""`tpuserve verify`: its output, its exit codes, and one clear line for whatever is wrong."""
+"""`tpuserve verify`: its output, its exit codes, and one line for each kind of error."""
 
 import json
 import shutil
@@ -56,7 +56,7 @@ def test_json_has_all_batch_sizes(doubled: Path) -> None:
 
 
 def message_of(result: Result) -> str:
-    """The error that main prints as one line."""
+    """Return the error message that `main` prints as one line."""
     assert isinstance(result.exception, TpuserveError)
     return str(result.exception)
 

@@ -28,9 +28,9 @@ def write(
 
     Args:
       directory: The base directory.
-      model: x → y; puts its own parts on the TPU.
-      shape: Shape of x, a float32.
-      saved: Returns the variables to save; the others have no value.
+      model: Takes the tensor x and returns y; puts its own parts on the TPU.
+      shape: Shape of x, a float32 tensor.
+      saved: Returns the variables to initialise and save; the export has no values of others.
     """
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, shape, name="x")

@@ -45,7 +45,7 @@ def test_each_topology_and_batch_size_is_compiled(report: CompileReport) -> None
 
 
 def test_the_operations_are_those_of_the_model(report: CompileReport) -> None:
-    # 2 x 16 x 4 a row, but for additions to zero that the compiler leaves out.
+    # A row takes 2 x 16 x 4 operations. The compiler leaves out a few: additions to zero.
     for each in report.compilations:
         assert each.stats is not None
         assert each.stats.flops == pytest.approx(128 * each.batch_size, rel=0.05)
@@ -103,7 +103,7 @@ def test_a_model_too_large_for_one_chip_fits_a_larger_chip(
     tmp_path: Path,
 ) -> None:
     def model(x: Any) -> Any:
-        # 19.6 GB of float32: more than the 16 GB of a v5e.
+        # The table has 19.6 GB, more than the 16 GB of a v5e chip.
         table = exports.variable("table", [70_000, 70_000])
         return exports.whole(lambda each: each @ table)(x)
 
@@ -140,7 +140,8 @@ def test_a_loop_and_a_branch_that_read_variables_compile(tmp_path: Path) -> None
         return tf.cond(tf.reduce_sum(y) > 0, lambda: y + v, lambda: y)
 
     directory = exports.write(tmp_path, exports.whole(computation), [None, 16])
-    # Twice: the runtime has forgotten the functions of the first time.
+    # Compile twice: the functions that the first compilation registered with TensorFlow's eager
+    # runtime are gone by the second.
     for _ in range(2):
         (found,) = aot.compile(directory, topologies=[V5E], batch_sizes=[2]).compilations
         assert found.error is None

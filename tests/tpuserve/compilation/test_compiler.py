@@ -46,7 +46,7 @@ def test_leaked_semaphores_are_removed_without_a_warning() -> None:
 
 
 def dies_of(module: bytes, topology: str) -> CompileResult:
-    """As a compiler does that meets what it never expected."""
+    """Stand in for a compiler that crashes its process on the module b"deadly"."""
     if module == b"deadly":
         os.kill(os.getpid(), signal.SIGKILL)
     return CompileResult(error=f"{module.decode()} for {topology}")
@@ -63,13 +63,13 @@ def test_a_worker_that_dies_fails_only_its_own_job(
             modules, [(each, "v5e:1x1") for each in modules], lambda: done.append(None)
         )
         assert len(done) == 3
-        # And none of a later call.
+        # Jobs of later calls are not affected.
         again = found.compile({"a": b"first"}, [("a", "v6e:1x1")])
     assert again["a", "v6e:1x1"].error == "first for v6e:1x1"
     assert outcomes["a", "v5e:1x1"].error == "first for v5e:1x1"
     assert outcomes["c", "v5e:1x1"].error == "last for v5e:1x1"
     assert outcomes["b", "v5e:1x1"].error == compiler._WORKER_DIED
-    # What a process died of may be gone the next time.
+    # A crash is not cached, because its cause, such as a lack of memory, may have passed.
     with Compiler(processes=1, cache=CompileCache(tmp_path)) as found:
         assert found.find_cached("b", "v5e:1x1") is None
         assert found.find_cached("a", "v5e:1x1") is not None

@@ -17,7 +17,7 @@ from tpuserve.errors import InvalidSetting
         ("v5litepod-1", "v5e:1x1"),
         ("v5litepod-8", "v5e:2x4"),
         ("v6e-1", "v6e:1x1"),
-        # The number counts cores, of which a chip has two.
+        # The number in "v4-8" counts cores, of which a chip has two.
         ("v4-8", "v4:2x2x1"),
         ("v5e:2x2_untwisted", "v5e:2x2_untwisted"),
         ("v5litepod-3", None),
@@ -45,5 +45,5 @@ def test_table_has_chips_memory_and_peak_of_a_topology() -> None:
     topology_table.print_topologies(console)
     assert isinstance(console.file, io.StringIO)
     rows = [line.split() for line in console.file.getvalue().splitlines()]
-    # 4 chips of 16 GB and 197 TFLOP/s.
+    # v5e:2x2 has 4 chips, each with 16 GB and 197 TFLOP/s.
     assert ["v5e:2x2", "v5litepod-4", "4", "16", "64", "788"] in rows

@@ -1,10 +1,10 @@
-"""Makes words/, a small real export that tests read without TensorFlow.
+"""Writes words/, a small real export that tests read without TensorFlow.
 
     $ TF_USE_LEGACY_KERAS=1 python tests/tpuserve/data/make_words.py
 
-A text classifier: the host looks words up in a vocabulary, a batch function gathers requests, and
-within it the dense part runs on a TPU, with an argmax as text on that TPU's host. The CPU
-metagraph is the same without batch function and TPU.
+The model is a text classifier. The host looks words up in a vocabulary. A BatchFunction merges
+requests, and calls a TPU computation: dense layers, and an outside-compiled op that returns the
+argmax as text. The CPU metagraph computes the same without BatchFunction and TPU computation.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""Directories that look like /dev and /sys of machines with a TPU."""
+"""Writes directories that imitate /dev and /sys of machines with a TPU."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ GOOGLE, NETWORK_CARD = "0x1ae0", "0x0042"
 
 
 def add_pci_device(root: Path, slot: int, device: str, vendor: str = GOOGLE) -> None:
-    """Add a device to the PCI bus of a machine."""
+    """Add a device to the PCI bus of an imitated machine, below `root`."""
     directory = root / f"sys/bus/pci/devices/0000:00:{slot:02x}.0"
     directory.mkdir(parents=True)
     (directory / "vendor").write_text(f"{vendor}\n")
@@ -14,7 +14,7 @@ def add_pci_device(root: Path, slot: int, device: str, vendor: str = GOOGLE) -> 
 
 
 def add_file(root: Path, name: str, content: str = "") -> Path:
-    """Add a file to a machine, such as dev/vfio/0."""
+    """Add a file to an imitated machine, such as dev/vfio/0 below `root`."""
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
@@ -22,7 +22,7 @@ def add_file(root: Path, name: str, content: str = "") -> Path:
 
 
 def v5e_of_four_chips(root: Path) -> Path:
-    """Write a machine like a TPU VM with four chips of v5e."""
+    """Imitate a TPU VM with four v5e chips in a directory; return the directory."""
     add_pci_device(root, 1, NETWORK_CARD)
     for chip in range(4):
         add_pci_device(root, 4 + chip, "0x0063")

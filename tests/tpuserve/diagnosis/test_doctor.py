@@ -1,4 +1,4 @@
-"""What is found out about whole machines."""
+"""The findings of `tpuserve doctor` about imitated machines."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What both metagraphs of an export answer."""
+"""Runs both metagraphs of an export and compares their outputs."""
 
 from typing import Any
 
@@ -12,7 +12,15 @@ HARDWARE = TpuSystem(tpu_cores=1, hosts=1, is_emulated=True)
 
 
 def both(directory: str, signature: str = "serving_default", **inputs: Any) -> dict[str, Any]:
-    """The answer of {serve}, once that of {serve, tpu}, lowered and compiled, is the same."""
+    """Check that both metagraphs give the same outputs; return the outputs of {serve}.
+
+    The metagraph {serve, tpu} is lowered to the CPU and compiled by XLA.
+
+    Args:
+      directory: the version directory of the export.
+      signature: the name of the signature.
+      **inputs: input alias → array.
+    """
     cpu, tpu = (
         loader.load(directory, tag_set, HARDWARE).run(signature, inputs)
         for tag_set in (tags.SERVE, tags.SERVE_TPU)
@@ -27,5 +35,5 @@ def both(directory: str, signature: str = "serving_default", **inputs: Any) -> d
 
 
 def strings(*values: str) -> Any:
-    """A batch of strings as a signature takes it."""
+    """Return an object array of bytes [number of strings], as a string input takes it."""
     return np.array([each.encode() for each in values], object)

@@ -16,7 +16,7 @@ HERE = os.path.relpath(__file__)
 
 
 def line_with(text: str) -> str:
-    """The file and number of the only line of this file that ends with some text."""
+    """Return "file:number" of the only line in this file that ends with `text`."""
     lines = Path(__file__).read_text().splitlines()
     (number,) = (number for number, each in enumerate(lines, 1) if each.endswith(text))
     return f"{HERE}:{number}"
@@ -77,9 +77,10 @@ def test_the_file_is_small_and_tensorflows_own(tmp_path: Path) -> None:
     content = (directory / debug_info.FILE).read_bytes()
     proto = GraphDebugInfo.FromString(content)
     assert list(proto.files) == [HERE]
-    # Two lines, and the functions in one of them.
+    # There is a frame for each of the two lines, and one for the lambdas, which are functions of
+    # their own, in one of the lines.
     assert len(proto.frames_by_id) == 3
-    # A name and a number for each node, and some bytes for each line.
+    # The file has a name and a trace ID for each node, and some bytes for each line.
     names = sum(map(len, proto.name_to_trace_id))
     assert len(content) < names + 15 * len(proto.name_to_trace_id) + 200
     assert len(content) < (directory / "saved_model.pb").stat().st_size / 10

@@ -20,7 +20,14 @@ FEATURES = {"x": tf.io.FixedLenFeature([2], tf.float32)}
 
 
 def write(tmp_path: Path, build: Any, wanted: WarmUp, tag: str = "serve") -> list[Any]:
-    """The records for a graph: `build` returns its signatures."""
+    """Write the warm-up file of a graph, and return its records.
+
+    Args:
+      tmp_path: the directory to write to.
+      build: builds the graph; returns signature name → SignatureDef.
+      wanted: the requests to write.
+      tag: the tag of the metagraph.
+    """
     with tf.Graph().as_default() as graph:
         built = build()
         meta_graph = v1.train.export_meta_graph(graph=graph, clear_extraneous_savers=True)

@@ -114,7 +114,7 @@ def test_computation_may_be_in_a_loop_or_branch_of_the_host(
     looped = v1.while_loop(lambda done: done < 4, body, [0], return_same_structure=False)
     with tf.control_dependencies([looped]):
         chosen = v1.cond(v > -1.0, lambda: lowered(lambda: v * 10.0)[0], lambda: v * 0.0)
-    # 0 + 1 + 2 + 3.
+    # The loop adds 0 + 1 + 2 + 3.
     assert run(chosen) == (60.0,)
 
 

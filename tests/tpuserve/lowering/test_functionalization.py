@@ -100,7 +100,7 @@ def loop_in_a_branch(x: Any) -> Any:
 
 
 def recurrent_network(x: Any) -> Any:
-    """A loop over tensor arrays, with lengths."""
+    """Run a recurrent loop with tensor arrays; its two rows have sequences of 2 and 3 steps."""
     state = tf.zeros([2, 2])
     inputs = tf.TensorArray(tf.float32, 3).unstack(tf.stack([x, x + 1.0, x + 2.0]))
     outputs = tf.TensorArray(tf.float32, 3)
@@ -177,7 +177,7 @@ def test_graph_without_control_flow_is_returned_as_it_is() -> None:
 
 
 def run_as_built(build: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """Return the GraphDef, whose output is named y, and its result."""
+    """Build and run a graph; return its GraphDef and the value of its output, the tensor y:0."""
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [2, 2], name="x")
         y = tf.identity(build(x), "y")
@@ -186,7 +186,7 @@ def run_as_built(build: Callable[[Any], Any]) -> tuple[Any, Any]:
 
 
 def functional_graph(graph_def: Any) -> Any:
-    """Return the GraphDef of what y needs, with functional control flow."""
+    """Return a GraphDef with functional control flow and only the nodes that y depends on."""
     default_attrs.restore_default_attrs(graph_def)
     library = {function.signature.name: function for function in graph_def.library.function}
     graph = functionalize(graph_ir.from_node_defs(graph_def.node), library).graph

@@ -84,7 +84,7 @@ def test_every_replica_reads_a_variable_before_its_update(compiled: bool) -> Non
         with tf.control_dependencies([update]):
             return tf.identity(gradient)
 
-    # Each time g = 4 v + 10 and v += g: v is 10, then 60.
+    # In each run g = 4 v + (1 + 2 + 3 + 4) and v += g: v is 10 and then 60, g is 10 and then 50.
     results, variables = replicas.run(
         computation, [[1.0], [2.0], [3.0], [4.0]], compiled=compiled, times=2
     )
@@ -97,7 +97,8 @@ def test_xla_knows_shapes_from_variables_and_other_clusters() -> None:
         v = v1.get_variable("v", [2, 3], initializer=v1.ones_initializer())
         flat = tf.reshape(x, [-1])
         total = v1.tpu.cross_replica_sum(flat)
-        # Both shapes come from outside of the cluster that uses them.
+        # XLA must see where the target shapes come from, although they are computed outside of the
+        # cluster that reshapes: one from a variable, one also from x.
         return tf.reshape(total, tf.shape(v)) + tf.reshape(flat, tf.shape(v) + tf.shape(x) - [3, 2])
 
     results, _ = replicas.run(computation, [[np.ones([3, 2])], [np.ones([3, 2])]])
@@ -150,7 +151,8 @@ def test_replicas_communicate_inside_of_branches_and_loops(compiled: bool) -> No
             lambda count, value: count < 3, body, [tf.constant(0), x], return_same_structure=True
         )[1]
 
-    # (1, 2) → sum (3, 3) → add (4, 4) → sum (8, 8).
+    # The values on the replicas are (1, 2); the sum makes (3, 3), adding 1 makes (4, 4), and the
+    # second sum makes (8, 8).
     results, _ = replicas.run(computation, [[1.0], [2.0]], compiled=compiled)
     assert results == [8.0, 8.0]
 
@@ -226,7 +228,7 @@ def test_function_updates_once_and_gives_each_replica_its_own_result(compiled: b
         v.assign(v1.tpu.cross_replica_sum(x))
         return x * before + v.read_value()
 
-    # 1 * 2 + 11 and 10 * 2 + 11.
+    # The results are x * before + (1 + 10): 1 * 2 + 11 and 10 * 2 + 11.
     results, variables = replicas.run(
         lambda x: use_and_update(replicas.variable(value=2.0), x),
         [[1.0], [10.0]],
@@ -288,7 +290,7 @@ def test_gradients_of_a_function_with_a_collective(compiled: bool) -> None:
         weight = replicas.variable(value=2.0).read_value()
         return tf.gradients(loss(x, weight), [weight])[0]
 
-    # Both replicas have the loss, so each has its gradient twice: 2 * (2 * weight * x).
+    # The loss is on both replicas, and both contribute to the gradient: 2 * (2 * weight * x).
     results, _ = replicas.run(computation, [[1.0], [10.0]], compiled=compiled)
     assert results == [8.0, 80.0]
 
@@ -328,7 +330,7 @@ def test_generator_gives_all_replicas_equal_numbers_and_advances_once(compiled: 
     results, variables = replicas.run(computation, [[0.0], [0.0], [0.0]], compiled=compiled)
     assert results[0] == results[1] == results[2]
     (state,) = variables.values()
-    # Philox's counter advances by 256 a call.
+    # Philox's counter advances by 256 in each call.
     np.testing.assert_array_equal(state, [256, 0, 0])
 
 

@@ -128,7 +128,7 @@ def test_read_only_directory_is_read_and_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store(tmp_path, device)
-    # The administrator, as who tests may run, can write to every directory.
+    # Replace os.access: the tests may run as root, who can write to every directory.
     monkeypatch.setattr("os.access", lambda path, mode: False)
     assert find(tmp_path, device) is not None
     store(tmp_path, device, "triple")

@@ -27,10 +27,11 @@ def devices() -> Iterator[tuple[Any, ...]]:
 def run(
     step: ReplicaStep, devices: Any, count: int = 1, *, seed: int = 7, first: int = 0, done: int = 0
 ) -> tuple[list[Any], list[bool], dict[str, Any]]:
-    """Run steps with variables of zeros; all elements of a batch are the number of the replica.
+    """Run steps whose variables start at zero; a batch is filled with the number of its replica.
 
     Returns:
-      For each result [replicas, count, ...]; which steps send; name → value of each variable.
+      For each result of the step an array [replicas, count, ...]; for each step whether it sends
+      its results; variable name → value.
     """
     program = StepProgram(step, devices)
     for index, each in enumerate(step.variables):
@@ -107,7 +108,7 @@ def test_random_numbers_differ_by_seed_step_op_and_replica_and_repeat(devices: A
     again, _, _ = run(step, devices, 2, first=2)
     np.testing.assert_array_equal(first[0][:, 2:], again[0])
     other_seed, _, _ = run(step, devices, 4, seed=8)
-    # Two numbers for each of 4 replicas, 4 steps, 2 ops and 2 seeds.
+    # All random numbers differ: two for each of 4 replicas, 4 steps, 2 ops and 2 seeds.
     uniform = np.concatenate([first[0], first[2], other_seed[0], other_seed[2]])
     assert len(np.unique(uniform)) == 2 * 4 * 4 * 2 * 2
     assert uniform.min() >= 0
@@ -144,7 +145,7 @@ def test_step_that_sends_in_a_branch_says_when_it_sends(devices: Any) -> None:
     found = make_step(step)
     assert not found.sends_always
     (batch,), is_sent, _ = run(found, devices, 4, done=2)
-    # Steps 2 to 5 of the loop: only step 3 is a multiple of three.
+    # The run has the steps 2 to 5 of the loop, of which only step 3 is a multiple of three.
     assert is_sent == [False, True, False, False]
     np.testing.assert_array_equal(batch[:, 1, 0], [0, 1, 2, 3])
 
@@ -186,7 +187,7 @@ def test_variable_that_no_device_has_memory_for_is_named_with_its_bytes(devices:
         return variable("total").assign_add(tf.reduce_sum(batch), read_value=False)
 
     program = StepProgram(make_step(step), devices)
-    # One element that all elements of the array share, so that the test needs no memory.
+    # All elements of the array share the memory of one element, so the test needs no memory.
     value = np.broadcast_to(np.float32(0), [2**46])
     with pytest.raises(DeviceMemoryExhausted, match=f"'total' of {2**48} bytes: RESOURCE_EXHAUST"):
         program.set_variable(0, value)

@@ -12,7 +12,7 @@ REPLICAS = 4
 
 
 def build(step: Callable[[Any, Any], Any], shape: tuple[int, ...] = (3,)) -> Any:
-    """The GraphDef of a loop on four replicas.
+    """Build a program whose loop runs a step on four replicas; return its GraphDef.
 
     Args:
       step: takes a float32 batch of the shape and the number of finished steps; returns an op.
@@ -39,7 +39,7 @@ def build(step: Callable[[Any, Any], Any], shape: tuple[int, ...] = (3,)) -> Any
 
 
 def send(*tensors: Any) -> Any:
-    """The op that sends tensors to the host."""
+    """Add and return an op that sends tensors to the host."""
     from tensorflow.python.tpu.ops import tpu_ops
 
     return tpu_ops.outfeed_enqueue_tuple(list(tensors))

@@ -1,4 +1,4 @@
-"""The garbage collector pauses inside the block, and ignores later what was created in it."""
+"""The garbage collector pauses inside the block, and later ignores objects created in it."""
 
 import gc
 from collections.abc import Iterator

@@ -221,7 +221,7 @@ def test_session_options_are_applied(directory: Path) -> None:
 
 
 def change(directory: Path, edit: Callable[[Any], Any]) -> None:
-    """Edit the signature of a saved model in place."""
+    """Edit the SignatureDef serving_default of a SavedModel in place."""
     path = directory / "saved_model.pb"
     proto = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     edit(proto.meta_graphs[0].signature_def["serving_default"])

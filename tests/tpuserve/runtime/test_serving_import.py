@@ -1,4 +1,4 @@
-"""A server imports TensorFlow without Keras, and its other threads run meanwhile."""
+"""A server imports TensorFlow without Keras, and without blocking its other threads."""
 
 import subprocess
 import sys

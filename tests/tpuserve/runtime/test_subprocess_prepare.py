@@ -40,7 +40,7 @@ def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def graphs(plan: LoadPlan) -> list[GraphDef]:
-    """Parsed segments of a plan: one message can have several serialisations."""
+    """Return the parsed segments of a plan: the bytes of equal messages may differ."""
     return [GraphDef.FromString(segment.content) for segment in plan.runtime_plan.segments]
 
 
@@ -179,7 +179,7 @@ def test_several_unprivileged_subprocesses_lower_their_priority_at_once() -> Non
 
 
 def _without_privileges() -> list[str]:
-    """A command prefix that drops all capabilities; empty where that is not possible."""
+    """Return a command prefix that drops all capabilities of Linux; empty if that is impossible."""
     command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
     can = (
         shutil.which(command[0])

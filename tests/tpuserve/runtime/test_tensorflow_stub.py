@@ -1,4 +1,4 @@
-"""The stub does what TensorFlow does."""
+"""The functions of the stub give the same results as TensorFlow's."""
 
 import subprocess
 import sys

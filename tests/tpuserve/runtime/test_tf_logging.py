@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def imported(tmp_path: Path, tensorflow: str) -> "subprocess.CompletedProcess[str]":
-    """The import of a fake TensorFlow module with this source."""
+    """Import a fake module `tensorflow` with this source in a new process; return the process."""
     (tmp_path / "tensorflow.py").write_text(tensorflow)
     return subprocess.run(
         [

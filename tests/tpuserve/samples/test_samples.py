@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 v1 = tf.compat.v1
 
-# A row has 2 x 2 floats, one number, and lists of any length.
+# A row has 2 x 2 floats, an integer, and lists of any length.
 SPEC = {
     "pixels": tf.io.FixedLenFeature([2, 2], tf.float32),
     "age": tf.io.FixedLenFeature([], tf.int64),
@@ -28,7 +28,7 @@ SPEC = {
 
 
 def meta_graph(build: Callable[[], Mapping[str, Any]]) -> MetaGraphDef:
-    """The metagraph of placeholders, by alias."""
+    """Return a metagraph with a signature "s"; `build` returns input alias → placeholder."""
     proto = MetaGraphDef()
     with tf.Graph().as_default() as graph:
         inputs = build()
@@ -121,7 +121,7 @@ def test_sparse_input_is_refused() -> None:
 
 
 def parsed_by(proto: MetaGraphDef) -> Any:
-    """What TensorFlow itself parses of the samples, with the features that a model expects."""
+    """Parse generated tf.Examples by tf.io.parse_example, with the features of `SPEC`."""
     array = rows_of(proto, 4)
     assert array.shape == (4,)
     return tf.io.parse_example(list(array), SPEC)
@@ -164,7 +164,7 @@ def test_features_of_the_first_version_of_the_parsing_op_are_found() -> None:
 
 
 def exported(function: Callable[[Any], Any], directory: Path) -> MetaGraphDef:
-    """The metagraph that TensorFlow 2 writes of a function of strings."""
+    """Save a function of strings by TensorFlow 2; return its metagraph."""
     module = tf.Module()
     module.f = tf.function(function, input_signature=[tf.TensorSpec([None], tf.string, "x")])
     tf.saved_model.save(module, str(directory), signatures={"s": module.f})

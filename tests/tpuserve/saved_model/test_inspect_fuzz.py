@@ -43,7 +43,7 @@ def ended(content: bytes, at: int, size: int) -> bytes:
 
 
 def inserted(content: bytes, at: int, size: int) -> bytes:
-    # 0xff begins a long number, 0x1b what steers a terminal.
+    # The byte 0xff begins a long varint of protobuf, 0x1b an escape sequence of a terminal.
     return content[:at] + (b"\xff\x1b[2J\x00" * size)[:size] + content[at:]
 
 
@@ -71,7 +71,8 @@ def mutated(content: bytes, mutations: Iterable[Mutation]) -> bytes:
     return content
 
 
-# Of most mutations the parser refuses the outcome, so these change what it has parsed.
+# A change of a parsed message. Most changes of the serialised bytes are refused by the parser, and
+# so test nothing else.
 Change = tuple[float, int, int, str]
 
 FUNCTIONS = [
@@ -103,7 +104,7 @@ def messages_of(message: Message) -> Iterator[Message]:
 
 
 def change(message: Message, field: int, number: int, name: str) -> None:
-    """Gives a field of a message another value; a message there is gone, or there twice."""
+    """Change a field of a message: replace a scalar, clear or duplicate a submessage."""
     fields = [field for field in message.DESCRIPTOR.fields if not is_map(field)]
     if not fields:
         return
@@ -136,7 +137,8 @@ def is_map(field: Any) -> bool:
 def fuzzed(examples: int) -> settings:
     return settings(
         max_examples=examples,
-        # `inspect` measures what is computed, which others on the machine do not add to.
+        # No deadline in wall time: `inspect` checks the processor time, which does not depend on
+        # other processes of the machine.
         deadline=None,
         derandomize=True,
         database=None,
@@ -150,7 +152,11 @@ def directory(tmp_path: Path) -> Path:
 
 
 def inspect(directory: Path) -> metagraph.SavedModel | None:
-    """What inspect does, as text and as JSON, and soon; None if it refuses."""
+    """Describe a SavedModel as `tpuserve inspect` does, as JSON and text, within a time limit.
+
+    Returns:
+      The description; None if the SavedModel is refused.
+    """
     before = time.thread_time()
     found = _inspect(directory)
     assert time.thread_time() - before < LONGEST_SECONDS

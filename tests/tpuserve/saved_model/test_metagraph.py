@@ -124,7 +124,7 @@ def test_missing_directory_is_an_error_with_its_path(tmp_path: Path) -> None:
 
 def test_tpu_computation_is_found_under_any_tags(tmp_path: Path) -> None:
     model = saved_models.half_plus_two()
-    # Object detection exporters save the TPU graph under {serve} too.
+    # The exporters of object detection models save the TPU graph under {serve}, too.
     model.meta_graphs[0].graph_def.CopyFrom(model.meta_graphs[1].graph_def)
     described = metagraph.read_metagraphs(saved_models.write_saved_model(model, tmp_path / "1"))
     assert [each.has_tpu_computation for each in described] == [True, True]

@@ -78,7 +78,7 @@ def test_unreadable_file_is_a_damaged_saved_model(
     def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied")
 
-    # As root, which may be who runs the tests, every file can be read.
+    # Replace read_bytes: the tests may run as root, who can read every file.
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(DamagedSavedModel, match=r"saved_model.pb cannot be read: Permission"):
         parse(directory)

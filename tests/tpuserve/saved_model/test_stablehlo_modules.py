@@ -20,7 +20,8 @@ def node(module: bytes, *platforms: bytes, disabled_checks: tuple[bytes, ...] = 
 @pytest.mark.parametrize(
     ("module", "version"),
     [
-        # The version of the bytecode, 13, takes one byte, whose last bit is 1.
+        # The byte 0x1b is the version of the bytecode, 13 (0b1101), followed by a bit 1, which says
+        # that the number has one byte.
         (b"ML\xefR\x1bStableHLO_v1.8.4\0\x01...", "StableHLO_v1.8.4"),
         (b"module @jit_f { }", "text"),
         (b"ML\xefR", ""),

@@ -1,4 +1,4 @@
-"""A version of jax that lacks a part that compilation uses is named, with the remedy."""
+"""The error about an unsupported jax names its version, the missing parts and the remedy."""
 
 from concurrent.futures import Future
 from typing import Any
@@ -24,7 +24,7 @@ def test_missing_modules_and_attributes_are_named(monkeypatch: pytest.MonkeyPatc
 
 
 class PoolOfAnotherJax:
-    """A pool whose workers miss a part of jax."""
+    """Stands in for a pool of workers whose jax lacks a part that compilation uses."""
 
     def submit(self, function: Any) -> Future[list[str]]:
         future: Future[list[str]] = Future()
@@ -63,7 +63,7 @@ def test_a_module_that_tensorflow_writes_as_text_runs_in_jax() -> None:
     module = module_generation.generate_stablehlo(generate)
     exported = export_module(module, [jax.ShapeDtypeStruct((3,), np.float32)], "cpu")
     (found,) = jax.jit(exported.call)(np.array([0, 1, -0.5], np.float32))
-    # erf(1) and erf(1/2), to six places.
+    # The expected values are erf(1) and erf(1/2), to six decimal places.
     assert np.asarray(found).tolist() == pytest.approx([0, 0.842701, -0.520500], abs=1e-6)
 
 

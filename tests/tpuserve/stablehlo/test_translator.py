@@ -58,7 +58,7 @@ def test_a_variable_larger_than_the_machine_takes_no_memory(tmp_path: Path) -> N
     )
     graph, cluster = cluster_of(directory, 1)
     before = _resident_bytes()
-    # 16 GiB of float32.
+    # The variable has 16 GiB of float32.
     assert "tensor<16x268435456xf32>" in text_of(StableHloTranslator(graph).translate(cluster))
     assert _resident_bytes() - before < 2**30
 

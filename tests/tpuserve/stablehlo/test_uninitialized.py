@@ -21,7 +21,7 @@ def test_a_tensor_has_its_shape_and_type_and_is_zero(dtype: Any, shape: tuple[in
 
 def test_a_tensor_may_be_larger_than_the_machine() -> None:
     before = _resident_bytes()
-    # 400 GB.
+    # The tensor has 400 GB.
     held = tf.Variable(uninitialized.make_uninitialized_tensor((10**6, 10**5), tf.float32))
     assert held.shape == (10**6, 10**5)
     assert _resident_bytes() - before < 10**9

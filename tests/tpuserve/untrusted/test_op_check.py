@@ -44,7 +44,7 @@ def add_asset(
 def add_function(
     meta_graph: meta_graph_pb2.MetaGraphDef, name: str, **nodes: list[str]
 ) -> function_pb2.FunctionDef:
-    """Add a function with the arguments a and b; a node is its op and its inputs."""
+    """Add a function with the arguments a and b; `nodes` has name=[op, *inputs]."""
     function = meta_graph.graph_def.library.function.add()
     function.signature.name = name
     for argument in ("a", "b"):
@@ -129,7 +129,7 @@ def test_attribute_that_reaches_files_or_native_code_is_refused(
     node.attr[attribute].s = unsafe
     with pytest.raises(UnsafeModel, match=rf"1 {op} \({attribute}\)"):
         check_only_computes([meta_graph], PLACE)
-    # A placeholder takes its value from the caller of the function.
+    # A placeholder is refused too: the caller of the function sets its value.
     node.attr[attribute].placeholder = "anything"
     with pytest.raises(UnsafeModel, match=rf"1 {op} \({attribute}\)"):
         check_only_computes([meta_graph], PLACE)
@@ -220,7 +220,7 @@ def test_path_is_followed_into_functions() -> None:
     call(meta_graph, "call", "StatefulPartitionedCall", "outer", "asset", "n1")
     meta_graph.collection_def["legacy_init_op"].node_list.value.append("call")
     check_only_computes([meta_graph], PLACE)
-    # Another call passes another path.
+    # A second call of the function passes a path that is no asset.
     call(meta_graph, "again", "If", "outer", "n0", "n1", "n1")
     meta_graph.graph_def.node.add(name="init", op="NoOp", input=["^call", "^again"])
     meta_graph.collection_def["legacy_init_op"].node_list.value[:] = ["init"]
@@ -264,7 +264,10 @@ def test_fed_tensor_cuts_the_graph_in_the_runs_that_feed_it() -> None:
 
 
 def variable_of_a_path(value: str) -> meta_graph_pb2.MetaGraphDef:
-    """A variable that the initialisation assigns a value, and whose file a request reads."""
+    """Return a metagraph whose initialisation assigns a path to a variable, from node `value`.
+
+    A request opens the file at that path.
+    """
     meta_graph = graph_of("Const", "Placeholder")
     add_asset(meta_graph, "asset")
     nodes = meta_graph.graph_def.node

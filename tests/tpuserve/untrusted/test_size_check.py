@@ -20,7 +20,7 @@ check = partial(check_model, directory=PLACE, forbid_unsafe_ops=False, max_const
 
 
 def graph_of(build: Any, *shape: int | None) -> meta_graph_pb2.MetaGraphDef:
-    """The metagraph of a signature from x, float32, to what `build` makes of x."""
+    """Return a metagraph with a signature x → build(x); x is a float32 placeholder of `shape`."""
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, shape, "x")
         y = build(x)
@@ -35,7 +35,7 @@ def number(value: float, dtype: Any = tf.int32) -> Any:
     return tf.constant(value, dtype)
 
 
-# 2^20 elements of 4 bytes are four times the limit.
+# A tensor of this many elements, 2^20, has 4 MiB: four times the limit.
 N = LIMIT
 LARGE = {
     "fill": lambda x: x + tf.fill([N], 1.0),
@@ -78,7 +78,7 @@ LARGE = {
     "chosen size": lambda x: x + tf.fill([tf.where(number(1) < 2, number(N), 1)], 1.0),
     "sliced size": lambda x: x + tf.fill(tf.constant([1, N, 1])[1:2], 1.0),
     "reduced size": lambda x: x + tf.fill([tf.reduce_prod(tf.constant([1024, 1024]))], 1.0),
-    # The content is that of the client; the size is that of the file.
+    # Clients choose the content of these tensors, while the graph fixes their size.
     "one hot of the client": lambda x: tf.one_hot(tf.cast(x, tf.int32), N),
     "one hot of an unknown rank": lambda x: tf.one_hot(
         tf.cast(v1.placeholder_with_default(x, None), tf.int32), N
@@ -108,7 +108,7 @@ def test_what_models_do_is_accepted(build: Any) -> None:
 
 
 def constant_of(count: int, listed: int, dtype: int = 1) -> meta_graph_pb2.MetaGraphDef:
-    """A constant of `count` elements in a graph, of which `listed` are in the file."""
+    """Return a metagraph with a constant of `count` elements, of which the file lists `listed`."""
     meta_graph = graph_of(lambda x: x + tf.constant([1.0, 2.0]), None)
     (node,) = [node for node in meta_graph.graph_def.node if node.op == "Const"]
     node.attr.clear()
@@ -224,7 +224,7 @@ def test_constant_counts_once_for_each_call_of_its_function() -> None:
 
 
 def nested_functions(depth: int, calls: int) -> meta_graph_pb2.MetaGraphDef:
-    """Functions that call the next one several times, `depth` deep."""
+    """Return a metagraph of `depth` nested functions: each calls the next one `calls` times."""
     meta_graph = graph_of(lambda x: tf.identity(x))
     (y,) = [node for node in meta_graph.graph_def.node if node.op == "Identity"]
     y.op = "PartitionedCall"
@@ -274,7 +274,7 @@ def test_functions_that_call_themselves_are_refused() -> None:
 
 
 def test_functions_called_with_ever_other_arguments_are_evaluated_in_bounded_time() -> None:
-    """Each of 10^6 paths through the functions passes another size."""
+    """Each of the 10^6 paths through the calls passes another size to the innermost function."""
     meta_graph = nested_functions(6, 10)
     for function in meta_graph.graph_def.library.function:
         for position, node in enumerate([*function.node_def]):

@@ -1,4 +1,4 @@
-"""Writes SavedModels with two metagraphs of a model of a few ops."""
+"""Writes SavedModels with a baseline and a candidate metagraph, each of a few ops."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,7 +31,7 @@ def write(
     Args:
       base: The base directory.
       baseline: The model of the {serve} metagraph.
-      candidate: The model of the {serve, tpu} metagraph; None for the baseline's.
+      candidate: The model of the {serve, tpu} metagraph; None for the model of the baseline.
       inputs: The inputs of each signature, by alias.
       signatures: Further signatures, whose models are the same in both metagraphs.
       warm_up: The warm-up records to write.

@@ -22,14 +22,14 @@ def compared(baseline: Any, candidate: Any, dtype: Any = np.float32) -> Comparis
 def test_the_largest_differences_of_floats_are_reported() -> None:
     found = compared([1, -4, 0], [1.5, -5, 0.25])
     assert found.largest_absolute == 1.0
-    # Of the zero there is no relative difference.
+    # A baseline of 0 has no relative difference; the others have 0.5 and 0.25.
     assert found.largest_relative == 0.5
     assert found.num_out_of_tolerance == 3
     assert not found.passed
 
 
 def test_a_float_passes_within_atol_and_rtol_of_the_baseline() -> None:
-    # 0.001 + 0.01 * 100 = 1.001
+    # The tolerance for a baseline of 100 is 0.001 + 0.01 * 100 = 1.001.
     assert compared([100], [101]).passed
     assert not compared([100], [101.01]).passed
     assert compared([0], [0.0009]).passed

@@ -56,7 +56,7 @@ def test_json_has_all_figures_and_no_infinity() -> None:
 
 
 def rows(first: str) -> list[str]:
-    """The lines of both tables for a signature, on a terminal of the usual width."""
+    """Return the lines of both tables that begin with `first`, on a terminal of 80 columns."""
     lines = [each.split() for each in shown(REPORT, width=80).splitlines()]
     return [" ".join(each) for each in lines if each[:1] == [first]]
 

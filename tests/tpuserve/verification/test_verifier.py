@@ -1,4 +1,4 @@
-"""Two metagraphs compared: equal ones pass, others fail with the right figures."""
+"""`verify` passes equal metagraphs, and fails for different ones with the right figures."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_metagraphs_that_differ_fail_with_the_difference(tmp_path: Path) -> None
     report = verify(directory, inputs=tmp_path / "x.npz", runs=0)
     (output,) = report.signatures[0].runs[0].outputs
     assert not report.passed
-    # 2 against 2.001 and 8 against 8.001.
+    # The outputs are 2 in the baseline and 2.001 in the candidate, and 8 and 8.001.
     assert output.largest_absolute == pytest.approx(1e-3, rel=1e-3)
     assert output.largest_relative == pytest.approx(5e-4, rel=1e-3)
     assert output.num_out_of_tolerance == 2
@@ -93,7 +93,7 @@ def test_a_failing_signature_does_not_stop_the_others(tmp_path: Path) -> None:
     assert failure is not None
     assert failure.endswith("XLA cannot compile AsString (spelled)")
     errors = {each.node: each for each in report.hazards if each.severity == "error"}
-    # XLA stops at the first; both are told.
+    # XLA stops at the first op that it cannot compile; the report has both.
     assert {each.op for each in errors.values()} == {"AsString", "StringToNumber"}
     line = errors["spelled"].line
     assert line is not None

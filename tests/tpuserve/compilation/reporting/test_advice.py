@@ -4,14 +4,15 @@ from tpuserve.compilation.reporting.advice import choose_batch_buckets, uniform_
 
 
 def test_all_candidates_are_chosen_if_the_limit_allows() -> None:
-    # 1 row as 1; 2 as 2; 3 and 4 as 4: 11 rows for 10.
+    # Requests of 1, 2, 3 and 4 rows are padded to 1, 2, 4 and 4: 11 computed rows, 1 of padding.
     found = choose_batch_buckets(uniform_load(4), [1, 2, 4], most=3)
     assert found.batch_sizes == (1, 2, 4)
     assert found.padding == pytest.approx(1 / 11)
 
 
 def test_the_sizes_that_pad_the_least_are_chosen() -> None:
-    # With 4: 1 + 2 + 3 + 4 rows as four times 4, and 5 to 8 as 8: 48 rows. With 1, 61; with 2, 52.
+    # With sizes 4 and 8, four requests are padded to 4 rows and four to 8: 48 computed rows. Sizes
+    # 1 and 8 would compute 57 rows, sizes 2 and 8 would compute 52.
     assert choose_batch_buckets(uniform_load(8), [1, 2, 4, 8], most=2).batch_sizes == (4, 8)
     assert choose_batch_buckets(uniform_load(8), [1, 2, 4, 8], most=2).padding == pytest.approx(
         1 - 36 / 48

@@ -24,7 +24,7 @@ def test_a_plot_has_a_line_for_each_topology_and_says_that_it_shows_estimates(
     )
     plot(found, path)
     text = path.read_text()
-    # Matplotlib draws letters, and says in comments which.
+    # Matplotlib draws text as paths, and writes the text itself into comments of the SVG file.
     assert "<!-- v4:2x2x1 -->" in text
     assert "<!-- v5e:1x1 (1 missing) -->" in text
     assert "<!-- Estimates of the TPU compiler, for the TPU alone; nothing has run -->" in text

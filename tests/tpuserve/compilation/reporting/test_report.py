@@ -7,13 +7,13 @@ from tpuserve.compilation.stats import CompileTarget
 
 
 def test_rows_per_second_count_all_devices_of_a_chip() -> None:
-    # 8 rows in 2 ms are 4,000 a second on one device.
+    # 8 rows in 2 ms are 4,000 rows per second on one device. A chip of v4 has two devices.
     assert compiled(V5E, 8, figures()).estimated_rows_per_second_per_chip == pytest.approx(4000)
     assert compiled(V4, 8, figures()).estimated_rows_per_second_per_chip == pytest.approx(8000)
 
 
 def test_the_bound_is_the_resource_that_takes_longer_at_the_chips_peak() -> None:
-    # A v5e moves 10 MB in 12.2 us and computes 2.4 GFLOP in as long.
+    # A v5e moves 10 MB in 12.2 us, and computes 2.4 GFLOP in the same time.
     assert compiled(V5E, 8, figures(flops=2.3e9)).bound == "memory"
     assert compiled(V5E, 8, figures(flops=2.5e9)).bound == "compute"
 

@@ -21,7 +21,8 @@ def printed(*compilations: tuple[CompileTarget, int, StepResult]) -> str:
 
 
 def test_memory_of_a_chip_counts_variables_once_and_all_devices_of_the_chip() -> None:
-    # 500 + 400 - 300 + 900 + 100 MB a device.
+    # A device needs 500 MB for arguments and 400 MB for outputs, which share 300 MB, and 900 MB of
+    # temporary memory and 100 MB for the program.
     one = StepCompilation(steps.V5E, 64, steps.COMPILED)
     assert one.hbm_bytes == 1_600_000_000
     assert one.hbm_fraction == pytest.approx(0.1)

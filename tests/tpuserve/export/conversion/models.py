@@ -1,4 +1,4 @@
-"""SavedModels as other programs write them: with a metagraph for the CPU alone."""
+"""Writes SavedModels that have only a CPU metagraph, to be converted."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ WORDS = ("a", "b", "c")
 
 
 class Dense(tf.Module):
-    """y = relu(x w), with a function that has an alias."""
+    """Computes y = relu(x w) + 1; the product and the relu are in a function with an alias."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Dense(tf.Module):
 
 
 class WordScores(tf.Module):
-    """Looks words up in a table; scores = mean of the word vectors, times w."""
+    """Computes scores = w times the mean of word vectors; a table maps words to vectors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class WordScores(tf.Module):
 
 
 class Detector(tf.Module):
-    """Boxes of a dense layer, and non-maximum suppression behind it."""
+    """Computes boxes by a dense layer, and selects boxes by non-maximum suppression."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Detector(tf.Module):
 
 
 class Checked(tf.Module):
-    """An op that checks its input, one that checks a result, and one that prints."""
+    """Doubles x, and checks that x is not negative and that the result is finite and below 100."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Checked(tf.Module):
 
 
 class Upper(tf.Module):
-    """Strings in, strings out."""
+    """Converts strings to upper case, which no TPU can do."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
     def serve(self, text: Any) -> Any:
@@ -103,9 +103,9 @@ def save(model: Any, directory: Path, **signatures: Any) -> Path:
 
 
 def save_version_1(directory: Path, vocabulary: Path) -> Path:
-    """Save a model of TensorFlow 1: tf.Examples, variables by reference, a table from an asset.
+    """Save a model of TensorFlow 1 with ref variables; it parses tf.Examples and has an asset.
 
-    p = sigmoid(x w + bias of the word), w = [1, 2].
+    p = sigmoid(x w + bias of the word), with w = [1, 2]. The bias of "a", "b", "c" is 0, 1, 2.
     """
     vocabulary.write_text("\n".join(WORDS))
     with tf.Graph().as_default(), v1.Session() as session:
@@ -133,7 +133,7 @@ def save_version_1(directory: Path, vocabulary: Path) -> Path:
         p = tf.sigmoid(features["x"] @ w + word_bias[:, tf.newaxis])
         session.run([v1.global_variables_initializer(), v1.tables_initializer()])
         builder = v1.saved_model.builder.SavedModelBuilder(str(directory))
-        # The same op as v1.saved_model.predict_signature_def, without its warnings.
+        # Build the signature as v1.saved_model.predict_signature_def does, without its warnings.
         build = v1.saved_model.signature_def_utils
         describe = v1.saved_model.utils.build_tensor_info
         inputs = {"x": describe(features["x"]), "word": describe(features["word"])}

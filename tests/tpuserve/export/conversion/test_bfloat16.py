@@ -1,4 +1,4 @@
-"""Conversion to bfloat16: what computes in which type."""
+"""Conversion to bfloat16: which nodes compute in bfloat16, and which stay float32."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ HARDWARE = TpuSystem(tpu_cores=1, hosts=1, is_emulated=True)
 
 
 class Recurrent(tf.Module):
-    """Two layers: a loop over steps, h = tanh(h u + x), and a product."""
+    """Computes a recurrent layer, a loop with h = tanh(h u + x), and a matrix product."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ def recurrent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def functions(directory: Path) -> dict[str, list[Any]]:
-    """The nodes of each function of the TPU metagraph."""
+    """Return function name → nodes, for the functions of the TPU metagraph."""
     saved_model = saved_model_pb2.SavedModel.FromString((directory / "saved_model.pb").read_bytes())
     library = saved_model.meta_graphs[1].graph_def.library
     return {each.signature.name: list(each.node_def) for each in library.function}
@@ -71,7 +71,8 @@ def test_results_have_the_precision_of_bfloat16(recurrent: Path, tmp_path: Path)
         for tag_set in (tags.SERVE, tags.SERVE_TPU)
     )
     assert tpu.dtype == np.float32
-    # A product of bfloat16 numbers of 8 bits, at most 7 in size, is off by some 2^-8 of it.
+    # bfloat16 numbers have 8 significant bits, so a product has a relative error of about 2^-8. The
+    # outputs are at most 7. The bound allows for several products.
     assert 0 < np.abs(tpu - cpu).max() < 7 * 2**-6
 
 
@@ -79,7 +80,7 @@ def test_nodes_that_match_a_pattern_stay_float32(recurrent: Path, tmp_path: Path
     out = convert(recurrent, tmp_path / "out", bfloat16=True, keep_float32=["^while/"]).out
     every = [node for nodes in functions(out).values() for node in nodes]
     assert types(every, "Tanh") == {tf.float32.as_datatype_enum}
-    # The product behind the loop matches no pattern.
+    # The name of the product after the loop does not match the pattern.
     assert BFLOAT16 in types(every, "MatMul")
 
 

@@ -1,4 +1,4 @@
-"""The closure of the largest weight, compared with all choices."""
+"""The closure of the largest weight equals the best of all possible choices."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Graphs without the values of large constants."""
+"""Large constants become zeros of the same shape; small constants keep their values."""
 
 import numpy as np
 import pytest

@@ -67,7 +67,7 @@ def test_strings_and_tables_stay_in_front_and_behind(word_scores: Path, tmp_path
     assert {"StringSplitV2", "LookupTableFindV2"} <= ops(conversion, "in front")
     assert ops(conversion, "behind") == {"GatherV2"}
     outputs = answers.both(str(tmp_path / "out"), text=answers.strings("a b", "c c", "z a"))
-    # The means are [.5, .5], [1, 1] and [.5, 0].
+    # The means of the word vectors are [.5, .5], [1, 1] and [.5, 0]; times w they are the scores.
     np.testing.assert_allclose(outputs["scores"], np.array([[2, 3], [4, 6], [0.5, 1]]))
     assert outputs["best"].tolist() == [b"high"] * 3
 
@@ -78,7 +78,7 @@ def test_ops_of_unknown_result_size_stay_behind(tmp_path: Path) -> None:
     assert ops(conversion, "behind") == {"NonMaxSuppressionV3", "GatherV2"}
     boxes = [[0, 0, 1, 1, 0.9], [0, 0, 1, 0.9, 0.8], [2, 2, 3, 3, 0.7]]
     outputs = answers.both(str(tmp_path / "out"), features=np.array(boxes, np.float32))
-    # The second box overlaps the first.
+    # The second box is dropped, because it overlaps the first, whose score is higher.
     np.testing.assert_allclose(outputs["scores"], [0.9, 0.7], rtol=1e-6)
 
 
@@ -102,7 +102,7 @@ def test_a_version_1_model_keeps_its_asset_and_shares_its_variables(
     example.features.feature["x"].float_list.value.extend([1.0, -1.0])
     example.features.feature["word"].bytes_list.value.append(b"c")
     outputs = answers.both(str(out), examples=np.array([example.SerializeToString()], object))
-    # x w + bias of "c" = 1 - 2 + 2.
+    # x = [1, -1], so x w + bias of "c" is 1 - 2 + 2.
     np.testing.assert_allclose(outputs["p"], [[1 / (1 + np.exp(-1))]], rtol=1e-5)
 
 

@@ -18,7 +18,7 @@ v1 = tf.compat.v1
 
 
 class Powers(tf.Module):
-    """Multiplies by 2 three times, with the 2 in a variable."""
+    """Multiplies x by a variable of value 2, three times in a loop."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Conversion of models that gather from variables with an op that XLA has no kernel for."""
+"""Conversion of models with ResourceGatherNd, which XLA cannot compile."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 class Lookup(tf.Module):
-    """Looks pairs of indices up in a matrix."""
+    """Gathers the elements of a matrix variable at pairs of indices."""
 
     def __init__(self) -> None:
         super().__init__()

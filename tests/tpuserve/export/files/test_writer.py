@@ -46,7 +46,8 @@ def test_two_metagraphs_share_one_set_of_variables(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.format_tags)
 def test_tensorflows_loader_loads_either_metagraph(tmp_path: Path, tag_set: tags.TagSet) -> None:
     directory = models.export(models.half_plus_two, tmp_path)
-    # Else every op must have a kernel here, whether it is run or not.
+    # Place only the ops that run: without this option, TensorFlow requires a kernel for every op of
+    # the graph, and TPU ops have none here.
     config = v1.ConfigProto(graph_options=v1.GraphOptions(place_pruned_graph=True))
     with tf.Graph().as_default(), v1.Session(config=config) as session:
         v1.saved_model.loader.load(session, sorted(tag_set), str(directory))
@@ -117,7 +118,7 @@ def test_a_tpu_metagraph_alone_brings_its_variables(tmp_path: Path) -> None:
 
 
 def test_parallel_exports_get_different_versions(tmp_path: Path) -> None:
-    # All graphs first: building them takes the threads apart.
+    # Build all graphs before the threads start, so that the exports run at the same time.
     metagraphs = [models.metagraph(models.half_plus_two) for _ in range(6)]
     together = threading.Barrier(len(metagraphs), timeout=60)
 

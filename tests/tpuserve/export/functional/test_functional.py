@@ -62,7 +62,8 @@ def test_the_whole_function_is_on_the_tpu_and_both_have_the_same_signatures(
 
 @pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.format_tags)
 def test_the_v1_loader_loads_either_metagraph(exported: str, tag_set: tags.TagSet) -> None:
-    # Else every op must have a kernel here, whether it is run or not.
+    # Place only the ops that run: without this option, TensorFlow requires a kernel for every op of
+    # the graph, and TPU ops have none here.
     config = v1.ConfigProto(graph_options=v1.GraphOptions(place_pruned_graph=True))
     with tf.Graph().as_default(), v1.Session(config=config) as session:
         loaded = v1.saved_model.loader.load(session, sorted(tag_set), exported)
@@ -291,7 +292,7 @@ def test_a_method_is_exported_with_what_its_object_owns(tmp_path: Path) -> None:
             return numbers
 
     model = Model()
-    # Traced before, as a model is that was tried out.
+    # Call the function before the export, as users do to try a model, so that it is traced.
     model.to_eight(tf.constant([1.0]))
     assert model.number(tf.constant(["one"])).numpy() == [8.0]
     directory = export(model.number, {"words": WORDS}, tmp_path)
@@ -325,7 +326,8 @@ def test_an_identity_in_front_of_a_host_part_goes_to_the_host(tmp_path: Path) ->
 def test_an_export_logs_nothing_that_the_user_did_not_do(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Two on one line, of which AutoGraph cannot tell which is which; and one of no file.
+    # AutoGraph warns about functions whose source it cannot find: two lambdas on one line, which it
+    # cannot tell apart, and a lambda that is not from a file.
     found: dict[str, Any] = {"__name__": "theirs"}
     exec("nowhere = lambda x: x * 2.0", found)
     pair = (lambda x: x * 2.0, lambda x: x * 4.0)

@@ -44,7 +44,7 @@ def test_a_trained_model_leaves_its_optimizer_behind(tmp_path: Path, package: An
     model.fit(np.ones([4, 2]), np.ones([4, 1]), verbose=0)
     directory = export(model, tmp_path)
     found = metagraph.read_saved_model(directory).metagraphs
-    # A kernel of two numbers and a bias of one, in either metagraph.
+    # Each metagraph has a kernel of two float32 numbers and a bias of one: 12 bytes.
     assert [sum(each.bytes or 0 for each in one.variables) for one in found] == [12, 12]
     assert Path(directory).parent == tmp_path
     x = np.array([[1, 2]], np.float32)
@@ -94,6 +94,6 @@ def test_a_text_model_looks_words_up_on_the_host(tmp_path: Path, package: Any) -
 
     directory = export(classify, {"text": tf.TensorSpec([None], tf.string)}, tmp_path)
     answer = answers.both(directory, text=answers.strings("good good", "odd"))
-    # Padding is 0, a word out of the vocabulary 1.
+    # The ID of padding is 0, that of a word outside of the vocabulary is 1.
     expected = network(np.array([[2, 2, 0], [1, 0, 0]]))
     np.testing.assert_allclose(answer["score"], expected, rtol=1e-5, atol=1e-6)

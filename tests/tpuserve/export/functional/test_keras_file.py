@@ -11,7 +11,7 @@ from tpuserve.export.functional.keras_file import load_keras_file
 
 pytestmark = [
     pytest.mark.slow,
-    # Keras's own saving does so.
+    # Keras itself causes both warnings when it saves a model.
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file:UserWarning"),
 ]

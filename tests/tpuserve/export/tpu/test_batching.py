@@ -16,7 +16,7 @@ CONFIG = BatchConfig(1, 4, 1000, [2, 4])
 
 @pytest.fixture
 def _first_dimensions() -> Iterator[None]:
-    """Shapes give their sizes as TensorFlow 1 does, which are no numbers and never None."""
+    """Let shapes return their sizes as TensorFlow 1 does: as Dimension objects, never as None."""
     v1.disable_v2_tensorshape()
     yield
     v1.enable_v2_tensorshape()

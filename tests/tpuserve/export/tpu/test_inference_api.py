@@ -23,7 +23,12 @@ Spec = namedtuple("Spec", ["predictions", "export_outputs", "loss"])
 
 
 def function_of(graph: tf.Graph, op: str) -> set[str]:
-    """Types of the ops in the function that the only op of a type calls, wherever that is."""
+    """Return the op types in the function that an op calls.
+
+    Args:
+      graph: the graph, in which or in whose functions one node has the type `op`.
+      op: the op type, such as "BatchFunction".
+    """
     definition = graph.as_graph_def()
     functions = {each.signature.name: each.node_def for each in definition.library.function}
     nodes = [*definition.node, *(node for each in functions.values() for node in each)]

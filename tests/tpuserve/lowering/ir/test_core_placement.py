@@ -14,7 +14,7 @@ def metadata(replicas: int, per_replica: int = 1, assignment: tuple[int, ...] = 
     node.attr["num_replicas"].i = replicas
     node.attr["num_cores_per_replica"].i = per_replica
     node.attr["device_assignment"].list.i.extend(assignment)
-    # Four chips in a square, of two cores each.
+    # A 2x2 square of chips with two cores each.
     coordinates = [[[x, y, 0, core] for y in range(2) for x in range(2) for core in range(2)]]
     node.attr["topology"].s = Topology(
         mesh_shape=[2, 2, 1, 2], device_coordinates=coordinates
@@ -33,7 +33,8 @@ def test_replicas_have_their_assigned_cores() -> None:
         Topology(serialized=node.attr["topology"].s), [1, 1, 1, 2], num_replicas=4
     )
     assigned = metadata(4, 2, tuple(assignment.core_assignment.flatten().tolist()))
-    # TensorFlow goes round the square.
+    # TensorFlow assigns the chips in a ring: (0, 0), (1, 0), (1, 1), (0, 1). Chip (1, 1) has the
+    # cores 6 and 7, chip (0, 1) has 4 and 5.
     assert core_placement.first_cores(assigned) == [0, 2, 6, 4]
 
 

@@ -1,4 +1,4 @@
-"""One record and one function teach the lowering a collective that it has never seen."""
+"""One record and one function make the lowering support another collective."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ both = pytest.mark.parametrize("compiled", [True, False])
 
 
 def lower_collective_reduce(op: ReplicatedOp) -> list[list[Value]]:
-    """The function: the merge op over all replicas, and then the division."""
+    """Lower a CollectiveReduceV2: merge the values of all replicas, then apply final_op."""
     attributes = op.node.definition.attr
     dtype = attributes["T"].type
     result, *others = op.operand(0)
@@ -33,7 +33,7 @@ def lower_collective_reduce(op: ReplicatedOp) -> list[list[Value]]:
 
 @pytest.fixture(autouse=True)
 def record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The record."""
+    """Add a record of CollectiveReduceV2 to the op table."""
     spec = OpSpec(
         "CollectiveReduceV2",
         OpKind.COLLECTIVE,
@@ -78,7 +78,7 @@ def test_update_by_a_new_collective_is_made_once_on_all_replicas(compiled: bool)
         with tf.control_dependencies([v.assign_add(all_reduce(x), read_value=False)]):
             return v.read_value() * x
 
-    # 1 + (1 + 2 + 3).
+    # The variable starts at 1, and each replica's part is 1, 2 or 3: 1 + (1 + 2 + 3).
     results, variables = replicas.run(computation, [[1.0], [2.0], [3.0]], compiled=compiled)
     assert results == [7.0, 14.0, 21.0]
     assert variables == {"v": 7.0}
@@ -93,6 +93,6 @@ def test_replicas_meet_in_a_loop_by_a_new_collective() -> None:
             lambda count, _: count < 2, body, [tf.constant(0), x], return_same_structure=True
         )[1]
 
-    # (1, 2, 3) → (6, 6, 6) → (18, 18, 18).
+    # The values on the replicas are (1, 2, 3), then (6, 6, 6), then (18, 18, 18).
     results, _ = replicas.run(computation, [[1.0], [2.0], [3.0]])
     assert results == [18.0, 18.0, 18.0]

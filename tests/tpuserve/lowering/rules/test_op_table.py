@@ -72,7 +72,7 @@ def test_only_a_sum_over_replicas_is_a_reduction() -> None:
 def test_every_op_that_is_lowered_jointly_says_how_replicas_may_differ_in_its_outputs() -> None:
     joint = [spec for spec in SPECS.values() if spec.is_lowered_jointly]
     assert {spec.op for spec in joint if spec.invariance is None} == {
-        # They have no outputs.
+        # These ops have no outputs, so nothing can differ.
         "OutfeedEnqueue",
         "OutfeedEnqueueTuple",
     }

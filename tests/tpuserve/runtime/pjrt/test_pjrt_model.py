@@ -168,7 +168,7 @@ def test_variable_that_the_device_has_no_memory_for_fails_the_load(
     linear: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = len(jax.live_arrays())
-    # One element that all elements of the array share, so that the test needs no memory.
+    # All elements of the array share the memory of one element, so the test needs no memory.
     value = np.broadcast_to(np.float32(0), [2**46, 4])
     monkeypatch.setattr(pjrt_model, "_make_variable_reader", lambda *_: lambda name: value)
     with pytest.raises(DeviceMemoryExhausted, match="has no memory left: RESOURCE_EXHAUSTED"):

@@ -1,4 +1,4 @@
-"""The search for signatures that are one XLA cluster."""
+"""`find_pure_signature` finds the signatures that one XLA cluster computes."""
 
 import pytest
 from tensorflow.core.framework import graph_pb2

@@ -26,7 +26,7 @@ SIGNATURE = Signature(
 
 @pytest.fixture
 def session() -> Iterator[Any]:
-    """n → counted, by a loop of n steps or until the op "stop" has run."""
+    """Yield a session whose graph counts to n in a loop, or until the op "stop" has run."""
     config = v1.ConfigProto()
     deadline_pool.add_deadline_pool(config)
     with tf.Graph().as_default() as graph:
@@ -56,7 +56,7 @@ def test_short_run_meets_its_deadline_beside_more_slow_runs_than_cores(session: 
     before = others_seconds()
     for thread in slow:
         thread.start()
-    # Once this much is computed they are at it.
+    # After 0.3 seconds of processor time, the slow runs occupy the processor cores.
     while others_seconds() < before + 0.3:
         time.sleep(0.01)
         assert not ends
@@ -70,7 +70,7 @@ def test_short_run_meets_its_deadline_beside_more_slow_runs_than_cores(session: 
 
 
 def others_seconds() -> float:
-    """What all threads but this one have computed."""
+    """Return the processor time, in seconds, of all threads except this thread."""
     return time.process_time() - time.thread_time()
 
 

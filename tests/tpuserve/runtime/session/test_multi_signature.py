@@ -25,7 +25,7 @@ TWO = {"lengths": ["outputs"], "runs": ["scores"]}
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose outputs contain the number of its runs."""
+    """Write a model whose signature "runs" returns how many session runs it has had."""
     directory = tmp_path_factory.mktemp("counting") / "1"
     with tf.Graph().as_default(), v1.Session() as session:
         examples = v1.placeholder(tf.string, [None], name="examples")

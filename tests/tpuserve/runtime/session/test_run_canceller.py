@@ -1,4 +1,4 @@
-"""A run is stopped before its deadline, and the runs beside it and after it are not."""
+"""A cancelled run stops before its deadline; simultaneous and later runs continue."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ X = np.array([0], np.float32)
 
 
 class Token:
-    """What the server passes: a cancellation of one request."""
+    """A CancellationToken, as the server passes it for a request."""
 
     def __init__(self) -> None:
         self._callbacks: list[Callable[[], object]] = []

@@ -1,4 +1,4 @@
-"""A run with a deadline is stopped in time, and a predictable run has no overhead for it."""
+"""A run with a deadline stops in time; a predictable run stays in the calling thread."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ v1 = tf.compat.v1
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Any]:
-    """n → counted, by a loop of n steps; x → doubled, negated."""
+    """Yield a session whose graph counts to n in a loop, and doubles and negates x."""
     with tf.Graph().as_default() as graph:
         n = v1.placeholder(tf.int32, [], name="n")
         tf.identity(tf.while_loop(lambda i: i < n, lambda i: i + 1, [0]), name="counted")
@@ -78,7 +78,8 @@ def test_only_a_run_of_predictable_duration_stays_in_the_calling_thread(
         array = np.array(values, np.float32)
         answer = runner.run({"x": array}, ["doubled"], 3_600_000)
         assert answer["doubled"].tolist() == [2 * value for value in values]
-    # With a time limit of an hour, even a slow machine has the safety factor.
+    # The time limit of an hour is much longer than a run on any machine, so runs are predictable
+    # once their shape has run.
     assert pooled_shapes == ([(2,), (3,)] if has_static_cost else [(2,), (2,), (3,)])
 
 

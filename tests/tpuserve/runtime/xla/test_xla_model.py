@@ -36,13 +36,14 @@ jax.config.update("jax_platforms", "cpu")
 
 pytestmark = pytest.mark.slow
 
-# The outer product has 2**48 bytes, more than a process can address.
+# Number of elements of x. The outer product of x with itself has 2**48 bytes, more than a process
+# can address.
 TOO_LARGE = 1 << 23
 ROWS = np.array([[1, 2], [3, 4]], np.float32)
 
 
 class Linear(tf.Module):
-    """y = x @ [[1], [10]] + 1."""
+    """Computes y = x @ [[1], [10]] + 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -273,7 +274,7 @@ def test_run_that_needs_more_memory_than_the_device_has_is_refused(
     is_result: bool, tmp_path: Path
 ) -> None:
     def outer_product(x: tf.Tensor) -> tf.Tensor:
-        # XLA sorts in memory.
+        # Sort the product: XLA has to store an array to sort it, and would fuse other ops.
         product = tf.sort(x[:, None] * x[None, :])
         return product if is_result else product[0, 0]
 

@@ -54,7 +54,8 @@ def test_an_outside_compiled_op_is_no_hazard(tmp_path: Path) -> None:
         def on_host(x: Any) -> Any:
             return tf.strings.as_string(x)
 
-        # The same on both: outside of a computation it is a plain call.
+        # Both metagraphs can use this model: outside of a TPU computation, outside_compilation just
+        # calls the function.
         return {"text": v1.tpu.outside_compilation(on_host, x), "y": x}
 
     assert hazards_of(tmp_path, model) == []
@@ -158,7 +159,7 @@ def constant(*shape: int) -> PlacedNode:
 
 
 def test_more_than_two_gib_of_constants_are_refused() -> None:
-    # 4 bytes each.
+    # An element has 4 bytes, so two constants of 2**28 elements have exactly 2 GiB.
     (found,) = node_hazards.find_large_constants([constant(2**28), constant(2**28), constant(1)])
     assert (found.kind, found.severity, found.node) == ("constants", "error", "table")
     assert str(2**31 + 4) in found.message
