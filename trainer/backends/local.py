@@ -209,8 +209,8 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
     """Create the backend of a task in the cluster of TF_CONFIG.
 
     Returns:
-      The backend; None if the session target that the config names for this mode is not that of
-      the task in the cluster.
+      The backend; None if the config names, for this mode, a session target other than the server
+      of this task in the cluster.
     """
     if mode == ModeKeys.TRAIN:
         device_fn = config.device_fn

@@ -55,7 +55,7 @@ def model_to_estimator(
         )
     config = trainer.RunConfig() if config is None else config
     if isinstance(config, trainer.RunConfig) and not config.has_tpu_config:
-        # Run one step per training loop: in tf.estimator, an estimator that is no TPUEstimator
+        # Run one step per training loop: in tf.estimator, an estimator that is not a TPUEstimator
         # calls its hooks after each step.
         config = config.replace(tpu_config=trainer.TPUConfig(iterations_per_loop=1))
     estimator: trainer.Estimator = trainer.model_to_tpu_estimator(

@@ -89,8 +89,8 @@ def _exit_with_error(error: BaseException) -> NoReturn:
 def _exit_as_interrupted() -> None:
     """Kill this process with SIGINT if Ctrl-C ended the program.
 
-    Python ends its process in the same way. A shell script that runs the program sees the signal,
-    and stops too.
+    Python itself ends in this way after Ctrl-C. A shell script that runs the program then sees that
+    a signal ended it, and stops too.
     """
     if _is_interrupted:
         sys.stdout.flush()

@@ -15,7 +15,7 @@ logger = logging.getLogger("tensorflow.trainer")
 
 _SUM = "CrossReplicaSum"
 # Optimizers that sum gradients over the replicas themselves. While one of their methods runs,
-# `average_gradients` averages nothing, because the gradients would be combined twice.
+# `average_gradients` does not average, because the gradients would be combined twice.
 _REDUCING_OPTIMIZERS = (CrossShardOptimizer, tpu_optimizer.CrossShardOptimizer)
 _METHODS = (_COMPUTE, _APPLY) = ("compute_gradients", "apply_gradients")
 _Method = Callable[..., Any]

@@ -208,7 +208,7 @@ def _query_servers(base_path: Path, images: np.ndarray[Any, Any]) -> dict[str, P
 
 
 def _silence_tensorflow() -> None:
-    """Show only the log lines of the package `trainer`, and hide those of TensorFlow."""
+    """Show the log lines of the package `trainer`, and hide the log lines of TensorFlow."""
     warnings.filterwarnings("ignore", message=".*is deprecated and will be removed")
     tf.get_logger().setLevel(logging.ERROR)
     logging.getLogger("tensorflow.trainer").setLevel(logging.INFO)

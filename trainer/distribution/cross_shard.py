@@ -123,8 +123,8 @@ def cross_replica_sum(
 
     Args:
       x: this replica's tensor, of any shape.
-      group_assignment: groups of replica numbers; each group has a sum of its own. None makes one
-        group of all replicas.
+      group_assignment: groups of replica numbers; a replica gets the sum over its group. None makes
+        one group of all replicas.
       name: name of the op.
     """
     if _num_replicas() == 1:

@@ -20,8 +20,8 @@ from trainer.hooks import event_files
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# The collection of the stop signal, the variable by which the chief stops the workers. Variables of
-# this collection are not saved in checkpoints, unlike those of the default collection.
+# The collection of the stop signal, the variable by which the chief stops the workers. Checkpoints
+# do not contain the variables of this collection, unlike the variables of the default collection.
 _SIGNAL_COLLECTION = "early_stopping_signals"
 
 

@@ -40,8 +40,8 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
         self._restore_handler()
         is_main = threading.current_thread() is threading.main_thread()
         handler = signal.getsignal(signal.SIGINT)
-        # Replace the default handler, or that of an outer hook: an evaluation within training has a
-        # hook of its own. Leave a handler of the caller in place.
+        # Replace Python's default handler, or the handler of an outer KeyboardInterruptHook: an
+        # evaluation within training has its own hook. Leave a handler of the caller in place.
         is_ours = isinstance(getattr(handler, "__self__", None), KeyboardInterruptHook)
         if not is_main or not (is_ours or handler is signal.default_int_handler):
             return

@@ -125,7 +125,7 @@ def _build_metagraphs(
     checkpoint: str,
     targets: ExportTargets,
 ) -> Iterator[MetagraphSpec]:
-    """Build the metagraphs that `targets` selects; the one with the most variables comes first.
+    """Build the metagraphs that `targets` selects, the metagraph with the most variables first.
 
     Raises:
       ExportError: the metagraphs for the CPU and the TPU have different signatures.

@@ -199,7 +199,7 @@ class TimedLogReporter:
 def _format_remaining(step: int, last_step: int | None, steps_per_second: float) -> str:
     """Format the last step and the remaining time; empty if the last step is unknown.
 
-    There is no estimate if the global step does not move.
+    If the speed is 0, only the last step is shown, without an estimate of the time.
     """
     if last_step is None:
         return ""

@@ -181,7 +181,7 @@ def _count_rows(input_nest: TensorNest, axes: tuple[int | None, ...], batch_size
     """Return the number of rows of a full batch: from the tensors' shapes, or else batch_size.
 
     A tensor of static shape may be flattened, as by tf.reshape(images, [-1]): its only dimension is
-    then a multiple of the batch size. There is no partial batch of such tensors.
+    then a multiple of the batch size. Batches of such tensors are never partial.
     """
     rows_by_leaf = {
         leaf: rows

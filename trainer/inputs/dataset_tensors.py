@@ -1,4 +1,4 @@
-"""Tensors of a Dataset's next element, and the way back from these tensors to the Dataset.
+"""Builds the tensors of a Dataset's next element, and finds the Dataset of such tensors again.
 
 Programs for TensorFlow 1 expect an input function to return tensors. But an estimator needs the
 Dataset to feed a TPU: a Dataset shows where the input ends, and a loop of TensorFlow ops can take
@@ -15,7 +15,7 @@ _COLLECTION = "trainer_dataset_tensors"
 def next_element(dataset: Any) -> Any:
     """Return the tensors of a Dataset's next element, in the default graph.
 
-    The program need not run an initializer, so the tensors also work in a session of its own.
+    The tensors need no initializer, so they also work in a session that the program creates.
     """
     element = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
     tf.compat.v1.add_to_collection(_COLLECTION, (tf.nest.flatten(element), dataset))

@@ -216,7 +216,7 @@ def _batch_size_argument(mode: str) -> str:
 
 
 def unbound_argument_names(function: Callable[..., Any]) -> list[str]:
-    """Return the argument names of a function, without those that functools.partial has bound.
+    """Return the names of a function's arguments that functools.partial has not bound.
 
     Raises:
       InvalidSetting: the value cannot be called.

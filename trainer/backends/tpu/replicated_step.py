@@ -1,6 +1,6 @@
 """The step that all replicas run, with its infeed and outfeed.
 
-What a step does besides calling model_fn, such as sending predictions, is the work of a `StepPart`.
+A step calls model_fn. `StepPart`s add what else the step does, such as sending predictions.
 """
 
 from collections.abc import Callable, Sequence

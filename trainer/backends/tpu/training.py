@@ -140,7 +140,7 @@ def _check_variables_after(done: Any) -> list[Any]:
 def _check_sums_over_replicas(topology: BatchTopology) -> None:
     """Check that the step sums over the replicas, or changes no trainable variable.
 
-    Without a sum, for example of gradients, each replica would train a model of its own. Called
+    Without a sum, for example of gradients, the replicas would train different models. Called
     inside the step, after model_fn.
 
     Raises:

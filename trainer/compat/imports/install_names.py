@@ -53,8 +53,8 @@ def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
         if not hasattr(v1.tpu.experimental, name):
             setattr(v1.tpu.experimental, name, getattr(embedding_parameters, name))
     if replaces_resolver or os.environ.get(EMULATION_VARIABLE):
-        # Replace TensorFlow's TPUClusterResolver, which looks the TPU up by its name: it raises an
-        # error for no name, and cannot find an emulated TPU.
+        # Replace TensorFlow's TPUClusterResolver, which looks a TPU up by its name: without a name
+        # it raises an error, and it cannot find an emulated TPU.
         cluster_resolver = importlib.import_module("trainer.compat.contrib.cluster_resolver")
         cluster_resolver.replace_tensorflow_resolver()
     # Register tf.compat.v1.tpu and its submodule `experimental` in sys.modules. Otherwise `import

@@ -340,7 +340,7 @@ def _restore_slot_path(path: str, variable_paths: Sequence[str]) -> str:
     the path "adam/dense_kernel_momentum". The result is "adam/dense/kernel/momentum".
 
     Args:
-      path: the path of a variable of the optimizer; returned unchanged if it is no slot.
+      path: the path of a variable of the optimizer; returned unchanged if it is not a slot.
       variable_paths: the paths of the trainable variables.
     """
     optimizer, _, name = path.partition("/")

@@ -177,8 +177,8 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
             f"program with TensorFlow 1 behaviour. Save the model by model.save('model.h5'), or "
             f"run the program with --no-tf1."
         )
-    # Without eager execution, tf_keras loads a model into the default graph; keep that. Only a
-    # .keras file is loaded eagerly, because tf_keras cannot load it in any other way.
+    # Without eager execution, let tf_keras load a model into the default graph, as it does by
+    # itself. Load only a .keras file eagerly, because tf_keras can load it in no other way.
     builds_graph_model = (
         adapter.has_graph_mode
         and not is_zip

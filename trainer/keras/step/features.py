@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 
-# The name of the feature that TPUEstimator adds to a dict of features; it is no input of the model.
+# The name of the feature that TPUEstimator adds to a dict of features. The model has no such input.
 _PADDING_MASK = "is_padding"
 
 _FEATURES_AND_WEIGHTS = {"features", "sample_weights"}

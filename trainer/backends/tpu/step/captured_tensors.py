@@ -70,7 +70,7 @@ class TensorCapture:
         Args:
           hooks: the model's hooks.
           stored: id of a tensor → the variable into which each step copies the tensor. This method
-            reuses these variables, and adds those that it creates.
+            reuses these variables, and adds the variables that it creates.
         """
         step_graph = tf.compat.v1.get_default_graph()
         for hook in hooks:

@@ -104,7 +104,8 @@ class PaddedOutfeedReceiver:
           outfeed: describes the tensors, among them the mask.
           topology: determines the number of replicas.
           parts: the step parts.
-          received: the tensors of one outfeed: those of the first replica, and so on.
+          received: the tensors of one outfeed: those of the first replica, of the second, and so
+          on.
           has_static_rows: whether the rows of a step are either all real or all padding, so that
             the host's ops can have static shapes.
         """

@@ -64,8 +64,8 @@ def _flatten_shapes(expected: Any, like: Any) -> list[Any]:
 
     Args:
       expected: nest of shapes.
-      like: nest with the same structure, which tells where a shape begins; its leaves are no
-        lists, tuples or dicts.
+      like: nest with the same structure, whose leaves are not lists, tuples or dicts. A leaf of
+        this nest shows where a shape begins in `expected`.
     """
     if isinstance(like, dict):
         return [
@@ -111,7 +111,7 @@ def _zip_windows(windows: tuple[Any, ...], size: Any) -> Any:
       size: number of elements in a window.
     """
     batches = tf.nest.map_structure(lambda window: window.batch(size), windows)
-    # If the elements are no tuples, `windows` is a tuple of one dataset. Do not zip that tuple: the
-    # elements of the result would be tuples.
+    # If the elements are not tuples, `windows` is a tuple of one dataset. Do not zip that tuple:
+    # the elements of the result would be tuples.
     components = batches[0] if len(batches) == 1 else batches
     return tf.data.Dataset.zip(components) if isinstance(components, (tuple, dict)) else components

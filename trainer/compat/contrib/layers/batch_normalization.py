@@ -164,7 +164,7 @@ def _count_channels(inputs: Any, axis: int) -> int:
 
 
 def _variables_dtype(inputs: Any) -> Any:
-    """Return the dtype for the variables: that of the inputs, but float32 for half precision.
+    """Return the dtype for the variables: the inputs' dtype, but float32 for half precision.
 
     Variables in half precision would lose the small updates of a moving average by rounding.
     """

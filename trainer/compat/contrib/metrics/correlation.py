@@ -26,8 +26,8 @@ def streaming_covariance(
     Args:
       predictions: a tensor of any shape.
       labels: a tensor of the shape of predictions.
-      weights: how often each pair of prediction and label counts, of a shape that broadcasts to
-        that of predictions; 1 by default.
+      weights: the number of times that each pair of prediction and label counts; the shape
+        broadcasts to the shape of predictions; 1 by default.
       metrics_collections: collections for the value.
       updates_collections: collections for the update op.
       name: variable scope; "covariance" by default.

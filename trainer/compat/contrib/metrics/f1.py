@@ -26,7 +26,7 @@ def f1_score(
     Args:
       labels: bools, or 0 and 1.
       predictions: float tensor of the shape of labels, with values from 0 to 1.
-      weights: weight of each prediction, of a shape that broadcasts to that of predictions; 1 by
+      weights: the weight of each prediction; the shape broadcasts to the shape of predictions; 1 by
         default.
       num_thresholds: number of thresholds, evenly spaced from 0 to 1.
       metrics_collections: collections for the value.

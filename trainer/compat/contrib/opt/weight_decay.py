@@ -1,4 +1,4 @@
-"""Optimizers with decoupled weight decay: the decay is no part of the loss or its gradient."""
+"""Optimizers with decoupled weight decay: the decay is not part of the loss or its gradient."""
 
 from typing import Any
 

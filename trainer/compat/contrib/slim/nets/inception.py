@@ -216,8 +216,8 @@ def _depth_function(min_depth: int, multiplier: float) -> Callable[[int], int]:
 def _endpoint_builders(depth: Callable[[int], int]) -> Iterator[tuple[str, Callable[[Any], Any]]]:
     """Yield (name, function) for each endpoint in the order of the network.
 
-    The function maps the output of the previous endpoint to that of the named one, and thereby
-    builds the layers of the endpoint.
+    The function takes the output of the previous endpoint, builds the layers of the named endpoint,
+    and returns their output.
 
     Args:
       depth: see `_depth_function`.
