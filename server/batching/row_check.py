@@ -172,8 +172,9 @@ def _tolerance(array: Array) -> float | None:
     A batch may be summed in another order than one row. The error of a sum of n terms grows with
     the precision (the distance from 1 to the next float) times the square root of n, or at most
     times n. The square root of the precision is the error of a sum of 1 / precision terms, more
-    than any layer has, or of 2,900 terms of float32 in the worst case. Rows that depend on each
-    other differ by much more than that, because the generated rows do.
+    than any layer has, or of 2,900 terms of float32 in the worst case. If rows depend on each
+    other, the outputs differ by much more than that, because the sample rows differ much from each
+    other.
     """
     precision = _PRECISIONS.get(array.dtype.name)
     if precision is None and array.dtype.kind in "fc":

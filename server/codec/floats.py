@@ -12,7 +12,8 @@ from server.servables.servable import Array
 # without an exponent, and the power of ten that scales the number to an integer of nine digits is
 # exact in a double.
 _LOWEST, _HIGHEST = 1e-4, 1e9
-# From this number on, TensorFlow Serving writes a number of six digits with an exponent.
+# From this absolute value on, TensorFlow Serving writes a number that six digits identify with an
+# exponent.
 _HIGHEST_OF_SIX = 1e6
 _EXPONENTS = tuple(10.0**exponent for exponent in range(-3, 9))
 _POWERS = np.array([10.0**exponent for exponent in range(14)])

@@ -211,7 +211,7 @@ def _check_structure(document: bytes, value: Json, max_nesting: int) -> bool:
       max_nesting: The deepest allowed nesting of arrays and objects.
 
     Returns:
-      False if some object in the document repeats a key; False may be wrong, True never is.
+      True if no object in the document repeats a key. False if some object may repeat a key.
 
     Raises:
       InvalidJson: The arrays and objects nest too deep.
@@ -314,7 +314,7 @@ class _NumberCache(dict[str, Json]):
 
 
 def _create_decoder(checks_numbers: bool, keeps_first_of_equal_keys: bool) -> json.JSONDecoder:
-    """Create one of Python's parsers.
+    """Create a decoder of Python's `json` module.
 
     Args:
       checks_numbers: Whether the parser treats numbers as RapidJSON does, if they are beyond 64

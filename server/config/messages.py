@@ -60,7 +60,7 @@ def tensorflow_pool() -> DescriptorPool:
 
 @cache
 def default_pool() -> DescriptorPool:
-    """Return the pool for files without TensorFlow's messages, where these are empty stand-ins."""
+    """Return the pool for files without TensorFlow's messages; it declares them as empty."""
     return _make_pool(())
 
 

@@ -112,8 +112,9 @@ class Manager:
         """Start to load and unload versions until exactly the aspired versions are loaded.
 
         The method does not wait for the loads. A version that fails to load ends with its error in
-        the status. The version is tried again after it has been left out once, or after its files
-        have changed. While no aspired version is available, the old versions stay.
+        the status. The version is tried again after it was left out of the aspired versions once,
+        or after its files have changed. While no aspired version is available, the old versions
+        stay.
 
         Args:
           name: the name of the model.
@@ -315,7 +316,7 @@ class Manager:
                 timer.start()
 
     def _failed_and_changed(self, name: str) -> list[Servable]:
-        """Return the failed versions whose files have changed since and no longer change."""
+        """Return the failed versions whose files changed after the failure and change no more."""
         changed = []
         for servable in self._servables.get(name, ()):
             fingerprints = self._fingerprints.get(servable)

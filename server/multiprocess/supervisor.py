@@ -241,7 +241,7 @@ class Supervisor:
         """Stop processes, and wait until they have ended.
 
         Args:
-          places: the places of the processes.
+          places: the slots of the processes.
           is_idle: whether no request is in flight, for the engine process; None for frontends.
           seconds: the time that the processes get for requests in flight.
 

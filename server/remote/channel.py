@@ -3,7 +3,7 @@
 A message is a tuple of numbers, strings, bytes, lists, dicts and None, in the format of Python's
 module marshal: the format is the fastest, creates no other objects, and both ends run the same
 Python. Large arrays are not part of a message: they are written to shared memory, and the message
-holds their place.
+holds their offsets.
 """
 
 import marshal

@@ -58,8 +58,8 @@ class RemoteDataPlane(DataPlaneInterface):
         """
         self._client = client
         self._loop_client = loop_client
-        # The signatures of the most recently used models, by model, version and signature name,
-        # with the number that the engine process has given them.
+        # Model specification → the number of the signature in the engine process, and the
+        # signature. Holds the most recently used signatures.
         self._signatures: OrderedDict[ModelSpec, tuple[int, Signature]] = OrderedDict()
         # The models that have answered a request.
         self._models: set[str] = set()

@@ -1,4 +1,4 @@
-"""The place of a request in the queues, and the limits of a frontend's threads."""
+"""The ticket of a request in the queues, and the limits of a frontend's threads."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING

@@ -86,7 +86,7 @@ def _find_unsafe_ops(model: Any, schema: Any) -> Iterator[str]:
 
 
 def _tensor_sizes(model: Any, schema: Any) -> Iterator[int]:
-    """Yield the bytes of each tensor that is not constant."""
+    """Yield the size in bytes of each tensor that is not constant."""
     bits, count = _bits_of_types(schema), 0
     for graph_position in range(model.SubgraphsLength()):
         graph = model.Subgraphs(graph_position)

@@ -101,8 +101,8 @@ class WireTensor:
           serialized: the request.
           rest: the serialised fields of the tensor that are in none of the other arguments.
           content: the elements as in memory.
-          strings: the places of the strings, which are copied.
-          numbers: name of a field with numbers → the places of its values.
+          strings: the positions of the strings, which are copied.
+          numbers: name of a field with numbers → the positions of its values.
 
         Raises:
           DecodeError: `rest` is invalid.

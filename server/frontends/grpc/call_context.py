@@ -11,7 +11,8 @@ class CallContext:
     """The state of one gRPC call.
 
     Attributes:
-      memory: the memory that the call has reserved; more is reserved before it is used.
+      memory: the memory that the call has reserved. The call reserves more before it allocates
+        more.
       cancellation: is cancelled when the call ends, whether or not it is answered.
       timeout_ms: the milliseconds in which the call must be answered; None for no limit.
       model_spec: the model that the request names. Its name is empty until the handler has parsed

@@ -28,7 +28,7 @@ HTTP_STATUS: dict[Code, int] = {
     Code.DATA_LOSS: 500,
     Code.UNAUTHENTICATED: 401,
 }
-# The HTTP status of the error classes for which `HTTP_STATUS` has another status than they need.
+# Error class → HTTP status, for errors whose status differs from that of their canonical code.
 _SPECIAL_STATUS: dict[type[TpuserveError], int] = {
     RequestTooLarge: 413,
     MemoryBudgetExceeded: 503,

@@ -31,7 +31,7 @@ def export(
     build: Callable[[], tuple[dict[str, Any], dict[str, Any]]],
     init: Callable[[], Any] = lambda: None,
 ) -> Path:
-    """Export a graph of TensorFlow 1, as `build` gives its inputs and outputs."""
+    """Export a TensorFlow 1 graph: `build` returns inputs and outputs, `init` an op of the load."""
     with tf.Graph().as_default() as graph, v1.Session() as session:
         inputs, outputs = build()
         session.run(v1.global_variables_initializer())

@@ -29,7 +29,7 @@ class NonBlockingStreamWriter:
             self._send_next()
 
     def _send_next(self) -> None:
-        """Hand the next message to gRPC unless gRPC still sends one. The caller holds the lock."""
+        """Hand the next message to gRPC unless a send is in progress. The caller holds the lock."""
         state = self._state
         if self._is_sending or not self._pending or not _server._is_rpc_state_active(state):
             return

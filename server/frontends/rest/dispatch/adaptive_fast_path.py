@@ -6,8 +6,8 @@ from server.frontends.rest.dispatch.workers import MAX_INLINE_BYTES
 from server.frontends.rest.transport.headers import Headers, Peer
 from server.frontends.rest.transport.responses import AnySyncResponse, SyncHandler
 
-# When the event loop finds that a request needs a thread, it has parsed the request in vain. So the
-# following requests, of this number, run in threads from the start.
+# When the event loop finds that a request needs a thread, it has parsed the request in vain. So
+# this number of following requests run in threads from the start.
 _REQUESTS_IN_THREADS = 64
 
 _RUN, _WAIT = NonBlocking(), NonBlocking(may_run=False)

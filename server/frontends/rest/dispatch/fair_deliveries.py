@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class FairDeliveries:
-    """Calls functions in an event loop that other threads pass to `deliver`, to send responses.
+    """Sends responses in an event loop, by calling the functions that are passed to `deliver`.
 
     When a large batch ends, hundreds of responses must be sent. Without this class, asyncio would
     send all of them before it reads another request.

@@ -78,8 +78,8 @@ def build_openapi_app(dataplane: DataPlaneInterface, requires_keys: bool = False
     """
     app = FastAPI(title=document.TITLE, docs_url=None, redoc_url=None, openapi_url=None)
 
-    # Not a coroutine, so that FastAPI builds the document in a thread: the data plane may have to
-    # ask another process.
+    # Define a function and not a coroutine, so that FastAPI builds the document in a thread: the
+    # data plane may have to ask another process.
     def describe() -> JSONResponse:
         return JSONResponse(document.build_document(dataplane, requires_keys))
 
