@@ -67,7 +67,7 @@ class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
 
 
 class _WrappingSessionCreator(tf.compat.v1.train.SessionCreator):
-    """Creates sessions with another creator, and wraps them."""
+    """Creates sessions with another SessionCreator, and passes each through a function."""
 
     def __init__(self, creator: Any, wrap_session: Callable[[Any], Any]) -> None:
         self._creator, self._wrap_session = creator, wrap_session

@@ -14,7 +14,7 @@ _NO_KERNEL = re.compile(
 
 
 def get_error_advice(error: BaseException) -> str | None:
-    """Return what to do about an op that cannot run; None if the error is about something else."""
+    """Return advice if TensorFlow's error is about an op that cannot run; None for other errors."""
     message = str(error)
     ops = (match["op"] for match in _NO_KERNEL.finditer(message))
     tpu_op = next(filter(op_table.is_tpu_op, ops), None)

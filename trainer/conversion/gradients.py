@@ -105,7 +105,7 @@ class _OptimizerPatch:
         return call
 
     def wrap_apply(self, method: _Method) -> _Method:
-        """Wrap apply_gradients so that gradients that are not averaged yet are averaged."""
+        """Wrap apply_gradients so that it first averages gradients that are not averaged yet."""
 
         def call(optimizer: Any, grads_and_vars: Any, *arguments: Any, **named: Any) -> Any:
             with self._enter() as is_outermost:

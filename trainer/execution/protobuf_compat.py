@@ -10,7 +10,7 @@ from trainer.tensorflow_internals import graph_io
 
 
 def patch_graph_io() -> None:
-    """Let TensorFlow's graph_io omit `float_format`, if the installed protobuf does not take it."""
+    """Patch TensorFlow's graph_io to omit the argument `float_format` if protobuf refuses it."""
     parameters = inspect.signature(text_format.MessageToString).parameters
     if "float_format" not in parameters:
         graph_io.text_format = SimpleNamespace(MessageToString=_message_to_string)

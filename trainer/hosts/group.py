@@ -283,7 +283,7 @@ class HostGroup:
                 _try_to_send(connection, kind="beat")
 
     def _watch(self) -> None:
-        """Wait until a lost host stops this program, and end the process; runs in a thread."""
+        """Run in a thread: wait for the loss of a needed host, then end the process."""
         with self._changed:
             while (loss := self._reported_loss or self._find_loss(time.monotonic())) is None:
                 # A host that has ended may become a loss when its grace period is over: look again

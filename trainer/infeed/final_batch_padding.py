@@ -38,7 +38,7 @@ class BatchSpec:
     shards: int = 1
 
     def full_leaves(self) -> tuple[TensorLeaf, ...]:
-        """Return `leaves` with a full batch's number of rows in the shapes that have none."""
+        """Return `leaves`; in shapes with an unknown number of rows it is that of a full batch."""
         return tuple(
             leaf
             if axis is None or leaf.size(axis) is not None

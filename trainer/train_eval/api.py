@@ -113,7 +113,7 @@ def _resolve_role(config: Any) -> str | None:
 def _train_and_evaluate_locally(
     estimator: Any, train_spec: TrainSpec, evaluators: Sequence[CheckpointEvaluator]
 ) -> None:
-    """Train and evaluate in this process; release the TPU for evaluations if both use it."""
+    """Train and evaluate in this process; if both use the TPU, release it for each evaluation."""
     if estimator.evaluates_on_tpu:
         local.evaluate_between_trainings(estimator, train_spec, evaluators)
     else:
@@ -121,7 +121,7 @@ def _train_and_evaluate_locally(
 
 
 def _results(evaluators: Sequence[CheckpointEvaluator], *, is_one: bool) -> tuple[Any, Any]:
-    """Return (metrics, export results) of the only evaluator if is_one, else dicts by name."""
+    """Return (metrics, export results): of the only evaluator if is_one, else as dicts by name."""
     if is_one:
         return evaluators[0].metrics, evaluators[0].export_results
     return (

@@ -121,7 +121,7 @@ class BestExporter(SavedModelExporter):
         return True
 
     def _best_of_earlier_runs(self) -> Mapping[str, Any] | None:
-        """Read the metrics of the best evaluation of earlier runs; None without earlier runs."""
+        """Read the metrics of the best evaluation of all earlier runs; None if there were none."""
         if not self._event_file_pattern:
             return None
         assert self._model_dir is not None

@@ -44,7 +44,7 @@ def explain_batch_error(
 
 
 def _original_error(error: BaseException) -> BaseException:
-    """Return the error that AutoGraph replaced by one whose text is a traceback."""
+    """Return the original of an error that AutoGraph has replaced by a long traceback text."""
     while hasattr(error.__context__, "ag_error_metadata"):
         assert error.__context__ is not None
         error = error.__context__

@@ -221,7 +221,7 @@ class ModelSteps:
 
 
 def _step_arguments(x: Any, batch: WeightedLabels) -> dict[str, Any]:
-    """Return the arguments of a step; the keys are their names in error messages."""
+    """Return the arguments of a step: name in error messages → argument."""
     return {"features": x, "labels": batch.labels, "weights": batch.sample_weight}
 
 

@@ -92,7 +92,7 @@ def read_program(script: Path, directories: Sequence[Path]) -> list[SourceFile]:
 
 
 def _format_path(file: Path, script: Path) -> str:
-    """Format a path; absolute if the script's is, else relative to the working directory."""
+    """Format a path: absolute if the script's path is, else relative to the working directory."""
     if script.is_absolute():
         return str(file)
     return os.path.relpath(file)

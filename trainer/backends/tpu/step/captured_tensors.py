@@ -46,7 +46,7 @@ class TensorCapture:
         self._hook_tensors: list[tuple[Any, Any, Any]] = []
 
     def start(self) -> None:
-        """Count the summaries that exist before model_fn is called, so that they are left out."""
+        """Count the summaries that exist before the call of model_fn; they are not captured."""
         self._num_earlier_summaries = len(tf.compat.v1.get_collection(_SUMMARIES))
 
     def capture_summaries(self) -> None:

@@ -224,7 +224,7 @@ def _normalize(
 
 
 def _positive_axis(axis: int, inputs: Any) -> int:
-    """Count an axis, which may be negative, from the first dimension; refuse one out of range."""
+    """Return a negative axis as an axis of at least 0; refuse an axis that is out of range."""
     rank = inputs.shape.rank
     if rank is None or not -rank <= axis < rank:
         raise InvalidSetting(f"Axis {axis} is out of range for inputs of shape {inputs.shape}.")
