@@ -1,4 +1,4 @@
-"""What a TPUEstimator program runs on: the CPU, emulated TPU systems, and PJRT devices."""
+"""The devices that TPUEstimator programs are tested on: CPU, emulated TPUs and PJRT devices."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,13 +13,13 @@ from tests.pjrt_devices import pjrt_devices
 
 @dataclass(frozen=True)
 class Device:
-    """A place to run on.
+    """A device, or a system of devices, that a program runs on.
 
     Attributes:
-      cores: of the emulated TPU; 0 is the CPU.
-      hosts: that they are spread over.
-      is_compiled: XLA compiles what a core computes.
-      is_pjrt: The cores are devices of the CPU that jax's PJRT client drives.
+      cores: number of cores of the TPU; 0 for the CPU.
+      hosts: number of hosts that the cores are spread over.
+      is_compiled: whether XLA compiles the computation of a core of an emulated TPU.
+      is_pjrt: whether the cores are jax's CPU devices; otherwise the TPU is emulated.
     """
 
     cores: int = 0
@@ -36,7 +36,7 @@ class Device:
 
     @contextmanager
     def chosen(self) -> Iterator[None]:
-        """The device is the one that estimators find."""
+        """Let estimators find and use this device inside a with block."""
         if not self.cores:
             yield
             return
@@ -60,7 +60,7 @@ class Device:
         warm_start_from: Any = None,
         **config: Any,
     ) -> trainer.TPUEstimator:
-        """An estimator for this device, to be used while it is chosen."""
+        """Return an estimator for this device, to be used inside of `chosen`."""
         return trainer.TPUEstimator(
             model_fn,
             params=params,
@@ -83,10 +83,10 @@ CPU = Device()
 
 
 def cores(count: int, hosts: int = 1, *, compiled: bool = False) -> Device:
-    """An emulated TPU."""
+    """Return an emulated TPU with this number of cores."""
     return Device(count, hosts, compiled)
 
 
 def variables(estimator: trainer.TPUEstimator) -> dict[str, Any]:
-    """What the newest checkpoint holds."""
+    """Return variable name → value, from the newest checkpoint of an estimator."""
     return {name: estimator.get_variable_value(name) for name in estimator.get_variable_names()}

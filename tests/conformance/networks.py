@@ -1,4 +1,4 @@
-"""Models of different kinds, whose training on replicas has to equal that on the CPU."""
+"""Models of different kinds. Training them on replicas must give the same result as on the CPU."""
 
 import warnings
 from collections.abc import Callable
@@ -13,8 +13,8 @@ import trainer
 v1 = tf.compat.v1
 ROWS = 8
 FEATURES = 4
-# Adam divides by the size of a gradient plus this. A rounding error of 1e-8 in a gradient, whatever
-# the gradient's size, then moves a weight by 0.05 * 1e-8 / 1e-3 at most.
+# Adam's epsilon, which is added to the size of the gradient that a step is divided by. With it, a
+# rounding error of 1e-8 in a gradient of any size changes a weight by at most 0.05 * 1e-8 / 1e-3.
 _EPSILON = 1e-3
 
 _random = np.random.default_rng(0)
@@ -25,14 +25,16 @@ _Y = _random.normal(size=[5 * ROWS, 1]).astype(np.float32)
 
 @dataclass(frozen=True)
 class Network:
-    """A model in training.
+    """A model and the way it is trained.
 
     Attributes:
-      loss: features and labels → the mean over rows.
-      train: the op that makes a step, given the loss.
-      is_alike: whether every replica is to get the same rows: what such a model computes of one
-        replica's rows, it would compute otherwise of all rows together.
-      tolerance: how far a variable may be off, and for values above 1 by how much of the greatest.
+      name: the name of the test.
+      loss: takes features and labels; returns the mean loss over the rows.
+      train: takes the loss; returns the op that runs a training step.
+      is_alike: whether every replica must get the same rows, because the result depends on how the
+        rows are divided among replicas, as with batch normalization.
+      tolerance: the largest difference of a variable's values from those on the CPU. It is
+        multiplied by the variable's largest absolute value if that is above 1.
     """
 
     name: str
@@ -42,15 +44,15 @@ class Network:
     tolerance: float = 1e-5
 
     def model_fn(self, features: Any, labels: Any, mode: str) -> Any:
-        """The model as a TPUEstimator program."""
+        """Return the spec of the model; the model_fn of a TPUEstimator."""
         loss = self.loss(features, labels)
         return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=self.train(loss))
 
     def input_fn(self, params: Any) -> Any:
-        """Five batches, over and over."""
+        """Return a dataset that repeats five batches."""
         rows = np.arange(len(_X))
         if self.is_alike:
-            # Two rows, four times.
+            # A batch is two rows, repeated four times.
             rows = rows // ROWS * ROWS + rows % 2
         features = {"x": _X[rows], "ids": _IDS[rows]}
         dataset = tf.data.Dataset.from_tensor_slices((features, _Y[rows])).repeat()
@@ -88,7 +90,7 @@ def _cross_replica_norm(features: Any, labels: Any) -> Any:
 
 
 def _normed(x: Any) -> Any:
-    """Normed by the mean and variance over all replicas."""
+    """Normalise x by the mean and the variance over the rows of all replicas."""
     rows = trainer.cross_replica_sum(tf.cast(tf.shape(x)[0], tf.float32))
     mean = trainer.cross_replica_sum(tf.reduce_sum(x, 0)) / rows
     variance = trainer.cross_replica_sum(tf.reduce_sum((x - mean) ** 2, 0)) / rows
@@ -102,7 +104,7 @@ def _embedding(features: Any, labels: Any) -> Any:
 
 
 def _branches(features: Any, labels: Any) -> Any:
-    """A condition that each replica has its own answer to, and one that all have the same to."""
+    """Branch on a condition that differs between replicas, and on one that does not."""
     x = features["x"]
     x = tf.cond(tf.reduce_sum(x[:1]) > 0, lambda: 2 * x, lambda: tf.tanh(x))
     step = v1.train.get_global_step()
@@ -126,16 +128,16 @@ def _recurrent(features: Any, labels: Any) -> Any:
 
 
 def _normed_recurrent(features: Any, labels: Any) -> Any:
-    """Replicas meet between a loop and its gradient."""
+    """Normalise the result of a loop over all replicas, which communicate before its gradient."""
     return _squared(v1.layers.dense(_normed(_last_output(features)), 1), labels)
 
 
 def _last_output(features: Any) -> Any:
-    # Three words, each an embedding.
+    # The embeddings of three words, [rows, 3, 3].
     table = v1.get_variable("table", [11, 3], initializer=v1.random_normal_initializer())
     words = tf.gather(table, features["ids"])
     with warnings.catch_warnings():
-        # TensorFlow's advice to use Keras.
+        # Ignore TensorFlow's warning that advises to use Keras.
         warnings.simplefilter("ignore")
         cell = v1.nn.rnn_cell.BasicLSTMCell(4)
         outputs, _ = v1.nn.dynamic_rnn(cell, words, dtype=tf.float32)
@@ -167,7 +169,7 @@ def _clipped(loss: Any) -> Any:
 
 
 def _accumulated(loss: Any) -> Any:
-    """Gradients of two steps, applied in every second."""
+    """Add up the gradients of two steps, and apply their mean in every second step."""
     optimizer = trainer.CrossShardOptimizer(v1.train.AdamOptimizer(0.05, epsilon=_EPSILON))
     step = v1.train.get_global_step()
     pairs = optimizer.compute_gradients(loss)
@@ -177,7 +179,7 @@ def _accumulated(loss: Any) -> Any:
         )
         for number, (_, each) in enumerate(pairs)
     ]
-    # Variables are the same on all replicas, so what is put into one has to be.
+    # A variable has the same value on all replicas, so add the sum over all replicas to it.
     added = [
         each.assign_add(trainer.cross_replica_sum(gradient))
         for each, (gradient, _) in zip(sums, pairs, strict=True)
@@ -225,7 +227,7 @@ ALL = [
     Network("while_loop", _loop),
     Network("dynamic_rnn", _recurrent),
     Network("normed_rnn", _normed_recurrent),
-    # A bfloat16 has 8 bits, and replicas round their own sums.
+    # A bfloat16 has 8 significant bits, and each replica rounds the sum of its own rows.
     Network("bfloat16", _bfloat16, tolerance=2e-2),
     Network("keras_layers", _keras),
 ]

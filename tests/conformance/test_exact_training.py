@@ -1,4 +1,4 @@
-"""Data parallelism is exact: the same losses on any number of cores, step by step."""
+"""Data parallelism is exact: each step has the same loss on any number of cores."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ _RATE = 0.01
 
 
 def _model_fn(features: Any, labels: Any, mode: str) -> Any:
-    """The MNIST CNN, narrower, smooth and without dropout."""
+    """Build the MNIST CNN with fewer filters, smooth activations and pooling, and no dropout."""
     image = tf.reshape(features["image"], [-1, 28, 28, 1])
     conv1 = v1.layers.conv2d(image, 8, 5, padding="same", activation=tf.nn.tanh)
     pool1 = v1.layers.average_pooling2d(conv1, 2, 2)
@@ -91,6 +91,7 @@ def test_every_loss_is_the_cpus(
 
 
 def test_the_losses_are_those_of_training(losses_of_cpu: np.ndarray[Any, Any]) -> None:
-    # Or equality would prove nothing: they fall, and differ from batch to batch.
+    # Losses that did not change would be equal on all devices whatever these computed. So check
+    # that the losses fall, and that no two are equal.
     assert losses_of_cpu[-20:].mean() < losses_of_cpu[:20].mean() - 0.01
     assert len(np.unique(losses_of_cpu)) == _STEPS

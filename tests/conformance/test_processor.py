@@ -1,7 +1,8 @@
-"""What `make test-other-processors` sets takes effect: each probe sees the instructions in use.
+"""The settings of `make test-other-processors` take effect: XLA and oneDNN obey them.
 
-A fused multiply-add rounds once where two instructions round twice, so the result of one
-multiplication and addition tells whether the code that ran has it. SSE4 code has none.
+Each test detects whether the code that ran has a fused multiply-add (FMA) instruction, which SSE4
+code does not have. FMA rounds once, and a multiplication and an addition round twice, so their
+results differ.
 """
 
 import os
@@ -14,7 +15,7 @@ import tensorflow as tf
 pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 
 _CPU_HAS_FMA = " fma " in Path("/proc/cpuinfo").read_text()
-# Its square, 1 + 2**-11 + 2**-24, does not fit into the 24 bits of a float32.
+# The square of this number, 1 + 2**-11 + 2**-24, does not fit into the 24 bits of a float32.
 _A = np.float32(1 + 2**-12)
 _SQUARE = np.float32(_A * _A)
 

@@ -1,4 +1,4 @@
-"""Models x devices: what replicas learn together is what the CPU learns alone."""
+"""Training each model on each device gives the same variables as training on the CPU."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,8 @@ from tests.conformance.networks import Network
 pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 
 _STEPS = 5
-# The networks that each test run trains on PJRT devices. All of them pass; compilation takes long.
+# The networks that are trained on PJRT devices. The others pass as well, but compiling all of them
+# would take too long.
 _ON_PJRT = ("batch_norm", "bfloat16", "cross_replica_norm")
 
 

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 v1 = tf.compat.v1
 
 _BATCH = 16
-# Two whole batches and one of 5 rows, which 8 cores cannot share evenly.
+# Two full batches of 16 rows and a final batch of 5, which 8 cores cannot share evenly.
 _ROWS = 37
 
 _random = np.random.default_rng(0)
@@ -42,7 +42,7 @@ def _model_fn(features: Any, labels: Any, mode: str) -> Any:
     loss = v1.losses.sparse_softmax_cross_entropy(labels, logits)
     if mode == trainer.ModeKeys.EVAL:
         return trainer.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(_metrics, [labels, logits]))
-    # The epsilon bounds what rounding does to the step of a weight whose gradient is almost 0.
+    # The large epsilon limits the effect of rounding errors on a weight whose gradient is almost 0.
     optimizer = trainer.CrossShardOptimizer(v1.train.AdamOptimizer(0.02, epsilon=1e-3))
     train_op = optimizer.minimize(loss, global_step=v1.train.get_global_step())
     return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
@@ -118,7 +118,7 @@ def test_checkpoints_go_from_device_to_device(first: int, tmp_path: Path) -> Non
     _estimator(CPU, tmp_path / "stayed").train(_training, max_steps=6)
     stayed = variables(_estimator(CPU, tmp_path / "stayed"))
     moved = variables(_estimator(CPU, tmp_path / "moved"))
-    # The model's variables, Adam's slots, and the global step.
+    # The checkpoint holds the model's variables, Adam's slots and powers, and the global step.
     of_layers = [f"dense{n}/{each}" for n in ("", "_1") for each in ("kernel", "bias")]
     assert moved.keys() == stayed.keys() == {
         *of_layers,

@@ -1,1 +1,1 @@
-"""Every kind of export x every promise: what docs/conformance.md says, found by running it."""
+"""Tests every kind of export against every promise; docs/conformance.md has the results."""

@@ -1,4 +1,4 @@
-"""Asking a model: in process, over REST, over gRPC; and what makes two answers the same."""
+"""Sends requests to a model in process, over REST and over gRPC, and compares the answers."""
 
 import base64
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,8 @@ from tpuserve.devices import TpuSystem
 from tpuserve.runtime import loader
 from tpuserve.runtime.loaded_model import LoadedModel
 
-# Of float32, absolute and relative; XLA may sum in another order than TensorFlow's own kernels.
+# The absolute and relative tolerance for float32. XLA may sum in another order than TensorFlow's
+# own kernels.
 TOLERANCE = 1e-5
 
 HARDWARE = {
@@ -31,14 +32,20 @@ HARDWARE = {
 
 
 def load(directory: Path, tag_set: tags.TagSet) -> LoadedModel:
-    """A metagraph; that of the TPU lowered and compiled by XLA."""
+    """Load a metagraph. A TPU metagraph is lowered to the CPU and compiled by XLA."""
     return loader.load(directory, tag_set, HARDWARE[tag_set])
 
 
 def largest_difference(
     expected: Mapping[str, Any], found: Mapping[str, Any], tolerance: float = TOLERANCE
 ) -> float:
-    """The largest absolute difference of two answers, which have to be the same."""
+    """Check that two answers are the same; return their largest absolute difference.
+
+    Args:
+      expected: output alias → array.
+      found: output alias → array or nested lists.
+      tolerance: the absolute and relative tolerance for floats; other values have to be equal.
+    """
     assert expected.keys() == found.keys()
     return max(_difference(name, each, found[name], tolerance) for name, each in expected.items())
 
@@ -50,7 +57,7 @@ def _difference(name: str, expected: Any, found: Any, tolerance: float) -> float
     if not np.issubdtype(expected.dtype, np.floating):
         np.testing.assert_array_equal(found, expected, err_msg=name)
         return 0.0
-    # No REST client tells float32 from float64.
+    # JSON does not distinguish float32 from float64, so convert to the expected dtype.
     found = np.asarray(found, expected.dtype)
     np.testing.assert_allclose(found, expected, tolerance, tolerance, err_msg=name)
     return float(np.abs(found - expected).max(initial=0.0))
@@ -64,7 +71,7 @@ class Served:
     """A server of one metagraph of one model.
 
     Attributes:
-      model: what it has loaded.
+      model: the model that the server has loaded.
     """
 
     def __init__(self, model: LoadedModel, rest: int, rpc: int) -> None:
@@ -73,7 +80,10 @@ class Served:
         self._rpc = f"{processes.LOOPBACK}:{rpc}"
 
     def ask_rest(self, signature: str, inputs: Mapping[str, Any], names: list[str]) -> Any:
-        """The answer to a request in columns: texts as text, other bytes in base 64."""
+        """Send a REST request in columnar format; return the outputs by name.
+
+        Bytes that are valid UTF-8 are sent as text, other bytes in base64.
+        """
         columns = {name: _json(each.tolist()) for name, each in inputs.items()}
         body = {"signature_name": signature, "inputs": columns}
         response = httpx.post(self._url, json=body, timeout=60)
@@ -82,7 +92,7 @@ class Served:
         return outputs if len(names) > 1 else {names[0]: outputs}
 
     def ask_grpc(self, signature: str, inputs: Mapping[str, Any]) -> Any:
-        """The answer to a PredictRequest."""
+        """Send a PredictRequest; return output alias → array."""
         request = predict_pb2.PredictRequest()
         request.model_spec.name = "m"
         request.model_spec.signature_name = signature
@@ -96,7 +106,7 @@ class Served:
 
 @contextmanager
 def serving(directory: Path, tag_set: tags.TagSet) -> Iterator[Served]:
-    """The metagraph behind REST and gRPC."""
+    """Serve a metagraph over REST and gRPC inside a with block."""
     rest, rpc = processes.free_ports(2)
     settings = Settings(directory.parent, "m", rpc, rest, processes.LOOPBACK)
     loaded: list[LoadedModel] = []

@@ -1,4 +1,4 @@
-"""Two of the conformance models in Keras: one in Keras 3, one in tf_keras."""
+"""Two of the conformance models, written in Keras: one in Keras 3, one in tf_keras."""
 
 from typing import Any
 

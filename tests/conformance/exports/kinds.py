@@ -1,4 +1,4 @@
-"""The kinds of export: each makes a version directory of a model, and says how to ask it."""
+"""The kinds of export. Each kind exports models, and provides requests for them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from tpuserve.saved_model import metagraph
 
 v1 = tf.compat.v1
 
-# Of 8 rows none is padding, of 3 the fourth is.
+# A request of 8 rows is not padded; a request of 3 rows is padded to 4.
 ALLOWED_BATCH_SIZES = (4, 8)
 BATCHES = trainer.BatchConfig(
     num_batch_threads=2,
@@ -41,11 +41,13 @@ Inputs: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class Exported:
-    """A version directory.
+    """An exported model and its requests.
 
     Attributes:
-      requests: signature → inputs to ask it with, `ROWS` rows.
-      batch_sizes: that the graph pads to; those to compile for.
+      directory: the version directory.
+      requests: signature name → inputs of a request, with `ROWS` rows.
+      batch_sizes: the batch sizes to compile for. If there are several, the graph has a
+        BatchFunction that pads to these sizes.
     """
 
     directory: Path
@@ -55,13 +57,13 @@ class Exported:
 
 @dataclass(frozen=True)
 class Kind:
-    """A row of the table.
+    """A kind of export, which is a row of the table in docs/conformance.md.
 
     Attributes:
-      name: in the table.
-      what: who places what, in a line.
-      models: name → what exports it, given the directory of its checkpoint and the one of the
-        versions.
+      name: the name in the table.
+      what: a line for the document about which part of a model runs on the TPU.
+      models: model name → function that exports the model. It takes the directory of the model's
+        checkpoint and the base directory to write to.
     """
 
     name: str
@@ -104,7 +106,7 @@ def _batched(model: Model, model_dir: Path, base: Path) -> Exported:
 
 
 def _batched_part(model: Model, model_dir: Path, base: Path) -> Exported:
-    """Batches what the network takes; strings do not get so far."""
+    """Export with a BatchFunction around the network; the lookup of strings is in front of it."""
 
     def place(network: Callable[[Features], Any], features: Features) -> Any:
         (logits,) = trainer.inference_on_tpu(network, features, *_BATCH_ARGUMENTS)
@@ -114,7 +116,7 @@ def _batched_part(model: Model, model_dir: Path, base: Path) -> Exported:
 
 
 def _by_hand(model: Model, model_dir: Path, base: Path) -> Exported:
-    """In TensorFlow's own words alone."""
+    """Export with BatchFunction and TPU computation built by functions of TensorFlow alone."""
 
     def place(network: Callable[[Features], Any], features: Features) -> Any:
         ((name, dense),) = features.items()
@@ -147,7 +149,11 @@ def _placed(model: Model, place: Any, model_dir: Path, base: Path) -> Exported:
 
 
 def _outside(model: Model, model_dir: Path, base: Path) -> Exported:
-    """The documented example, and another host part that the TPU goes on from."""
+    """Export with two outside compilations.
+
+    One computes string classes, as in the documented example. The TPU computes with the results of
+    the other.
+    """
 
     def heads(logits: Any) -> dict[str, Any]:
         best = v1.tpu.outside_compilation(
@@ -183,7 +189,7 @@ def _multi_head(model: Model, model_dir: Path, base: Path) -> Exported:
 
 def _with_heads(model: Model, heads: Any, model_dir: Path, base: Path) -> Exported:
     model_fn = classifier(model, heads=heads)
-    # What classifies takes tf.Examples, as TensorFlow Serving's Classify does.
+    # Take tf.Examples, because the Classify API of TensorFlow Serving sends them.
     exported = estimator(model_fn, model_dir).export_saved_model(
         str(base), model.parsing_receiver_fn
     )
@@ -198,7 +204,7 @@ def _parsing(model: Model, model_dir: Path, base: Path) -> Exported:
 
 
 def _by_method(directory: Path, examples: np.ndarray[Any, Any]) -> dict[str, Inputs]:
-    """The same examples for each signature, under the name that its method has for them."""
+    """Return signature name → request with the same tf.Examples, under its only input's alias."""
     described = metagraph.read_saved_model(directory).metagraphs[0].signatures
     found: dict[str, Inputs] = {}
     for name, signature in described.items():
@@ -217,7 +223,7 @@ def _keras(make: Callable[[], Any], features: Inputs) -> Callable[[Path, Path], 
 
 
 def _restored(network: tf.Module, model_dir: Path) -> Any:
-    """The network with the values of its training."""
+    """Assign the values of a checkpoint to the network's variables; return the network."""
     checkpoint = tf.train.load_checkpoint(str(model_dir))
     for each in network.trainable_variables:
         each.assign(checkpoint.get_tensor(each.name.removesuffix(":0")))
@@ -225,7 +231,7 @@ def _restored(network: tf.Module, model_dir: Path) -> Any:
 
 
 def _plain_text(model_dir: Path, base: Path) -> Exported:
-    """Places itself: the vocabulary on the host, the rest on the TPU in batches."""
+    """Export a tf.Module that looks words up on the host and runs the network on the TPU."""
     network = _restored(models.TextClassifier(), model_dir)
     network.words = models.vocabulary()
 
@@ -248,7 +254,7 @@ def _plain_text(model_dir: Path, base: Path) -> Exported:
 
 
 def _plain_transformer(model_dir: Path, base: Path) -> Exported:
-    """On the TPU as a whole."""
+    """Export a tf.Module that runs on the TPU as a whole."""
     network = _restored(models.TransformerEncoder(), model_dir)
 
     class Serving(tf.Module):

@@ -1,4 +1,4 @@
-"""A model as the tests of exports know it, and the TPUEstimator program that it is."""
+"""A model for the tests of exports, and its TPUEstimator program."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,18 +27,18 @@ def _as_it_is(features: Features) -> Features:
 
 @dataclass(frozen=True)
 class Model:
-    """A classifier that is small, and of a kind that people serve.
+    """A small classifier of a common kind.
 
     Attributes:
-      name: in the table.
-      what: in a line, for the document.
-      features: as clients send them, `ROWS` rows.
-      classes: how many.
-      make: makes the variables; returns the network, which takes dense features and `training` and
-        gives logits, [rows, classes].
-      dense: features as a client sends them → those that the network takes: what only a host can
-        do. It leaves dense features alone.
-      whole: a model_fn that does all of it; None for that of `classifier`.
+      name: the name in the table of docs/conformance.md.
+      what: a line for the document about the architecture.
+      features: the features as clients send them, `ROWS` rows.
+      classes: the number of classes.
+      make: creates the variables; returns the network, which takes dense features and `training`,
+        and returns logits [rows, classes].
+      dense: converts features from a client to the dense features that the network takes, by ops
+        that only a host can run. It returns dense features unchanged.
+      whole: the model_fn of the model; None for the model_fn of `classifier`.
     """
 
     name: str
@@ -51,33 +51,33 @@ class Model:
 
     @property
     def model_fn(self) -> Callable[..., Any]:
-        """The model as a program, with nothing placed."""
+        """The model_fn of the model, which places no part of the model on a device."""
         return self.whole or classifier(self)
 
     def input_fn(self) -> Any:
-        """The features, over and over, each row of a class of its own."""
+        """Return a dataset that repeats one batch, the features; row r has label r % classes."""
         labels = np.arange(ROWS, dtype=np.int32) % self.classes
         return tf.data.Dataset.from_tensors((dict(self.features), labels)).repeat()
 
     def placeholders(self) -> Features:
-        """What a client sends, with an open batch."""
+        """Return a placeholder for each feature that a client sends; the batch size is open."""
         return {
             name: v1.placeholder(_dtype(each), [None, *each.shape[1:]], name=name)
             for name, each in self.features.items()
         }
 
     def raw_receiver_fn(self) -> trainer.ServingInputReceiver:
-        """Takes what a client sends, and leaves all else to model_fn."""
+        """Pass the features of a client to model_fn unchanged."""
         placeholders = self.placeholders()
         return trainer.ServingInputReceiver(placeholders, placeholders)
 
     def dense_receiver_fn(self) -> trainer.ServingInputReceiver:
-        """Takes what a client sends, and does on the host what only a host can do."""
+        """Pass the features of a client to model_fn as dense features, computed on the host."""
         placeholders = self.placeholders()
         return trainer.ServingInputReceiver(self.dense(placeholders), placeholders)
 
     def parsing_receiver_fn(self) -> trainer.ServingInputReceiver:
-        """Takes tf.Examples, and does on the host what only a host can do."""
+        """Parse tf.Examples, and pass their features to model_fn as dense features."""
         spec = {
             name: tf.io.FixedLenFeature(each.shape[1:], _stored(each))
             for name, each in self.features.items()
@@ -92,7 +92,7 @@ class Model:
         return trainer.ServingInputReceiver(self.dense(features), parsed.receiver_tensors)
 
     def examples(self) -> np.ndarray[Any, Any]:
-        """The features as serialized tf.Examples, [rows]."""
+        """Return the features as serialized tf.Examples, an object array of bytes [rows]."""
         rows = [self._example(row).SerializeToString() for row in range(ROWS)]
         return np.array(rows, object)
 
@@ -111,21 +111,23 @@ class Model:
 
 
 def on_host(network: Callable[[Features], Any], features: Features) -> Any:
-    """The network's logits, placed nowhere."""
+    """Return the network's logits; a `Place` that leaves the network on the host."""
     return network(features)
 
 
 def predictions(logits: Any) -> dict[str, Any]:
-    """What a classifier is asked for."""
+    """Return the predictions of a classifier: the class and the probabilities of each row."""
     return {"class": tf.argmax(logits, 1), "probabilities": tf.nn.softmax(logits)}
 
 
 def classifier(model: Model, place: Place = on_host, heads: Heads | None = None) -> Any:
-    """A model_fn.
+    """Return a model_fn that trains a model and exports it.
 
     Args:
-      place: computes the network on the features, in a PREDICT graph that is for the TPU.
-      heads: logits → export outputs; None for predictions alone.
+      model: the model.
+      place: applies the network to the features in the PREDICT graph for the TPU, and decides what
+        runs on the TPU. The CPU graph uses `on_host`.
+      heads: converts logits to export outputs; None for predictions alone.
     """
 
     def model_fn(features: Features, labels: Any, mode: str, params: Any) -> Any:
@@ -147,7 +149,10 @@ def classifier(model: Model, place: Place = on_host, heads: Heads | None = None)
 
 
 def estimator(model_fn: Callable[..., Any], model_dir: Path, version: int = 1) -> Any:
-    """An estimator that exports by version 1, which places, or 2, where model_fn does."""
+    """Return an estimator without a TPU that exports with API version 1 or 2.
+
+    Version 1 puts the whole model on the TPU; with version 2 model_fn places parts of it there.
+    """
     return trainer.TPUEstimator(
         model_fn,
         config=trainer.RunConfig(model_dir=str(model_dir), tf_random_seed=1),
@@ -158,7 +163,7 @@ def estimator(model_fn: Callable[..., Any], model_dir: Path, version: int = 1) -
 
 
 def train(model: Model, model_dir: Path) -> None:
-    """A few steps, so that no variable has its first value."""
+    """Train a model for a few steps, so that no variable has its initial value."""
     estimator(model.model_fn, model_dir).train(model.input_fn, max_steps=TRAINING_STEPS)
 
 
@@ -167,7 +172,7 @@ def _dtype(array: np.ndarray[Any, Any]) -> Any:
 
 
 def _stored(array: np.ndarray[Any, Any]) -> Any:
-    """The type in a tf.Example, which knows but one integer."""
+    """Return the dtype of a feature in a tf.Example, whose only integer type is int64."""
     return tf.int64 if np.issubdtype(array.dtype, np.integer) else _dtype(array)
 
 

@@ -19,7 +19,7 @@ _TOKENS = 100
 
 
 class TextClassifier(tf.Module):
-    """A bag of embedded words under two dense layers; the rest of the words are one."""
+    """Two dense layers on the mean of word embeddings; all unknown words share one embedding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,13 +33,13 @@ class TextClassifier(tf.Module):
 
 
 def vocabulary() -> Any:
-    """Words → ids; a word that is not known is the last one."""
+    """Return a table of word → ID; unknown words have the last ID."""
     ids = tf.lookup.KeyValueTensorInitializer(WORDS, np.arange(len(WORDS), dtype=np.int64))
     return tf.lookup.StaticVocabularyTable(ids, num_oov_buckets=1)
 
 
 def ids_of(text: Any, table: Any) -> Any:
-    """The ids of the first words of each text, as a TPU takes them: all rows of one length."""
+    """Return the IDs of the first words of each text, int32 [rows, `_MOST_WORDS`], padded."""
     ids = table.lookup(tf.strings.split(text))
     padded = ids.to_tensor(default_value=len(WORDS), shape=[None, _MOST_WORDS])
     return tf.cast(padded, tf.int32)
@@ -52,7 +52,7 @@ def _looked_up(features: Features) -> Features:
 
 
 class TransformerEncoder(tf.Module):
-    """Token and position embeddings, two layers of attention, the mean of what comes out."""
+    """Token and position embeddings, two attention layers, and a dense layer on their mean."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class LayerNorm(tf.Module):
 
 
 def _residual() -> Network:
-    """Its moving averages are updated by UPDATE_OPS, as batch normalization was done."""
+    """Return a residual block whose batch normalization puts its updates into UPDATE_OPS."""
 
     def network(features: Features, training: bool = False) -> Any:
         x = v1.layers.conv2d(features["image"], 8, 3, padding="same")
@@ -121,7 +121,7 @@ def _residual() -> Network:
 
 def _lstm() -> Network:
     with warnings.catch_warnings():
-        # TensorFlow's advice to use Keras.
+        # Ignore TensorFlow's warning that advises to use Keras.
         warnings.simplefilter("ignore")
         cell = v1.nn.rnn_cell.BasicLSTMCell(16)
     cell.build(tf.TensorShape([None, 4]))

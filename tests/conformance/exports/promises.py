@@ -1,4 +1,4 @@
-"""What is promised of every export; each raises where it is not kept."""
+"""The promises about every export: a function for each, which raises if the promise is broken."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,17 +23,18 @@ from tpuserve.saved_model import metagraph
 
 v1 = tf.compat.v1
 
-# No batch that is allowed: a batch function has to pad it.
+# The rows of a request whose batch a BatchFunction has to pad, because 3 is no allowed size.
 FEW_ROWS = 3
 
 
 @dataclass
 class Figures:
-    """What was measured on the way.
+    """Figures that the checks of the promises measure.
 
     Attributes:
-      largest_difference: absolute, between the two metagraphs' answers in float32.
-      compile_seconds: topology → of each compilation.
+      largest_difference: the largest absolute difference between the answers of the two
+        metagraphs.
+      compile_seconds: topology → the seconds of each compilation.
     """
 
     largest_difference: float = 0.0
@@ -42,10 +43,11 @@ class Figures:
 
 @dataclass(frozen=True)
 class Bench:
-    """What the checks of promises share.
+    """Objects that the checks of all promises share.
 
     Attributes:
-      compiler: has been entered.
+      compiler: a `Compiler` whose context is entered.
+      figures: the figures measured so far.
     """
 
     compiler: Compiler
@@ -53,7 +55,7 @@ class Bench:
 
 
 def loads(exported: Exported, bench: Bench) -> None:
-    """Each metagraph is found by its exact tags, by TensorFlow's loader and by ours."""
+    """Check that TensorFlow's loader and ours find each metagraph by its exact tags."""
     described = [
         {name: _shown(each) for name, each in found.signatures.items()}
         for found in metagraph.read_saved_model(exported.directory).metagraphs
@@ -71,7 +73,7 @@ def loads(exported: Exported, bench: Bench) -> None:
 
 
 def _shown(signature: Any) -> Any:
-    """What a client sees of it."""
+    """Return the parts of a signature that clients see: aliases, dtypes and shapes."""
     return [
         {alias: (spec.dtype, spec.shape) for alias, spec in tensors.items()}
         for tensors in (signature.inputs, signature.outputs)
@@ -79,8 +81,9 @@ def _shown(signature: Any) -> Any:
 
 
 def _load_by_tensorflow(directory: Path, tag_list: list[str], names: set[str]) -> None:
-    """Loads a metagraph with its variables and tables, as TensorFlow Serving does."""
-    # Else every op must have a kernel here, whether it is run or not.
+    """Load a metagraph with its variables and tables, as TensorFlow Serving does."""
+    # Place only the ops that run: without this option, TensorFlow requires a kernel for every op of
+    # the graph, and TPU ops have none here.
     config = v1.ConfigProto(graph_options=v1.GraphOptions(place_pruned_graph=True))
     with tf.Graph().as_default(), v1.Session(config=config) as session:
         loaded = v1.saved_model.loader.load(session, tag_list, str(directory))
@@ -90,7 +93,8 @@ def _load_by_tensorflow(directory: Path, tag_list: list[str], names: set[str]) -
             if each.method_name.startswith("tensorflow/serving/")
         }
         assert served == names
-        # Graphs of Keras models and functions have no collection of their variables.
+        # Find the variables by their ops, because exports of Keras models and functions have no
+        # collection of variables.
         handles = [each for each in session.graph.get_operations() if each.type == "VarHandleOp"]
         are_there = [tf.raw_ops.VarIsInitializedOp(resource=each.outputs[0]) for each in handles]
         assert are_there
@@ -98,7 +102,7 @@ def _load_by_tensorflow(directory: Path, tag_list: list[str], names: set[str]) -
 
 
 def answers_alike(exported: Exported, bench: Bench) -> None:
-    """The lowered TPU metagraph, compiled by XLA, answers as the CPU metagraph."""
+    """Check that the lowered TPU metagraph, compiled by XLA, answers like the CPU metagraph."""
     is_batched = len(exported.batch_sizes) > 1
     with (
         _loaded(exported.directory, tags.SERVE) as cpu,
@@ -113,7 +117,7 @@ def answers_alike(exported: Exported, bench: Bench) -> None:
 
 
 def answers_alike_on_pjrt(exported: Exported, bench: Bench) -> None:
-    """The TPU metagraph on a PJRT device of the CPU answers as the CPU metagraph."""
+    """Check that the TPU metagraph answers like the CPU metagraph on jax's CPU device."""
     pytest.importorskip("jax")
     is_batched = len(exported.batch_sizes) > 1
     device = TpuSystem(tpu_cores=1, hosts=1, pjrt_platform="cpu")
@@ -129,10 +133,10 @@ def answers_alike_on_pjrt(exported: Exported, bench: Bench) -> None:
 
 
 def answers_alike_through_xla(exported: Exported, bench: Bench) -> str:
-    """The CPU metagraph answers through the engine xla as it does in TensorFlow.
+    """Check that the CPU metagraph gives the same answers in the runtimes "xla" and "session".
 
     Returns:
-      "" if XLA runs the model, "TensorFlow" if the engine leaves the model to TensorFlow.
+      "" if XLA runs the model, "TensorFlow" if the runtime "xla" falls back to a session.
     """
     pytest.importorskip("jax")
     model = loader.load(exported.directory, tags.SERVE, TpuSystem(), runtime="xla")
@@ -149,7 +153,7 @@ def answers_alike_through_xla(exported: Exported, bench: Bench) -> str:
 
 
 def compiles(exported: Exported, bench: Bench) -> None:
-    """libtpu compiles every signature, at every batch size, for every generation."""
+    """Check that libtpu compiles every signature at every batch size for every generation."""
     report = aot.compile(
         exported.directory, batch_sizes=exported.batch_sizes, compiler=bench.compiler
     )
@@ -165,14 +169,14 @@ def compiles(exported: Exported, bench: Bench) -> None:
     for each in report.compilations:
         assert each.computations > 0
         assert each.stats is not None
-        # Signatures of the same computation share one compilation.
+        # Count a compilation once if several signatures share the computation.
         taken.add((each.topology.name, each.stats.compile_seconds))
     for topology, seconds in taken:
         bench.figures.compile_seconds.setdefault(topology, []).append(seconds)
 
 
 def serves(exported: Exported, bench: Bench) -> None:
-    """A server of either metagraph answers over REST and gRPC as the model does in process."""
+    """Check that a server answers over REST and gRPC like the model in process."""
     for tag_set in asking.HARDWARE:
         with asking.serving(exported.directory, tag_set) as served:
             assert served.model.choice.tags == tag_set
@@ -196,7 +200,7 @@ def _few(inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any
     return {name: each[:FEW_ROWS] for name, each in inputs.items()}
 
 
-# Name of a promise → its check, which may return a remark for the table.
+# Name of a promise → function that checks it, and may return a remark for the table.
 ALL: Mapping[str, Callable[[Exported, Bench], str | None]] = {
     "loads with each tag set": loads,
     "CPU = lowered TPU": answers_alike,

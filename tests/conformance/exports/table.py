@@ -1,4 +1,4 @@
-"""Renders the tables in docs/conformance.md from the results of the test run."""
+"""Renders the tables in docs/conformance.md from the results of a test run."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from tpuserve.compilation.chips import DEFAULT_TOPOLOGIES
 DOCUMENT = Path(__file__).parents[3] / "docs/conformance.md"
 _SECTION = re.compile(r"(?<=<!-- found by a test run -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
-# The names of a kind, a model and a promise.
+# A result of the table: the names of a kind of export, a model and a promise.
 Cell: TypeAlias = tuple[str, str, str]
 
 ALL = frozenset(

@@ -1,6 +1,6 @@
-"""Every kind of export x every promise; the table in docs/conformance.md is what is found here.
+"""Every kind of export keeps every promise; docs/conformance.md has a table of the results.
 
-The last test compares them. Where they differ, write the table anew:
+The last test compares the results with the table. If they differ, write the table again:
 
     TPUSERVE_WRITE_TABLES=1 .venv/bin/pytest tests/conformance/exports/test_exports.py
 """
@@ -33,11 +33,11 @@ _PAIRS = [
 
 
 class Found:
-    """What this process has found of the table.
+    """The cells of the table that this process has tested.
 
     Attributes:
-      asked: cells that were looked at.
-      kept: those whose promise is kept, each with a remark, which may be empty.
+      asked: the tested cells.
+      kept: tested cell whose promise is kept → a remark, which may be empty.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ def bench() -> Iterator[Bench]:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Trains each model once, whatever the ways that it is exported in."""
+    """Return a function that trains a model by name, once, and returns its directory."""
 
     @functools.cache
     def trained(name: str) -> Path:
@@ -74,7 +74,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 def export(
     checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[Kind, str], Exported]:
-    """Exports once what several promises are asked of."""
+    """Return a function that exports a model, once for each kind of export."""
 
     @functools.cache
     def version(kind_name: str, name: str) -> Exported:
@@ -130,7 +130,7 @@ def test_the_table_in_the_documents_is_what_was_found_here(found: Found, bench: 
 
 
 def _print(figures: Figures) -> None:
-    """For who runs this with -s."""
+    """Print the figures, which pytest shows with the option -s."""
     print(f"\nlargest difference between the metagraphs: {figures.largest_difference:.1e}")
     for topology, seconds in figures.compile_seconds.items():
         print(

@@ -1,4 +1,4 @@
-"""A JAX function as jax2tf writes it: an XlaCallModule op with a StableHLO module."""
+"""A model that jax2tf writes from a JAX function: an XlaCallModule op with a StableHLO module."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpuserve import jax_client
 from tpuserve.export import export
 
-# 3 inputs, 2 outputs.
+# The weights of 3 inputs and 2 outputs.
 WEIGHTS = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
 X = {"x": tf.TensorSpec([None, 3], tf.float32)}
 

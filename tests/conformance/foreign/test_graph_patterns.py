@@ -1,4 +1,4 @@
-"""Patterns of other people's graphs: inspected, verified, and run by every engine."""
+"""Graphs with patterns of other exporters are inspected, verified, and run by every runtime."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,12 +28,12 @@ SPEC = tf.TensorSpec([None, 4], tf.float32, name="x")
 
 
 def jit_compiled() -> Any:
-    """2 x + 1, in a function that XLA compiles wherever it runs."""
+    """Return a function 2 x + 1 with jit_compile=True."""
     return tf.function(lambda x: {"y": 2.0 * x + 1.0}, jit_compile=True)
 
 
 def nested_calls() -> Any:
-    """8 x, by three functions that call one another."""
+    """Return a function 8 x: three nested functions that double x."""
 
     @tf.function
     def double(x: Any) -> Any:
@@ -47,7 +47,7 @@ def nested_calls() -> Any:
 
 
 def control_dependencies() -> Any:
-    """X + 1, after a check and an update that no output uses."""
+    """Return a function x + 1 whose result has a control input from a check."""
 
     def add(x: Any) -> Any:
         check = tf.debugging.assert_less(x, 100.0)
@@ -58,7 +58,7 @@ def control_dependencies() -> Any:
 
 
 def bfloat16_convolution() -> Any:
-    """X as an image of 2 x 2 points, convolved in bfloat16 with a kernel of ones."""
+    """Return a function that convolves x, an image of 2 x 2, in bfloat16 with a kernel of ones."""
 
     def convolve(x: Any) -> Any:
         image = tf.cast(tf.reshape(x, [-1, 2, 2, 1]), tf.bfloat16)
@@ -80,7 +80,7 @@ PATTERNS: dict[str, tuple[Callable[[], Any], Any]] = {
 def pattern(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Any]:
-    """The directory of a model with both metagraphs, and its output for X."""
+    """Export a pattern with both metagraphs; return the directory and the output for `X`."""
     make, expected = PATTERNS[request.param]
     return Path(export(make(), {"x": SPEC}, tmp_path_factory.mktemp("pattern"))), expected
 
@@ -126,7 +126,10 @@ def write_version_1(base: Path, build: Callable[[], tuple[dict[str, Any], dict[s
 
 
 def switch_and_merge() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Twice x while its sum is below 100, then its negative if the sum is below 110."""
+    """Build a loop that doubles x while its sum is below 100, and a branch.
+
+    The branch negates the result if its sum is below 110. Both use Switch and Merge.
+    """
     x = tf.compat.v1.placeholder(tf.float32, [None, 4], "x")
     tf.compat.v1.disable_control_flow_v2()
     try:
@@ -140,7 +143,7 @@ def switch_and_merge() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def strings_tables_and_examples() -> tuple[dict[str, Any], dict[str, Any]]:
-    """The words of tf.Examples, as a ragged split, looked up and written out again."""
+    """Build a graph that parses tf.Examples, splits their text, and adds scores of the words."""
     serialized = tf.compat.v1.placeholder(tf.string, [None], "examples")
     parsed = tf.io.parse_example(serialized, {"text": tf.io.FixedLenFeature([], tf.string)})
     words = tf.strings.split(parsed["text"]).to_tensor("")
@@ -188,7 +191,7 @@ def test_examples_tables_and_strings_run(tmp_path: Path, runtime: str | None) ->
 
 
 def sparse_input() -> tuple[dict[str, Any], dict[str, Any]]:
-    """A sparse tensor, twice its values as a dense tensor, and itself."""
+    """Build a graph with a sparse input x, a dense output 2 x and the sparse output x."""
     x = tf.compat.v1.sparse_placeholder(tf.float32, [None, 4], "x")
     return {"x": x}, {"y": 2.0 * tf.sparse.to_dense(x), "z": x}
 
@@ -215,7 +218,7 @@ def test_ragged_input_is_served_as_its_parts(tmp_path: Path) -> None:
     tf.saved_model.save(module, str(tmp_path), signatures=module.sums)
     model = loader.load(tmp_path, hardware=TpuSystem())
     try:
-        # The rows are 1 2 and 3: the values, and where each row begins.
+        # The rows [1, 2] and [3] are sent as their values and row splits.
         parts: dict[str, np.ndarray[Any, Any]] = {
             "x": np.array([1, 2, 3], np.float32),
             "x_1": np.array([0, 2, 3], np.int64),
@@ -226,7 +229,7 @@ def test_ragged_input_is_served_as_its_parts(tmp_path: Path) -> None:
 
 
 def bfloat16_without_a_kernel(x: Any) -> dict[str, Any]:
-    """The inverse error function, for which TensorFlow has no bfloat16 on a CPU."""
+    """Compute the inverse error function, which has no bfloat16 kernel on a CPU."""
     return {"y": tf.cast(tf.math.erfinv(tf.cast(x, tf.bfloat16)), tf.float32)}
 
 
@@ -241,5 +244,5 @@ def test_op_without_a_kernel_of_bfloat16_names_the_engine_that_has_one(tmp_path:
     through_xla = loader.load(directory, hardware=TpuSystem(), runtime="xla")
     y = through_xla.run("serving_default", x)["y"]
     through_xla.close()
-    # The inverse error function of 0.5 is 0.4769; bfloat16 has 8 bits.
+    # The inverse error function of 0.5 is 0.4769. bfloat16 has 8 significant bits.
     np.testing.assert_allclose(y, 0.4769, rtol=2**-7)

@@ -1,4 +1,4 @@
-"""Models of jax2tf: shown, verified, compiled for a TPU, and run by every engine."""
+"""Models of jax2tf are inspected, verified, compiled for a TPU, and run by every runtime."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 NO_TPU = TpuSystem()
 EMULATED = TpuSystem(1, 1, is_emulated=True)
 PJRT = TpuSystem(1, 1, pjrt_platform="cpu")
-# 1 1 1 times the weights: the sums of their columns.
+# For an input of ones, the outputs are the sums of the columns of the weights.
 INPUTS = {"x": np.ones([2, 3], np.float32)}
 OUTPUTS = [[9.0, 12.0], [9.0, 12.0]]
 
@@ -96,7 +96,8 @@ def test_compile_takes_the_code_for_a_tpu(both: Path, tpu_alone: Path) -> None:
     for directory in (both, tpu_alone):
         stats = compile_one(directory).stats
         assert stats is not None
-        # 8 rows x 3 inputs x 2 outputs, each multiplied and added, and the addition on a TPU.
+        # The product takes a multiplication and an addition for each of 8 rows, 3 inputs and 2
+        # outputs. The code for a TPU adds 100 to each output.
         assert stats.flops == pytest.approx(8 * 3 * 2 * 2 + 8 * 2, rel=0.05)
 
 

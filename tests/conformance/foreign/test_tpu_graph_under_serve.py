@@ -1,4 +1,4 @@
-"""A TPU graph that an exporter saved under {serve} too: read, verified and run everywhere."""
+"""A TPU graph that is saved under {serve} too is inspected, verified, and run on each device."""
 
 import dataclasses
 from pathlib import Path
