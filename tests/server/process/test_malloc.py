@@ -15,8 +15,8 @@ def test_a_model_that_comes_and_goes_leaves_no_memory_behind() -> None:
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
     sizes = [float(line.split()[2]) for line in said.splitlines() if line.startswith("cycle")]
     assert len(sizes) == 3
-    # Less than half of one model's memory is left. Without the tuning, the memory of several models
-    # would be left.
+    # Less than half of one model's memory is left. If unloading freed nothing, the two later cycles
+    # would leave twice one model's memory.
     assert sizes[-1] - sizes[0] < 40
 
 
