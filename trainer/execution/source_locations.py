@@ -54,5 +54,5 @@ class SourceLocations:
         return f"{frame.filename}:{frame.lineno}: {source}"
 
     def line_of(self, node: str) -> str | None:
-        """Return the line of a node that is given as "node@function"; see `find_line`."""
+        """Return the line that created a node, given as "node@function"; see `find_line`."""
         return self.find_line(node.rpartition("@")[0])

@@ -225,7 +225,7 @@ class DelayedReporter:
     """Passes reports to another reporter after a quiet period, so that short runs report nothing.
 
     Attributes:
-      reporter: the other reporter.
+      reporter: the reporter that receives the reports after the quiet period.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class DelayedReporter:
         """Create the reporter.
 
         Args:
-          reporter: the other reporter.
+          reporter: the reporter that receives the reports after the quiet period.
           quiet_secs: the time from the start of the run during which nothing is reported, in
             seconds.
           clock: returns the current time in seconds.

@@ -170,7 +170,8 @@ def _has_only_full_steps(topology: BatchTopology, source: InputSource) -> bool:
         # A pipeline may have one batch more than another. In its last step the rows of the other
         # pipeline are padding.
         return False
-    # If each replica takes batches of its own, one replica may likewise have one batch more.
+    # If each replica takes its own batches from a pipeline, one replica may also have one batch
+    # more than another.
     takes_own_batches = topology.input_mode == InputPipelineConfig.PER_HOST_V2
     return not takes_own_batches or topology.replicas == 1
 

@@ -15,7 +15,8 @@ def classify(path: str, *, is_v1: bool) -> Classification:
 
     Args:
       path: the path, such as "tpu.TPUEstimator"; "" is tf.estimator itself.
-      is_v1: whether tf.estimator has the names of TensorFlow 1, which are more, or of TensorFlow 2.
+      is_v1: whether tf.estimator has the names of TensorFlow 1; False stands for the names of
+        TensorFlow 2, which are fewer.
     """
     first = path.partition(".")[0]
     if not is_v1 and first in estimator_names.V1.keys() - estimator_names.V2.keys():

@@ -86,7 +86,7 @@ def sliding_window_batch(
       window_size: number of elements in a window.
       stride: deprecated name of window_shift.
       window_shift: number of elements between the starts of consecutive windows; 1 by default.
-      window_stride: number of elements between neighbours in a window.
+      window_stride: distance of neighbours in a window, in elements of the dataset.
 
     Raises:
       InvalidSetting: both stride and window_shift are set.
