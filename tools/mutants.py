@@ -131,9 +131,9 @@ def run_mutations(module: str, tests: str, directory: Path) -> "Counter[str]":
 
 
 def _is_equivalent(diff: str) -> bool:
-    """Return whether a mutation is known to change nothing.
+    """Return whether a mutation is known not to change behaviour.
 
-    The `*` of a parameter list is no operator, so its mutations do not change the program.
+    An example is a mutation of the `*` in a parameter list, which cosmic-ray takes for an operator.
     """
     lines = {line[0] + line[1:].strip() for line in diff.splitlines() if line}
     return "-*," in lines or any(f"+{line}" in lines for line in _EQUIVALENT_LINES)

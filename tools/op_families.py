@@ -23,7 +23,8 @@ from tpuserve.untrusted.op_families import (
 )
 
 _LINE_LENGTH = 98
-# Words in the names of inputs and attributes that reach further than a computation.
+# Matches names of inputs and attributes by which an op may do more than compute, such as open a
+# file.
 _SUSPICIOUS = re.compile(
     r"file|path|dir|url|addr|prefix|pattern|target|protocol|config|module|graph|token|handle|stream"
     r"|descriptor|region|source|thread",

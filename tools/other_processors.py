@@ -62,7 +62,8 @@ class Configuration:
     arguments: Sequence[str]
 
 
-# TensorFlow itself turns oneDNN on only for processors with AVX-512 or newer instructions.
+# Turn oneDNN on: by default TensorFlow uses it only on processors with AVX-512 or newer
+# instructions.
 _ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "1"}
 _OLDEST = {"TF_ENABLE_ONEDNN_OPTS": "0", "XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"}
 # Leave out the bfloat16 tests where oneDNN is restricted. TensorFlow asks the processor, and not

@@ -1,4 +1,4 @@
-"""The source files of the three packages, and their import graph, read with ast."""
+"""Reads the source files of the three packages, and their import graph, with ast."""
 
 import ast
 from collections.abc import Iterator, Mapping

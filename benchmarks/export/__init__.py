@@ -1,1 +1,1 @@
-"""Measures what makes exports."""
+"""Benchmarks of the functions that write exports."""

@@ -1,10 +1,10 @@
 """Measures the time and memory of `tpuserve.export.convert` by model size, against copying.
 
 $ python -m benchmarks.export.convert --gigabytes 0.1 0.5 2
-writes a model with that many bytes of variables, copies its directory, and converts it in a process
-of its own. The table has the seconds of both, without the import of TensorFlow; what the process of
-the conversion holds in memory at most, and how much of that is there before the conversion. With
---verify it also compares both metagraphs afterwards, which loads the variables.
+writes for each size a model with that many bytes of variables, copies its directory, and converts
+it in a process of its own. The table has the seconds of the copy and of the conversion, without the
+import of TensorFlow, and the largest resident memory of the process before and after the
+conversion. With --verify the process also compares both metagraphs, which loads the variables.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def measure(directory: Path, gigabytes: float, arguments: Any) -> str:
-    """Write a model, and copy and convert it in turns; return the row of the table."""
+    """Write a model, and copy and convert it alternately; return the row of the table."""
     model = directory / "model"
     _run("write", model, "--gigabytes", str(gigabytes))
     size = sum(path.stat().st_size for path in (model / "variables").iterdir())
@@ -70,7 +70,7 @@ def measure(directory: Path, gigabytes: float, arguments: Any) -> str:
 
 
 def write_model(directory: Path, gigabytes: float) -> None:
-    """Save a model of dense layers with that many bytes of variables."""
+    """Save a model of dense layers whose variables have this size."""
     import tensorflow as tf
 
     class Dense(tf.Module):  # type: ignore[misc,unused-ignore]
@@ -93,7 +93,10 @@ def write_model(directory: Path, gigabytes: float) -> None:
 
 
 def convert(directory: Path, *, verifies: bool) -> dict[str, float]:
-    """Convert a model beside itself; return the seconds, and the most bytes before and after."""
+    """Convert a model; return the seconds, and the largest memory use before and after in bytes.
+
+    The result is the directory "converted" beside that of the model.
+    """
     from tpuserve.runtime import tf_logging
 
     tf_logging.import_tensorflow()
@@ -101,7 +104,7 @@ def convert(directory: Path, *, verifies: bool) -> dict[str, float]:
     from tpuserve.stablehlo import xla_kernels
     from tpuserve.verification import verify
 
-    # The first compilation registers XLA's kernels, which is a part of the import.
+    # Compile once before the measurement, because the first compilation registers XLA's kernels.
     xla_kernels.has_xla_kernel(_any_node())
     before = _most_bytes()
     out = directory.with_name("converted")

@@ -39,7 +39,7 @@ class Network(tf.Module):  # type: ignore[misc]
 
 
 def cnn(weight: Callable[..., Any], x: Any) -> Any:
-    """Two convolutions with max pooling and two dense layers, as for MNIST."""
+    """Apply two convolutions with max pooling and two dense layers, as for MNIST."""
     for inputs, filters in ((1, 32), (32, 64)):
         x = tf.nn.relu(tf.nn.conv2d(x, weight(5, 5, inputs, filters), 1, "SAME"))
         x = tf.nn.max_pool2d(x, 2, 2, "VALID")
@@ -48,14 +48,14 @@ def cnn(weight: Callable[..., Any], x: Any) -> Any:
 
 
 def mlp(weight: Callable[..., Any], x: Any) -> Any:
-    """Three dense layers."""
+    """Apply three dense layers."""
     for inputs, units in ((784, 512), (512, 512)):
         x = tf.nn.relu(x @ weight(inputs, units))
     return tf.nn.softmax(x @ weight(512, 10))
 
 
 def transformer(weight: Callable[..., Any], x: Any) -> Any:
-    """Two encoder layers of width 128 with four heads, over 32 positions."""
+    """Apply two encoder layers of width 128 with four heads to 32 positions."""
     for _ in range(2):
         heads = [
             tf.reshape(x @ weight(128, 128), [-1, 32, 4, 32]) for _ in ("query", "key", "value")
@@ -69,7 +69,7 @@ def transformer(weight: Callable[..., Any], x: Any) -> Any:
 
 
 def add_one(weight: Callable[..., Any], x: Any) -> Any:
-    """Add a variable of one to x: next to no work."""
+    """Add a variable of one to x, which takes hardly any time."""
     return x + 0 * weight(1) + 1
 
 

@@ -32,7 +32,7 @@ from tpuserve.runtime.loader import load
 BATCH_SIZES = (1, 8, 32)
 _EMULATED = TpuSystem(tpu_cores=1, hosts=1, is_emulated=True)
 _PJRT = TpuSystem(tpu_cores=1, hosts=1, pjrt_platform="cpu")
-# Runtime → how a model is loaded for it.
+# Name of a runtime → arguments with which `load` loads a model for it.
 _RUNTIMES: Mapping[str, Mapping[str, Any]] = {
     "CPU": {"wanted_tags": tags.SERVE, "hardware": TpuSystem()},
     "XLA": {"wanted_tags": tags.SERVE, "hardware": TpuSystem(), "runtime": "xla"},
@@ -88,7 +88,7 @@ def print_call_times(
             for runtime in order:
                 times[runtime].append(_time_calls(loaded[runtime], x, calls))
         for samples in times.values():
-            del samples[0]  # The first round warms up.
+            del samples[0]  # Leave out the first round, which warms up.
         shown = ", ".join(f"{each} {statistics.median(times[each]):.0f} us" for each in loaded)
         ratios = ", ".join(
             f"{each}/CPU {_median_ratio(times[each], times['CPU']):.2f}"
@@ -106,7 +106,7 @@ def print_load_times(name: str, directory: Path, cache: Path, rounds: int) -> No
     warm: list[float] = []
     for index in range(rounds):
         for times in (cold, warm):
-            # A restart is a new process, in which jax has compiled nothing yet.
+            # Load in a new process, in which jax has not compiled anything yet.
             command = [sys.executable, "-m", __spec__.name, "--load", str(directory)]
             done = subprocess.run(
                 [*command, str(cache / str(index))], stdout=subprocess.PIPE, text=True, check=True
@@ -129,7 +129,8 @@ def time_load(directory: Path, cache: Path) -> float:
 def print_memory(directory: Path) -> None:
     """Print how much a loaded model adds to the resident memory, and what an unload leaves."""
     for runtime in ("CPU", "XLA"):
-        loader.load(directory, **_RUNTIMES[runtime]).close()  # Fills the allocators' pools.
+        # Load the model once before the measurement, to fill the pools of the allocators.
+        loader.load(directory, **_RUNTIMES[runtime]).close()
         gc.collect()
         before = _resident_megabytes()
         model = loader.load(directory, **_RUNTIMES[runtime])

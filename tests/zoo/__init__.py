@@ -1,1 +1,1 @@
-"""Models as others write them: each gets a TPU metagraph, and the results stand in docs/zoo.md."""
+"""Models of other authors: each is converted and examined; docs/zoo.md has the results."""

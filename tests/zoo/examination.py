@@ -31,15 +31,15 @@ STEPS = ("convert", "inspect", "float32", "bfloat16", "compile", "serve")
 
 @dataclass
 class Examination:
-    """What was found of a model.
+    """The results of examining a model.
 
     Attributes:
       model: The model.
-      failures: Step → why it failed.
+      failures: Name of a failed step → why it failed.
       host_ops: Types of the ops that only the host can run, sorted.
-      float32: Largest absolute difference of the outputs of both metagraphs.
-      bfloat16: The same if the TPU computes in bfloat16.
-      compilations: One for each of `TOPOLOGIES`.
+      float32: Largest absolute difference between the outputs of both metagraphs.
+      bfloat16: The same difference if the TPU metagraph computes in bfloat16.
+      compilations: The compilation for each of `TOPOLOGIES`.
     """
 
     model: ZooModel
@@ -51,9 +51,9 @@ class Examination:
 
 
 def examine(model: ZooModel, directory: Path, compiler: Compiler) -> Examination:
-    """Take a model through all steps.
+    """Convert a model, then inspect, verify, compile and serve the result.
 
-    A step that fails does not keep the others from being taken.
+    After a failed conversion nothing else runs; after any other failed step the others still run.
 
     Args:
       model: The model.
@@ -98,14 +98,14 @@ def _host_ops(model: ZooModel, conversion: Conversion) -> tuple[str, ...]:
 
 
 def _inspect(directory: Path) -> None:
-    """Find the TPU computation in one of two metagraphs."""
+    """Check that only the metagraph {serve, tpu} has a TPU computation."""
     described = metagraph.read_saved_model(directory).metagraphs
     on_tpu = {each.tags: each.has_tpu_computation for each in described}
     assert on_tpu == {tags.SERVE: False, tags.SERVE_TPU: True}, on_tpu
 
 
 def _verify(model: ZooModel, directory: Path, tolerance: float) -> float:
-    """Return the largest absolute difference of both metagraphs; a few rows are asked."""
+    """Compare both metagraphs on a few rows; return the largest absolute difference."""
     inputs = directory.parent / "inputs.npz"
     arrays: dict[str, Any] = {name: _plain(each) for name, each in model.inputs(ROWS).items()}
     np.savez(inputs, **arrays)
@@ -128,7 +128,7 @@ def _verify(model: ZooModel, directory: Path, tolerance: float) -> float:
 
 
 def _plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Strings as NumPy stores them without pickling."""
+    """Convert strings to an array that NumPy can store without pickling."""
     return np.array(values.tolist()) if values.dtype == object else values
 
 
@@ -146,7 +146,7 @@ def _compile(model: ZooModel, directory: Path, compiler: Compiler) -> tuple[Comp
 
 
 def _serve(model: ZooModel, directory: Path) -> None:
-    """Ask each metagraph over REST and gRPC; all answers are those of {serve} in process."""
+    """Check that each metagraph answers over REST and gRPC like {serve} in process."""
     inputs: Inputs = model.inputs(ROWS)
     baseline = asking.load(directory, tags.SERVE)
     try:

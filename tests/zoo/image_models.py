@@ -1,4 +1,4 @@
-"""Models of images: JPEG decoding in front, boxes chosen behind, a U-Net and a generator."""
+"""Image models: a classifier that decodes JPEG, a detector, a U-Net and a generator."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -60,7 +60,7 @@ def _jpegs(rows: int) -> Inputs:
 
 
 class _Detector:
-    """Proposes a box for each cell of a grid, and keeps the best that do not overlap."""
+    """Proposes a box for each cell of a grid, and keeps the best boxes that do not overlap."""
 
     _GRID = 8
     _CLASSES = 3

@@ -32,9 +32,10 @@ def _application(name: str, build: Callable[..., Any], size: int, **options: Any
 
 
 def _normalize(network: Any, images: Any) -> None:
-    """Let the random network compute as a trained network would: outputs of 1 that differ.
+    """Scale a network with random weights so that its outputs have a standard deviation of 1.
 
-    The averages of batch normalization become those of the images.
+    The moving averages of its batch normalizations become those of the images. Without this, the
+    outputs would hardly differ, and a comparison of them would show little.
     """
     for layer in network.layers:
         if isinstance(layer, keras.layers.BatchNormalization):

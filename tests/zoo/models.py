@@ -18,7 +18,7 @@ ALL = (
     *published_models.ALL,
 )
 
-# What CI converts: no large graphs, and one of each kind of host part.
+# The models that CI converts: small graphs, with one for each kind of host ops.
 IN_CI = (
     sequence_models.GRU,
     image_models.JPEG_CLASSIFIER,

@@ -1,4 +1,4 @@
-"""Models without layers: of JAX, a frozen graph of TensorFlow 1, a forest of decision trees."""
+"""Models without Keras layers: a JAX model, a frozen graph of TensorFlow 1, and decision trees."""
 
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def _write_jax(directory: Path) -> None:
 def _write_frozen(directory: Path) -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         x = v1.placeholder(tf.float32, [None, _FEATURES], name="x")
-        # A loop of TensorFlow 1: Enter, Switch, Merge, NextIteration, Exit.
+        # Write the loop as TensorFlow 1 does: Enter, Switch, Merge, NextIteration, Exit.
         v1.disable_control_flow_v2()
         try:
             _, state = tf.while_loop(
@@ -63,7 +63,7 @@ def _write_frozen(directory: Path) -> None:
 
 
 class _Forest(tf.Module):
-    """Complete binary trees: each row walks down each tree by comparing one feature at a time."""
+    """Complete binary trees. A row walks down each tree by comparing one feature at each node."""
 
     _TREES = 20
     _DEPTH = 4
@@ -78,7 +78,7 @@ class _Forest(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None, _FEATURES], tf.float32, name="x")])
     def predict(self, x: Any) -> dict[str, Any]:
-        """Return the sum of the leaves that each row comes to, float32 [rows]."""
+        """Return the sum of the leaves that each row reaches in the trees, float32 [rows]."""
         node = tf.zeros([tf.shape(x)[0], self._TREES], tf.int32)
         trees = tf.range(self._TREES)[None] + tf.zeros_like(node)
         for _ in range(self._DEPTH):

@@ -1,4 +1,4 @@
-"""Models that packages bring, weights included."""
+"""Models that Python packages contain, with their trained weights."""
 
 import importlib.util
 import shutil

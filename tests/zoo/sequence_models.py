@@ -1,4 +1,4 @@
-"""Sequence models, built small: BERT, an encoder-decoder with a decode loop, GRU and LSTM."""
+"""Small sequence models: BERT, an encoder-decoder with a decoding loop, GRU and LSTM."""
 
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def _bert_inputs(rows: int) -> Inputs:
 
 
 class _EncoderDecoder:
-    """An encoder, and a decoder that adds the likeliest token to its own input until the end."""
+    """An encoder, and a decoder that appends its likeliest token to its input in each step."""
 
     def __init__(self) -> None:
         keras.utils.set_random_seed(0)
@@ -106,10 +106,10 @@ def _tokens(rows: int) -> Inputs:
 def _write_recurrent(layer: Any, directory: Path) -> None:
     keras.utils.set_random_seed(0)
     tokens = keras.Input((_LENGTH,), dtype="int32", name="tokens")
-    # Token 0 fills a sequence up to the length of the batch.
+    # Token 0 pads a sequence to the length of the batch, and is masked.
     embedded = keras.layers.Embedding(_TOKENS, _WIDTH, mask_zero=True)(tokens)
     state = keras.layers.Bidirectional(layer(_WIDTH))(embedded)
-    # States are small, and the outputs are to be around 1.
+    # Large weights bring the outputs, which are computed from small states, to a size of about 1.
     large = keras.initializers.RandomNormal(stddev=10.0)
     outputs = keras.layers.Dense(4, kernel_initializer=large)(state)
     keras.Model(tokens, outputs).export(str(directory), verbose=False)

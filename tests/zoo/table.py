@@ -1,4 +1,4 @@
-"""Renders the table in docs/zoo.md from what the examinations found."""
+"""Renders the table in docs/zoo.md from the results of the examinations."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,10 @@ _HEADER = (
 
 
 def write(examinations: Sequence[Examination]) -> None:
-    """Write the rows of models into the document, and why each step failed that did."""
+    """Write the results of examinations into the document: table rows, and failures below it.
+
+    Other rows and failures of the document are kept.
+    """
     text = DOCUMENT.read_text()
     found = {each.model.name: each for each in examinations}
     rows, failures = [], []
@@ -71,13 +74,13 @@ def _bullet(name: str) -> str:
 
 
 def committed(name: str) -> list[str]:
-    """Return what the document says of a model and does not depend on the machine."""
+    """Return the results of a model in the document that do not depend on the machine."""
     (row,) = (line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| {name} |"))
     return _stable([cell.strip() for cell in row.strip("|").split(" | ")])
 
 
 def stable(examination: Examination) -> list[str]:
-    """Return the same of an examination."""
+    """Return the results of an examination that do not depend on the machine."""
     return _stable(_cells(examination))
 
 

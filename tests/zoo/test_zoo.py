@@ -1,7 +1,7 @@
-"""Models that others wrote, converted and examined; the table in docs/zoo.md is what is found here.
+"""Models of other authors are converted and examined; docs/zoo.md has a table of the results.
 
-CI examines five of them. `make zoo` examines all, and `make zoo ARGS=GRU,BERT` some; both write
-the rows of the table anew.
+CI examines five models. `make zoo` examines all models, and `make zoo ARGS=GRU,BERT` some of them;
+both replace the rows of the examined models in the table.
 """
 
 import os
@@ -17,7 +17,8 @@ from tpuserve.compilation.compiler import Compiler
 
 pytestmark = pytest.mark.slow
 
-# "all", or parts of names with commas between them: the models to examine for the document.
+# The models whose rows in the document are to be replaced: "all", or parts of their names with
+# commas between them. If empty, the models of CI are compared with the document.
 _CHOSEN = os.environ.get("TPUSERVE_ZOO", "")
 
 
@@ -34,7 +35,7 @@ def compiler() -> Iterator[Compiler]:
         yield entered
 
 
-# TensorFlow's own feature columns call what Keras has deprecated.
+# TensorFlow's feature columns call a deprecated function of Keras.
 @pytest.mark.filterwarnings("ignore:`layer.add_variable` is deprecated:UserWarning")
 @pytest.mark.parametrize("model", _choose_models(), ids=lambda model: model.name.split(",")[0])
 def test_model_is_found_as_the_document_says(

@@ -63,7 +63,7 @@ def _texts(rows: int) -> Inputs:
 
 
 class _Recommender(tf.Module):
-    """The product of a user's and an item's vector, found by the hashes of their names."""
+    """Multiplies the embeddings of a user and an item, which are looked up by hashes of names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def _write_wide_and_deep(directory: Path) -> None:
         )
         logits = linear + v1.layers.dense(hidden, 1)
         session.run([v1.global_variables_initializer(), v1.tables_initializer()])
-        # The wide part begins with zeros.
+        # Set the weights of the wide part, which are initialised with zeros.
         for variable in v1.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES, "linear_model"):
             session.run(variable.assign(_random(2, *variable.shape.as_list())))
         v1.saved_model.simple_save(

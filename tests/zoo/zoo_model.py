@@ -1,4 +1,4 @@
-"""A model of the zoo."""
+"""Describes a model of the zoo: how to save it, and how to make requests for it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ Inputs: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class ZooModel:
-    """A model, the way its users would save it, and requests for it.
+    """A model of the zoo, saved as its users would save it.
 
     Attributes:
       name: The model's name in the table.
       saved_by: The library and the call that write the SavedModel.
       write: Writes the SavedModel into a directory that does not exist yet.
-      inputs: Makes the inputs of a request of so many rows, by name.
-      signature: The signature that is asked.
+      inputs: Takes a number of rows; returns the inputs of a request, name → array.
+      signature: The name of the signature to verify, to compile and to send requests to.
     """
 
     name: str
@@ -30,7 +30,7 @@ class ZooModel:
 
 
 def normal(name: str, *shape: int) -> Callable[[int], Inputs]:
-    """Return a maker of inputs with one float32 tensor of normal random numbers."""
+    """Return a function from a number of rows to an input [rows, *shape] of normal numbers."""
 
     def make(rows: int) -> Inputs:
         values = np.random.default_rng(rows).normal(size=(rows, *shape))
