@@ -72,7 +72,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 
 def _optimizers(features: Any, labels: Any) -> Any:
-    """Build a loss for each optimizer of tf.contrib.opt; LazyAdam's loss reads rows of a table."""
+    """Build a variable, a loss and a step for each optimizer; LazyAdam's loss reads rows of w."""
     steps = []
     losses = []
     for name, make in OPTIMIZERS.items():

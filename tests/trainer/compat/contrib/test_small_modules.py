@@ -168,7 +168,6 @@ def test_the_loss_of_a_sequence_leaves_padding_out() -> None:
 
 
 def test_images_are_rotated_and_translated() -> None:
-    # The image has the rows (1, 2) and (3, 4).
     picture = tf.constant([[1.0, 2.0], [3.0, 4.0]])
     rotation = image.angles_to_projective_transforms(math.pi / 2, 2, 2)
     half_turn = image.compose_transforms(rotation, rotation)

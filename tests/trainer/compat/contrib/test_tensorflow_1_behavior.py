@@ -123,8 +123,8 @@ def test_f1_uses_the_best_threshold_over_all_batches() -> None:
     value, update = metrics.f1_score(y, p)
     with v1.Session() as session:
         session.run(v1.local_variables_initializer())
-        # The best threshold is about 0.2: 2 true positives, 1 false positive and no false negative
-        # give F1 = 4 / 5.
+        # Thresholds between 0.1 and 0.4 are best: 2 true positives, 1 false positive and no false
+        # negative give F1 = 4 / 5.
         first = session.run(update, {p: [0.1, 0.8, 0.4, 0.6], y: [0, 1, 1, 0]})
         session.run(update, {p: [0.9, 0.3, 0.35], y: [1, 0, 1]})
         np.testing.assert_allclose([first, session.run(value)], [0.8, 8 / 9], rtol=1e-6)
