@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tpuserve.graph.traversal import find_reachable
 from tpuserve.proto import saved_model_pb2 as pb
 
 # The attribute of a node that belongs to an outside compilation, which the host runs.
@@ -77,6 +78,27 @@ def called_functions(node: Any) -> Iterator[str]:
             yield attribute.func.name
         elif kind == "list":
             yield from (function.name for function in attribute.list.func)
+
+
+def find_called_functions(nodes: Iterable[Any], functions: Mapping[str, Any]) -> set[str]:
+    """Return the names of the functions that some nodes call, directly or indirectly.
+
+    Args:
+      nodes: NodeDefs.
+      functions: function name → FunctionDef; other functions are not returned.
+    """
+    return find_reachable(
+        possible_calls(nodes),
+        lambda name: possible_calls(functions[name].node_def) if name in functions else None,
+    )
+
+
+def possible_calls(nodes: Iterable[Any]) -> set[str]:
+    """Return the names that are functions' names if the nodes call functions.
+
+    They include the op types of the nodes: an op whose type is the name of a function is a call.
+    """
+    return {name for node in nodes for name in (node.op, *called_functions(node))}
 
 
 def skip_identities(reference: str, nodes: Mapping[str, Any]) -> str:

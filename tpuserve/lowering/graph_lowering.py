@@ -9,8 +9,10 @@ from tpuserve.graph.graph_walk import (
     HOST_ATTRIBUTE,
     REPLICATE_METADATA,
     TPU_CALL,
-    called_functions,
+    find_called_functions,
+    possible_calls,
 )
+from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import default_attrs, graph_ir, op_defs
 from tpuserve.lowering.ir.outlining import MUST_COMPILE, SWITCH_MERGE
 from tpuserve.lowering.passes import replicated_computations
@@ -49,7 +51,7 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     lowered.CopyFrom(graph)
     default_attrs.restore_default_attrs(lowered)
     functions = {function.signature.name: function for function in lowered.library.function}
-    reachable_before = _reachable_functions(lowered, functions)
+    reachable_before = find_called_functions(lowered.node, functions)
     _functionalize_computations(lowered, functions)
     _lower_computation_functions(lowered, functions, compiled=compiled)
     if any(CLUSTER_ATTRIBUTE in node.attr for node in lowered.node):
@@ -59,7 +61,7 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
         del lowered.node[:]
         graph_ir.append_node_defs(main_graph.nodes.values(), lowered.node)
     _rewrite_nodes(lowered.node, "the main graph", in_function=False)
-    reachable = _reachable_functions(lowered, functions)
+    reachable = find_called_functions(lowered.node, functions)
     for name in reachable:
         renamed = _rewrite_nodes(functions[name].node_def, f"function {name!r}", in_function=True)
         _rename_references(functions[name], renamed)
@@ -83,32 +85,29 @@ def _keep_functional_control_flow(
     TensorFlow rewrites them with Enter, Switch and Merge, which XLA cannot compile. The attribute
     is removed.
     """
-    pending = [name for name in reachable if MUST_COMPILE in functions[name].attr]
-    compiled: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name in compiled or name not in functions:
-            continue
-        compiled.add(name)
+    roots = {name for name in reachable if MUST_COMPILE in functions[name].attr}
+    compiled = roots.union(
+        *(find_called_functions(functions[name].node_def, functions) for name in roots)
+    )
+    for name in compiled:
         for node in functions[name].node_def:
             node.attr.pop(SWITCH_MERGE, None)
-            pending.extend({node.op, *called_functions(node)})
 
 
 def _functionalize_computations(graph: "GraphDef", functions: "dict[str, FunctionDef]") -> None:
     """Replace the control flow of TensorFlow 1 in TPU computations, which old exporters write."""
     node_lists = [graph.node, *(function.node_def for function in functions.values())]
-    pending = [
+    computations = [
         node.attr["f"].func.name for nodes in node_lists for node in nodes if node.op == TPU_CALL
     ]
-    visited: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name in functions and name not in visited:
-            visited.add(name)
-            functionalize_function(name, functions)
-            for node in functions[name].node_def:
-                pending.extend({node.op, *called_functions(node)})
+
+    def functionalize(name: str) -> set[str] | None:
+        if name not in functions:
+            return None
+        functionalize_function(name, functions)
+        return possible_calls(functions[name].node_def)
+
+    find_reachable(computations, functionalize)
 
 
 def _lower_computation_functions(
@@ -159,7 +158,7 @@ def _has_host_part(function: "FunctionDef", functions: "Mapping[str, FunctionDef
     return any(
         op_traits.is_on_host(inner)
         for node in function.node_def
-        for inner in op_defs.walk_calls(node, functions)
+        for inner in op_defs.walk_calls([node], functions)
     )
 
 
@@ -176,18 +175,6 @@ def _check_no_strings(function: "FunctionDef") -> None:
                     f"{argument.name!r}, which a TPU cannot hold. Put the ops on strings into "
                     f"tpu.outside_compilation, or in front of the model."
                 )
-
-
-def _reachable_functions(graph: "GraphDef", functions: "Mapping[str, FunctionDef]") -> set[str]:
-    """Return the names of all functions that the main graph calls, directly or indirectly."""
-    reachable: set[str] = set()
-    pending = list(graph.node)
-    while pending:
-        node = pending.pop()
-        for name in {node.op, *called_functions(node)} & functions.keys() - reachable:
-            reachable.add(name)
-            pending.extend(functions[name].node_def)
-    return reachable
 
 
 def _rewrite_nodes(nodes: Any, where: str, *, in_function: bool) -> dict[str, Mapping[str, str]]:

@@ -1,11 +1,10 @@
 """Outlining of signatures: the nodes that compute a signature become a function for XLA."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpuserve.errors import UnsupportedModel
-from tpuserve.graph.graph_walk import called_functions
 from tpuserve.lowering.ir import default_attrs, graph_ir, op_defs, outlining
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.saved_model import dtypes
@@ -122,7 +121,7 @@ def _find_body(main: GraphIR, fed: set[str], results: Any) -> dict[str, Node]:
 
 
 def _check_ops(body: Mapping[str, Node], library: "Library", signature: str) -> None:
-    for node in _walk(body, library):
+    for node in op_defs.walk_calls((each.definition for each in body.values()), library):
         definition = op_defs.op_definition(node, library)
         reason = _REFUSED_OPS.get(node.op)
         if definition is None:
@@ -133,18 +132,6 @@ def _check_ops(body: Mapping[str, Node], library: "Library", signature: str) -> 
             raise UnsupportedModel(
                 f"signature {signature!r} needs op {node.op} ({node.name!r}), {reason}"
             )
-
-
-def _walk(body: Mapping[str, Node], library: "Library") -> Iterator[Any]:
-    """Yield the NodeDefs of a graph and of the functions that it calls, each once."""
-    entered: set[str] = set()
-    pending = [node.definition for node in body.values()]
-    while pending:
-        node = pending.pop()
-        yield node
-        for name in {*called_functions(node), node.op} & library.keys() - entered:
-            entered.add(name)
-            pending.extend(library[name].node_def)
 
 
 def _copy_node(node: Node, arguments: Mapping[Value, Value], body: Mapping[str, Node]) -> Node:

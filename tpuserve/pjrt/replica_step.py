@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tpuserve import jax_client
 from tpuserve.errors import UnsupportedOnTpu
-from tpuserve.graph.graph_walk import called_functions
+from tpuserve.graph.graph_walk import find_called_functions
 from tpuserve.lowering.rules import op_traits
 from tpuserve.lowering.rules.node_rewriting import data_inputs, full_tensor_name
 from tpuserve.lowering.rules.op_spec import OpKind
@@ -300,14 +300,7 @@ class _Module:
 def _remove_uncalled_functions(graph: Any) -> None:
     """Remove the functions that the nodes of a graph do not call, directly or indirectly."""
     functions = {function.signature.name: function for function in graph.library.function}
-    called: set[str] = set()
-    pending = list(graph.node)
-    while pending:
-        node = pending.pop()
-        for name in {node.op, *called_functions(node)} & functions.keys() - called:
-            called.add(name)
-            pending.extend(functions[name].node_def)
-    kept = [functions[name] for name in sorted(called)]
+    kept = [functions[name] for name in sorted(find_called_functions(graph.node, functions))]
     del graph.library.function[:]
     graph.library.function.extend(kept)
 

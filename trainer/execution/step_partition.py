@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import op_defs
 from tpuserve.stablehlo.xla_kernels import has_xla_kernel
 
@@ -112,7 +113,7 @@ def _can_compile(operation: Any, library: Mapping[str, Any]) -> bool:
         return False
     return all(
         has_xla_kernel(node) and node.op not in _DROPPED_OPS and not _RANDOM_OPS.search(node.op)
-        for node in op_defs.walk_calls(operation.node_def, library)
+        for node in op_defs.walk_calls([operation.node_def], library)
         if node.op not in library
     )
 
@@ -144,11 +145,4 @@ def _invert(edges: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 def _reach(start: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
     """Return the names in `start`, and all names that can be reached from them along edges."""
-    reached = set(start)
-    pending = list(reached)
-    while pending:
-        for name in edges.get(pending.pop(), ()):
-            if name not in reached:
-                reached.add(name)
-                pending.append(name)
-    return reached
+    return find_reachable(start, lambda name: edges.get(name, ()))

@@ -73,3 +73,13 @@ def test_nodes_outside_the_cluster_of_a_rewrite_run_on_the_host() -> None:
 def test_missing_function_has_no_nodes() -> None:
     nodes = graph_walk.walk_computation("gone", {})
     assert (nodes.on_tpu, nodes.on_host) == ([], [])
+
+
+def test_called_functions_are_found_through_attributes_and_op_types() -> None:
+    graph = pb.GraphDef()
+    call(graph.node.add(op="PartitionedCall"), "outer")
+    add_function(graph, "outer", "inner")
+    call(add_function(graph, "inner").node_def.add(op="While"), "outer")
+    add_function(graph, "uncalled", "outer")
+    called = graph_walk.find_called_functions(graph.node, functions(graph))
+    assert called == {"outer", "inner"}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from tpuserve.graph.graph_walk import called_functions
+from tpuserve.graph.graph_walk import find_called_functions
 
 # A constant of more bytes than this is large. No shape or axis has that size, so clearing a large
 # constant does not change an inferred shape.
@@ -42,11 +42,4 @@ def clear_constant(node: Any) -> Any:
 def select_functions(nodes: Iterable[Any], library: Any) -> list[Any]:
     """Return the functions of a FunctionDefLibrary that nodes call, directly or indirectly."""
     functions = {function.signature.name: function for function in library.function}
-    selected: dict[str, Any] = {}
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        for name in {node.op, *called_functions(node)} & functions.keys() - selected.keys():
-            selected[name] = functions[name]
-            pending.extend(functions[name].node_def)
-    return list(selected.values())
+    return [functions[name] for name in sorted(find_called_functions(nodes, functions))]

@@ -62,7 +62,7 @@ def flatten(
     origins: dict[str, str] = {}
     roots = list(fetches)
     while True:
-        needed = find_needed(nodes, (resolve(value, replaced).producer for value in roots))
+        needed = graph_ir.find_needed(nodes, (resolve(value, replaced).producer for value in roots))
         calls = {name: called_by(nodes[name], library) for name in nodes if name in needed}
         calls = {name: called for name, called in calls.items() if called}
         if not calls:
@@ -79,26 +79,6 @@ def flatten(
                 nodes[name] = dataclasses.replace(node, inputs=inputs)
     flat = dataclasses.replace(graph, nodes=graph_ir.topological_order(nodes.values()))
     return FlatGraph(flat, replaced, origins)
-
-
-def find_needed(
-    nodes: Mapping[str, Node], names: Iterable[str], stop: Collection[str] = ()
-) -> set[str]:
-    """Return the names of nodes and of all nodes that they depend on.
-
-    Args:
-      nodes: Name → node of a graph.
-      names: Names of the nodes to start from.
-      stop: Names of nodes that are left out with all that only they depend on.
-    """
-    needed: set[str] = set()
-    pending = list(names)
-    while pending:
-        name = pending.pop()
-        if name not in needed and name in nodes and name not in stop:
-            needed.add(name)
-            pending.extend(graph_ir.predecessors(nodes[name]))
-    return needed
 
 
 def called_by(node: Node, library: "Library") -> str:
@@ -189,7 +169,7 @@ def find_observer(node: Node, library: "Library") -> str:
     Returns:
       One of `OBSERVERS`; "" if the node neither checks nor prints values.
     """
-    inner = op_defs.walk_calls(node.definition, library)
+    inner = op_defs.walk_calls([node.definition], library)
     return next((each.op for each in inner if each.op in OBSERVERS), "")
 
 
@@ -202,5 +182,5 @@ def has_effect(node: Node, library: "Library") -> bool:
         inner.op not in (*OBSERVERS, *_CONTROL_FLOW, *_CALLS, *library)
         and op_defs.is_stateful(inner, library)
         and (_WRITES.search(inner.op) or not _READS.search(inner.op))
-        for inner in op_defs.walk_calls(node.definition, library)
+        for inner in op_defs.walk_calls([node.definition], library)
     )

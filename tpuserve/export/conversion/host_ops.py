@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tpuserve.export.conversion import flattening
 from tpuserve.export.conversion.shapes import Inference
+from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.saved_model import dtypes
@@ -147,7 +148,7 @@ def _compiles(node: "NodeDef", library: "Library") -> bool:
 
 
 def _walk(node: Node, library: "Library") -> "Iterator[NodeDef]":
-    yield from op_defs.walk_calls(node.definition, library)
+    yield from op_defs.walk_calls([node.definition], library)
 
 
 def _is_variable(value: Value, graph: GraphIR) -> bool:
@@ -177,11 +178,5 @@ def _find_control_flow(graph: GraphIR, names: Collection[str]) -> set[str]:
     for name, node in nodes.items():
         for producer in graph_ir.predecessors(node):
             readers.setdefault(producer, []).append(name)
-    after: set[str] = set()
-    pending = list(opening)
-    while pending:
-        name = pending.pop()
-        if name not in after:
-            after.add(name)
-            pending.extend(readers.get(name, ()))
-    return after & flattening.find_needed(nodes, closing)
+    after = find_reachable(opening, lambda name: readers.get(name, ()))
+    return after & graph_ir.find_needed(nodes, closing)

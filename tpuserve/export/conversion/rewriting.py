@@ -23,7 +23,7 @@ from tpuserve.export.conversion.signature_tensors import (
 from tpuserve.export.conversion.tpu_part import TpuPart, extract_part
 from tpuserve.export.tpu.batching import BatchConfig
 from tpuserve.graph import pruning
-from tpuserve.graph.graph_walk import called_functions
+from tpuserve.graph.graph_walk import find_called_functions
 from tpuserve.lowering.ir import default_attrs, graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.lowering.passes.functionalization import functionalize
@@ -153,7 +153,7 @@ def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> Conv
         for tensor in find_tensors(info)
     ]
     producers = {value.producer for value in feeds}
-    needed = flattening.find_needed(graph.nodes, [each.producer for each in fetches], producers)
+    needed = graph_ir.find_needed(graph.nodes, [each.producer for each in fetches], producers)
     nodes = {each: graph.nodes[each] for each in graph.nodes if each in needed}
     free = host_ops.find_free(graph, list(nodes))
     names = needed - free
@@ -238,13 +238,13 @@ def _find_observers(
       after_host: Names of the nodes on the TPU and behind it.
     """
     flat, ordered = rewriting.flat.graph.nodes, rewriting.ordered.nodes
-    before = flattening.find_needed(flat, [value.producer for value in fetches], stop)
+    before = graph_ir.find_needed(flat, [value.producer for value in fetches], stop)
     observers = {}
     for name in sorted(before - set(needed)):
         op = flattening.find_observer(flat[name], rewriting.library)
         if op:
             inputs = [value.producer for value in ordered[name].inputs]
-            is_front = flattening.find_needed(ordered, inputs, stop).isdisjoint(after_host)
+            is_front = graph_ir.find_needed(ordered, inputs, stop).isdisjoint(after_host)
             reason = "checks or prints values, before the TPU runs" if is_front else _LEFT_OUT
             observers[name] = HostOp(op, name, FRONT if is_front else "", reason)
     return observers
@@ -400,13 +400,7 @@ def _describe_nothing(converted: Sequence[ConvertedSignature]) -> str:
 
 def _replace_library(graph: Any, library: Mapping[str, Any]) -> None:
     """Keep the functions that the graph calls, directly or indirectly."""
-    reachable: set[str] = set()
-    pending = list(graph.node)
-    while pending:
-        node = pending.pop()
-        for name in {node.op, *called_functions(node)} & library.keys() - reachable:
-            reachable.add(name)
-            pending.extend(library[name].node_def)
+    reachable = find_called_functions(graph.node, library)
     functions = [library[name] for name in library if name in reachable]
     copies = [type(each).FromString(each.SerializeToString()) for each in functions]
     del graph.library.function[:]

@@ -5,10 +5,11 @@ IR has one form of reference, so that the passes work on both.
 """
 
 import itertools
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import op_defs
 
 if TYPE_CHECKING:
@@ -232,6 +233,22 @@ def topological_order(nodes: Iterable[Node]) -> dict[str, Node]:
 def predecessors(node: Node) -> list[str]:
     """Return the names of the nodes and arguments that a node has as data or control inputs."""
     return [*(value.producer for value in node.inputs), *node.controls]
+
+
+def find_needed(
+    nodes: Mapping[str, Node], names: Iterable[str], stop: Collection[str] = ()
+) -> set[str]:
+    """Return the names of nodes and of all nodes that they depend on.
+
+    Args:
+      nodes: Name → node of a graph.
+      names: Names of the nodes to start from; those of nodes outside of the graph are left out.
+      stop: Names of nodes that are left out with all that only they depend on.
+    """
+    return find_reachable(
+        names,
+        lambda name: predecessors(nodes[name]) if name in nodes and name not in stop else None,
+    )
 
 
 def unused_name(name: str, taken: Container[str]) -> str:

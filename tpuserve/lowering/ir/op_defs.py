@@ -1,9 +1,9 @@
 """Properties of nodes, from TensorFlow's op registry and from the functions that nodes call."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from tpuserve.graph.graph_walk import called_functions
+from tpuserve.graph.graph_walk import find_called_functions
 from tpuserve.saved_model import dtypes
 
 if TYPE_CHECKING:
@@ -51,16 +51,12 @@ def is_stateful(node: "NodeDef", library: "Library") -> bool:
     return bool(op_definition(node, library).is_stateful)
 
 
-def walk_calls(node: "NodeDef", library: "Library") -> "Iterator[NodeDef]":
-    """Yield a node, and all nodes of the functions that it calls directly or indirectly."""
-    entered: set[str] = set()
-    pending = [node]
-    while pending:
-        current = pending.pop()
-        yield current
-        for name in {*called_functions(current), current.op} & library.keys() - entered:
-            entered.add(name)
-            pending.extend(library[name].node_def)
+def walk_calls(nodes: "Iterable[NodeDef]", library: "Library") -> "Iterator[NodeDef]":
+    """Yield nodes, and all nodes of the functions that they call directly or indirectly."""
+    start = list(nodes)
+    yield from start
+    for name in sorted(find_called_functions(start, library)):
+        yield from library[name].node_def
 
 
 def is_handle(dtype: int) -> bool:

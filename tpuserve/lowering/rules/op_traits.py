@@ -47,7 +47,7 @@ def communicates(node: "NodeDef", library: "Library") -> bool:
     """
     return any(
         op_spec(inner.op).communicates or is_on_host(inner)
-        for inner in op_defs.walk_calls(node, library)
+        for inner in op_defs.walk_calls([node], library)
     )
 
 
@@ -59,7 +59,7 @@ def is_lowered_jointly(node: "NodeDef", library: "Library") -> bool:
     """
     return any(
         op_spec(inner.op).is_lowered_jointly or is_on_host(inner)
-        for inner in op_defs.walk_calls(node, library)
+        for inner in op_defs.walk_calls([node], library)
     )
 
 
@@ -67,7 +67,7 @@ def writes_variable(node: "NodeDef", library: "Library") -> bool:
     """Return whether a node, or a function it calls, updates a variable."""
     return any(
         op_spec(inner.op).kind is OpKind.VARIABLE_UPDATE
-        for inner in op_defs.walk_calls(node, library)
+        for inner in op_defs.walk_calls([node], library)
     )
 
 
@@ -79,7 +79,7 @@ def is_random(node: "NodeDef", library: "Library") -> bool:
         # Leave out a call of a function that updates a variable: it is stateful because of the
         # update, and random only if a node of the function is. `walk_calls` yields these nodes.
         and not writes_variable(inner, library)
-        for inner in op_defs.walk_calls(node, library)
+        for inner in op_defs.walk_calls([node], library)
     )
 
 

@@ -1,11 +1,12 @@
 """Replaces the calls of XLA clusters in a graph by ops that call a Python function."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpuserve.errors import InvalidTensor
+from tpuserve.lowering.ir import op_defs
 from tpuserve.lowering.ir.outlining import MUST_COMPILE
 from tpuserve.pjrt.device_core import Array
 from tpuserve.stablehlo.cluster_finder import XlaCluster
@@ -85,17 +86,5 @@ def reads_variables(graph: Any) -> bool:
     functions = {function.signature.name: function for function in graph.library.function}
     return any(
         node.op in ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableV2")
-        for node in _reachable_nodes(graph, functions)
+        for node in op_defs.walk_calls(graph.node, functions)
     )
-
-
-def _reachable_nodes(graph: Any, functions: Mapping[str, Any]) -> Iterator[Any]:
-    pending, visited = [graph.node], set()
-    while pending:
-        for node in pending.pop():
-            yield node
-            for value in node.attr.values():
-                for name in (value.func.name, *(item.name for item in value.list.func)):
-                    if name in functions and name not in visited:
-                        visited.add(name)
-                        pending.append(functions[name].node_def)
