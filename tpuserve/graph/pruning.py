@@ -7,6 +7,8 @@ server answers meanwhile. A smaller graph shortens that time.
 from collections.abc import Iterator
 from typing import Any
 
+from tpuserve.graph.traversal import find_reachable
+
 # The collections that TensorFlow's SavedModel loader reads.
 _LOADER_COLLECTIONS = ("saved_model_main_op", "legacy_init_op", "saved_model_assets")
 _COLOCATION_PREFIX = b"loc:@"
@@ -37,23 +39,17 @@ def needed_nodes(meta_graph: Any) -> set[str]:
       meta_graph: a MetaGraphDef; only the collections that the loader reads count.
     """
     nodes = {node.name: node for node in meta_graph.graph_def.node}
-    pending = [_node_name(reference) for reference in _root_references(meta_graph)]
-    reachable: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name in reachable or name not in nodes:
-            continue
-        reachable.add(name)
-        node = nodes[name]
-        pending.extend(_node_name(reference) for reference in node.input)
-        if "_class" in node.attr:
-            constraints = node.attr["_class"].list.s
-            pending.extend(
-                constraint.removeprefix(_COLOCATION_PREFIX).decode()
-                for constraint in constraints
-                if constraint.startswith(_COLOCATION_PREFIX)
-            )
-    return reachable
+    roots = map(_node_name, _root_references(meta_graph))
+    return find_reachable(roots, lambda name: _needed_by(nodes[name]) if name in nodes else None)
+
+
+def _needed_by(node: Any) -> Iterator[str]:
+    """Yield the names of a node's inputs, and of the nodes on whose device the node must be."""
+    yield from map(_node_name, node.input)
+    if "_class" in node.attr:
+        for constraint in node.attr["_class"].list.s:
+            if constraint.startswith(_COLOCATION_PREFIX):
+                yield constraint.removeprefix(_COLOCATION_PREFIX).decode()
 
 
 def _root_references(meta_graph: Any) -> Iterator[str]:

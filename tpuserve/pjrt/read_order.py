@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tpuserve.graph.graph_walk import skip_identities
+from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.rules.node_rewriting import data_inputs
 
 # The ops that change a variable, the handle of which is an input.
@@ -51,11 +52,4 @@ def _producers(node: Any) -> Iterator[str]:
 
 def _find_later(name: str, followers: Mapping[str, Sequence[str]]) -> set[str]:
     """Return the names of a node and of all nodes that depend on it."""
-    found = {name}
-    pending = [name]
-    while pending:
-        for follower in followers.get(pending.pop(), ()):
-            if follower not in found:
-                found.add(follower)
-                pending.append(follower)
-    return found
+    return find_reachable([name], lambda each: followers.get(each, ()))

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tpuserve.export.conversion.closure import find_largest_closure
+from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.graph_ir import GraphIR
 from tpuserve.saved_model import dtypes
@@ -89,11 +90,4 @@ def _reach(start: Collection[str], edges: list[tuple[str, str]]) -> set[str]:
     heads: dict[str, list[str]] = {}
     for tail, head in edges:
         heads.setdefault(tail, []).append(head)
-    reached: set[str] = set()
-    pending = list(start)
-    while pending:
-        name = pending.pop()
-        if name not in reached:
-            reached.add(name)
-            pending.extend(heads.get(name, ()))
-    return reached
+    return find_reachable(start, lambda name: heads.get(name, ()))

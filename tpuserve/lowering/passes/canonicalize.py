@@ -125,7 +125,7 @@ def _remove_identities(graph: GraphIR) -> GraphIR:
 
 
 def _remove_dead_nodes(graph: GraphIR, library: "Library") -> GraphIR:
-    pending = [
+    running = [
         *(value.producer for value in graph.results),
         *graph.control_outputs,
         *(
@@ -134,12 +134,6 @@ def _remove_dead_nodes(graph: GraphIR, library: "Library") -> GraphIR:
             if op_traits.must_run(node.definition, library)
         ),
     ]
-    alive: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name in alive or name not in graph.nodes:
-            continue
-        alive.add(name)
-        pending.extend(graph_ir.predecessors(graph.nodes[name]))
-    nodes = {name: node for name, node in graph.nodes.items() if name in alive}
+    needed = graph_ir.find_needed(graph.nodes, running)
+    nodes = {name: node for name, node in graph.nodes.items() if name in needed}
     return dataclasses.replace(graph, nodes=nodes)

@@ -223,13 +223,8 @@ class _Rewriter:
 
 def _prune(graph: GraphIR) -> GraphIR:
     """Return the graph without the nodes of replaced loops and branches."""
-    kept: set[str] = set()
-    pending = [*(value.producer for value in graph.results), *graph.control_outputs]
-    while pending:
-        name = pending.pop()
-        if name not in kept and name in graph.nodes:
-            kept.add(name)
-            pending.extend(graph_ir.predecessors(graph.nodes[name]))
+    results = [value.producer for value in graph.results]
+    kept = graph_ir.find_needed(graph.nodes, [*results, *graph.control_outputs])
     removed: set[str] = set()
     num_removed = -1
     # The nodes of a loop form a cycle, which has no topological order. So repeat the search until

@@ -1,6 +1,6 @@
 """Finds the branches that TensorFlow 1 writes as Switch and Merge nodes."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tpuserve.lowering.ir import graph_ir
@@ -107,7 +107,7 @@ def _make_branch(nodes: Mapping[str, Node], predicate: Value, merges: list[str])
         branch.renumber({index[value]: number for number, value in enumerate(taken)})
         for branch in branches
     ]
-    before = _walk_back(nodes, [value.producer for value in (*taken, predicate)])
+    before = graph_ir.find_needed(nodes, [value.producer for value in (*taken, predicate)])
     if not before.isdisjoint(merges):
         return None
     controls = dict.fromkeys(control for node in switches.values() for control in node.controls)
@@ -131,14 +131,3 @@ def _find_side(nodes: Mapping[str, Node], value: Value) -> int | None:
             # of the output of a Switch, which tells its branch.
             pending.extend([*node.inputs, *map(Value, node.controls)])
     return None
-
-
-def _walk_back(nodes: Mapping[str, Node], names: Iterable[str]) -> set[str]:
-    reached: set[str] = set()
-    pending = list(names)
-    while pending:
-        name = pending.pop()
-        if name not in reached and name in nodes:
-            reached.add(name)
-            pending.extend(graph_ir.predecessors(nodes[name]))
-    return reached

@@ -11,6 +11,7 @@ from tpuserve.graph.graph_walk import (
     called_functions,
     outside_cluster_mask,
 )
+from tpuserve.graph.traversal import find_reachable
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,11 @@ def _place_function(
 def _reachable_nodes(nodes: Iterable[Any], results: Iterable[str]) -> list[Any]:
     """Return the nodes that the result tensors depend on, in the order of the graph."""
     by_name: Mapping[str, Any] = {node.name: node for node in nodes}
-    reachable: set[str] = set()
-    pending = [result.partition(":")[0] for result in results]
-    while pending:
-        name = pending.pop()
-        if name in by_name and name not in reachable:
-            reachable.add(name)
-            pending += [tensor.lstrip("^").partition(":")[0] for tensor in by_name[name].input]
+
+    def inputs(name: str) -> list[str] | None:
+        if name not in by_name:
+            return None
+        return [tensor.lstrip("^").partition(":")[0] for tensor in by_name[name].input]
+
+    reachable = find_reachable((result.partition(":")[0] for result in results), inputs)
     return [node for node in by_name.values() if node.name in reachable]

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.graph.traversal import find_reachable
 from trainer.tensorflow_internals import defined_function
 
 
@@ -37,11 +38,12 @@ def prune_while_body(loop: Any) -> None:
 def _find_live_nodes(body: Any) -> set[str]:
     """Return the names of the nodes that the results of a function depend on."""
     nodes = {node.name: node for node in body.node_def}
-    pending = [*body.ret.values(), *body.control_ret.values()]
-    live_nodes: set[str] = set()
-    while pending:
-        name = pending.pop().lstrip("^").split(":")[0]
-        if name in nodes and name not in live_nodes:
-            live_nodes.add(name)
-            pending.extend(nodes[name].input)
-    return live_nodes
+    results = [*body.ret.values(), *body.control_ret.values()]
+    return find_reachable(
+        map(_node_name, results),
+        lambda name: map(_node_name, nodes[name].input) if name in nodes else None,
+    )
+
+
+def _node_name(reference: str) -> str:
+    return reference.lstrip("^").split(":")[0]
