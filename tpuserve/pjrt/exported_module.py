@@ -6,7 +6,7 @@ from typing import Any
 
 from tpuserve import jax_client
 from tpuserve.errors import UnsupportedOnTpu
-from tpuserve.stablehlo import jax_internals, spmd_collectives
+from tpuserve.stablehlo import cpu_convolutions, jax_internals, spmd_collectives
 
 
 def export_module(
@@ -32,6 +32,8 @@ def export_module(
     parsed = jax_internals.parse_stablehlo(module)
     jax_internals.rename_module(parsed, name)
     spmd_collectives.convert_collectives(parsed)
+    if platform == "cpu":
+        cpu_convolutions.transpose_convolutions(parsed)
     results = [
         jax_client.make_array_spec(shape, _numpy_type(element))
         for shape, element in jax_internals.result_types(parsed)

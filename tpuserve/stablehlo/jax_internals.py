@@ -17,12 +17,14 @@ _PARTS: Mapping[str, Sequence[str]] = {
     "jax.experimental.topologies": ("get_topology_desc",),
     "jax.interpreters.mlir": ("make_ir_context",),
     "jaxlib.mlir.dialects.stablehlo": (
+        "ConvDimensionNumbers",
         "deserialize_portable_artifact",
         "get_current_version",
         "serialize_portable_artifact",
     ),
     "jaxlib.mlir.ir": (
         "Attribute",
+        "DenseI64ArrayAttr",
         "DictAttr",
         "FunctionType",
         "InsertionPoint",
