@@ -50,7 +50,7 @@ _OPTIONS = (
 
 
 def batching_options(command: Command) -> Command:
-    """Add the options to a command."""
+    """Add the options for batching in the graph, such as --allowed_batch_sizes, to a command."""
     return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), command)
 
 

@@ -17,11 +17,11 @@ class TpuGeneration:
     """A TPU generation and the published figures of its chip.
 
     Attributes:
-      generation: Name as it begins the name of a topology: "v5e" in "v5e:2x2".
+      generation: Name of the generation, with which names of topologies begin: "v5e" in "v5e:2x2".
       topology: The generation's smallest topology that all versions of libtpu compile for.
       hbm_bytes: High-bandwidth memory (HBM) of a chip.
       hbm_bytes_per_second: HBM bandwidth of a chip.
-      peak_flops: Most bfloat16 operations that a chip can run per second.
+      peak_flops: Largest number of bfloat16 operations that a chip can run per second.
     """
 
     generation: str

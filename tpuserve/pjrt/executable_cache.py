@@ -148,7 +148,7 @@ def _prepare_directory(directory: Path) -> str:
 
 @functools.cache
 def _describe_machine(device: Any) -> str:
-    """Describe all that an executable depends on besides its program."""
+    """Return a text of what an executable depends on besides its program, such as versions."""
     import jax
     import jaxlib
 

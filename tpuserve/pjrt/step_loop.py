@@ -33,7 +33,7 @@ class StepLayout:
 
     @classmethod
     def of_step(cls, step: "ReplicaStep", checked: Sequence[int] = ()) -> "StepLayout":
-        """Return the layout of a step."""
+        """Return the order of the arguments and the results of a step."""
         return cls(len(step.feeds), len(step.results), step.changed_variables, tuple(checked))
 
 

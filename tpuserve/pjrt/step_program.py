@@ -65,8 +65,8 @@ class StepProgram:
 
         Args:
           step: the step of a replica.
-          devices: a jax device for each replica, all of one platform; those of a process are
-            neighbours.
+          devices: a jax device for each replica, all of one platform; the devices of a process
+            follow each other.
           checked: indices of the variables that are checked for finite values.
           cache: the executables of earlier processes; None for a cache that stores nothing.
         """
@@ -125,8 +125,8 @@ class StepProgram:
           count: number of steps, at most `max_steps`.
 
         Returns:
-          For each feed of the step an array [replicas, capacity, ...], whose entry [r, k] is to
-          hold the batch in step k of replica r of those of this process.
+          For each feed of the step an array [replicas, capacity, ...]. The caller writes the batch
+          of step k for replica r to entry [r, k]; r counts the replicas of this process.
         """
         capacity = round_up_capacity(count)
         leading = (self._num_local, capacity)
@@ -144,7 +144,7 @@ class StepProgram:
           batches: the result of `make_batches`, filled.
           count: number of steps, at most that for which the batches were made.
           seed: the seed of the run's random numbers.
-          step: number of the first step, which random numbers depend on.
+          step: number of the first of these steps in the training; random numbers depend on it.
           done: number of steps that the loop has finished before.
 
         Raises:
@@ -163,8 +163,9 @@ class StepProgram:
             variables, results, is_sent, is_finite = self._executables[capacity](*arguments)
             self._variables = list(variables)
             if self._devices[0].platform == "cpu":
-                # Devices of the CPU share its threads. With several dispatches under way, the
-                # collectives of one can occupy all threads and wait for those of another forever.
+                # CPU devices share the threads of the process. If several dispatches ran at once,
+                # their collectives could occupy all threads, and wait forever for devices that no
+                # thread is left for.
                 jax.block_until_ready(variables)
         except jax.errors.JaxRuntimeError as error:
             text = (str(error).splitlines() or [type(error).__name__])[0]

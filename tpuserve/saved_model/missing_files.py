@@ -1,4 +1,4 @@
-"""Finds variables and assets that a SavedModel needs and does not contain, or only in part."""
+"""Finds files of variables and assets that a SavedModel lacks, and truncated variables files."""
 
 import os
 import re
@@ -19,13 +19,13 @@ _COPY_AGAIN = "Copy the whole directory, or export the model again."
 
 
 def describe_missing_files(directory: Path, metagraphs: Sequence[pb.MetaGraphDef]) -> list[str]:
-    """Describe the missing and the cut variables files and the missing assets of a SavedModel.
+    """Describe the missing and truncated variables files and the missing assets of a SavedModel.
 
-    Of the content of the files, only their length is checked.
+    The content of the files is not checked, only their length.
 
     Returns:
-      One sentence on missing variables or one for each cut file, and one on assets; empty if no
-      file is missing.
+      One sentence about missing variables, or one for each truncated file; and one about missing
+      assets. Empty if no file is missing or truncated.
 
     Raises:
       OSError: variables/ cannot be listed.

@@ -82,7 +82,8 @@ def _version(module: bytes) -> str:
     if not module.startswith(_MAGIC):
         return "text" if module.lstrip().startswith((b"module", b"#", b"//")) else ""
     header = module[len(_MAGIC) : _MAX_HEADER]
-    # Skip the version of the bytecode: a prefix of zero bits in its first byte is its length - 1.
+    # Skip the version of the bytecode, a number of variable length. The number of zero bits at the
+    # low end of its first byte is its length in bytes minus 1.
     first = header[0] if header else 0
     length = (first & -first).bit_length() if first else 9
     name, end, _ = header[length:].partition(b"\0")

@@ -86,7 +86,7 @@ def find_unsupported_ops(message: str) -> tuple[UnsupportedOp, ...]:
 
 
 def find_nonconstant_inputs(message: str) -> tuple[UnsupportedOp, ...]:
-    """Return the ops of an XLA error message with an input that must be a compile-time constant."""
+    """Return the ops that XLA refused because an input is not a compile-time constant."""
     return tuple(
         UnsupportedOp(match["op"], match["node"], int(match["input"]))
         for match in _CONSTANT.finditer(message)

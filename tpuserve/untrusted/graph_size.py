@@ -73,7 +73,7 @@ class Allocation:
     """A tensor that a node allocates.
 
     Attributes:
-      num_bytes: the size of the tensor in bytes, less the size of the node's inputs.
+      num_bytes: by how many bytes the tensor is larger than the node's inputs together.
       site: the node; None if there is no tensor.
     """
 
@@ -136,7 +136,8 @@ class SizeEvaluator:
         """Return the size of the graph, without the bytes that constants have in the file.
 
         Raises:
-          UnboundedSize: the functions cannot be inlined, or a constant is decoded.
+          UnboundedSize: the functions cannot be inlined, or an op decodes a constant, such as a
+            picture, whose decoded size is unknown.
         """
         nodes = [site.node for site in self.run.reached.sites if not site.function]
         fed = self.run.fed | self.run.paths

@@ -43,7 +43,8 @@ class Compilation:
     def bound(self) -> str | None:
         """Which of "compute" and "memory" limits the speed on this chip; None if unknown.
 
-        It is the one that takes longer at the chip's published peak compute and memory bandwidth.
+        The resource that takes longer at the chip's published peak compute or memory bandwidth
+        limits the speed.
         """
         generation = chips.find_generation(self.topology.name)
         if self.stats is None or generation is None:

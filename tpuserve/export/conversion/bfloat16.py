@@ -117,7 +117,7 @@ class _Caster:
         return definition if has_xla_kernel(definition) else node.definition
 
     def _convert_function(self, name: str) -> str:
-        """Add a function in bfloat16 to the library; return its name."""
+        """Add a copy of a function that computes in bfloat16 to the library; return its name."""
         converted = f"{name}{_SUFFIX}"
         if converted not in self._library:
             function = self._library[name]

@@ -23,7 +23,7 @@ def find_largest_closure(
       requirements: Pairs (first, second): if the first item is chosen, so is the second.
 
     Returns:
-      The chosen items; of several best choices the one with the fewest items.
+      The chosen items. If several choices have the largest sum, the choice with the fewest items.
     """
     numbers = {item: number for number, item in enumerate(weights)}
     network = _Network(len(numbers) + 2)

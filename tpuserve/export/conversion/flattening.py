@@ -38,7 +38,8 @@ class FlatGraph:
     Attributes:
       graph: The graph.
       replaced: Output of a replaced call → the value that takes its place.
-      origins: Name of a node that comes from a tracked function → name of the replaced call.
+      origins: Name of a node from the body of a tracked function (see `flatten`) → name of the
+        replaced call of that function.
     """
 
     graph: GraphIR

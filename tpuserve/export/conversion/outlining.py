@@ -110,7 +110,7 @@ def make_tpu_call(
 
 
 def make_batch_function(function: "FunctionDef", name: str, library: "Library") -> "FunctionDef":
-    """Return a function with the arguments and results of a TPU function, which it calls."""
+    """Return a function that calls a TPU function with its own arguments, for a BatchFunction."""
     arguments = {argument.name: argument.type for argument in function.signature.input_arg}
     nodes = make_tpu_call(function, [Value(argument) for argument in arguments], "tpu_call")
     results = [Value("tpu_call", index) for index in range(len(function.signature.output_arg))]
@@ -159,7 +159,7 @@ def make_batch_call(
 
 
 def _place(node: Node, cluster: str, metadata: str) -> Node:
-    """Return a node as a member of a cluster."""
+    """Return a copy of a node with the attributes and control inputs of a cluster's nodes."""
     definition = type(node.definition)()
     definition.CopyFrom(node.definition)
     definition.device = ""

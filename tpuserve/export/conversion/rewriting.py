@@ -41,7 +41,8 @@ class Options:
     """The choices of the user about what runs on the TPU, and how.
 
     Attributes:
-      aliased: Names of the functions that go to the TPU; empty for as many nodes as possible.
+      aliased: Names of the functions whose calls run on the TPU; empty to put as many nodes as
+        possible on the TPU.
       whole: Whether a signature with a node on the host is refused.
       batch_config: How to batch in front of the TPU; None for no batching.
       rewrite_body: Changes the graph of a TPU computation, for example to bfloat16.
@@ -399,7 +400,10 @@ def _describe_nothing(converted: Sequence[ConvertedSignature]) -> str:
 
 
 def _replace_library(graph: Any, library: Mapping[str, Any]) -> None:
-    """Keep the functions that the graph calls, directly or indirectly."""
+    """Replace the function library of a graph, in place, by the functions that the graph calls.
+
+    Functions that are called indirectly are included.
+    """
     reachable = find_called_functions(graph.node, library)
     functions = [library[name] for name in library if name in reachable]
     copies = [type(each).FromString(each.SerializeToString()) for each in functions]

@@ -25,7 +25,7 @@ def find_row_counts(
     types: Mapping[Value, int],
     shapes: SignatureShapes,
 ) -> Counts:
-    """Return the integer values that depend on the number of rows alone, or on nothing.
+    """Return the integer values that are constant, or that only the number of rows determines.
 
     Args:
       values: The values that the TPU takes from the host.

@@ -1,7 +1,7 @@
-"""Locks of temporary directories, by which a later export knows the ones that are abandoned.
+"""Locks temporary directories, so that a later export can tell which of them are abandoned.
 
-The lock is that of flock on the directory itself. The system releases the lock when the process
-ends, however it ends.
+The directory itself is locked, by flock. The system releases the lock when the process ends,
+however it ends.
 """
 
 import errno

@@ -83,7 +83,7 @@ def initialise_session(session: Any, plan: SessionPlan) -> None:
 
 def _run_target(session: Any, operation: str, feeds: Mapping[str, str]) -> None:
     options = config_pb2.CallableOptions(feed=list(feeds), target=[operation])
-    # The pool -1 runs the op in the calling thread, so that all threads of the pools are left to
+    # The inter-op thread pool -1 means the calling thread. All threads of the pools are left to
     # requests.
     options.run_options.inter_op_thread_pool = -1
     run = tensorflow_internals.make_session_callable(session, options)

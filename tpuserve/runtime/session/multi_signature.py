@@ -79,7 +79,7 @@ class MultiSignatureRunner:
 
 
 def _merge_signatures(signatures: Sequence[Signature]) -> Signature:
-    """Return one signature with the inputs and outputs of all; the aliases are tensor names."""
+    """Return a signature with the inputs and outputs of all signatures, by tensor name."""
     inputs = {spec.name: spec for signature in signatures for spec in signature.inputs.values()}
     outputs = {spec.name: spec for signature in signatures for spec in signature.outputs.values()}
     return Signature(inputs, outputs, signatures[0].method_name)

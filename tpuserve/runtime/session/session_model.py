@@ -199,7 +199,7 @@ def load_session_model(
 
 
 def _is_cancellable(plan: LoadPlan) -> bool:
-    """Return whether runs must be cancellable, because a loop may never end, and can be cancelled.
+    """Return whether runs get a `RunCanceller`: a loop may never end, and no TPU runs the graph.
 
     Runs on a TPU cannot be cancelled.
     """

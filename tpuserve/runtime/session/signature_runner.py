@@ -220,7 +220,7 @@ class SignatureRunner:
         options = config_pb2.CallableOptions()
         options.feed.extend(signature.inputs[alias].name for alias in self._aliases)
         options.fetch.extend(signature.outputs[alias].name for alias in outputs)
-        # The pool -1 runs the graph in the calling thread, which is fastest for a small model.
+        # The inter-op thread pool -1 means the calling thread, which is fastest for a small model.
         options.run_options.inter_op_thread_pool = -1
         with self._lock:
             function = self._callables.get(outputs)

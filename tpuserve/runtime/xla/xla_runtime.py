@@ -35,7 +35,7 @@ class XlaPlan:
       session_plan: how a session loads the metagraph.
       pjrt_plan: the metagraph, in which one function computes each signature; None if XLA cannot
         run it.
-      signatures: signature name → signature, with the outputs of the call of its function.
+      signatures: signature name → signature, whose outputs are those of the call of its function.
       has_loop: whether a function has a loop, so that XLA may never end a run.
       reason: why XLA cannot run the metagraph; empty if no reason is known before compilation.
     """
