@@ -94,9 +94,10 @@ def find_called_functions(nodes: Iterable[Any], functions: Mapping[str, Any]) ->
 
 
 def possible_calls(nodes: Iterable[Any]) -> set[str]:
-    """Return the names that are functions' names if the nodes call functions.
+    """Return all names in some nodes that may be names of functions that the nodes call.
 
-    They include the op types of the nodes: an op whose type is the name of a function is a call.
+    These are the functions in the attributes of the nodes, and the op types of the nodes: a node
+    whose op type is the name of a function calls the function.
     """
     return {name for node in nodes for name in (node.op, *called_functions(node))}
 

@@ -200,7 +200,7 @@ def _variable_names(cluster: XlaCluster) -> list[str]:
 
 
 def _has_endless_loop(optimised_hlo: str) -> bool:
-    """Return whether a program in XLA's text form has a loop of an unknown number of turns."""
+    """Return whether a program in XLA's text form has a loop whose iterations XLA cannot count."""
     return any(
         " while(" in line and '"known_trip_count"' not in line
         for line in optimised_hlo.splitlines()

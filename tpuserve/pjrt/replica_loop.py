@@ -77,7 +77,7 @@ def find_loop(graph: Any) -> Any:
       graph: a GraphDef.
 
     Raises:
-      UnsupportedOnTpu: the graph has another number of such loops than one.
+      UnsupportedOnTpu: the graph has no such loop, or several.
     """
     loops = [node for node in graph.node if node.op == "While" and CLUSTER_ATTRIBUTE in node.attr]
     if len(loops) != 1:

@@ -1,4 +1,4 @@
-"""The convolutions of a StableHLO module, in the only order of dimensions for which XLA is fast.
+"""Transposes the convolutions of a StableHLO module to the dimension order that is fast on CPUs.
 
 XLA has fast kernels on a CPU for convolutions whose batch dimension is first and whose feature
 dimension is last. It transposes the operands of other convolutions, such as gradients of filters,
@@ -12,7 +12,7 @@ from typing import Any
 from tpuserve.stablehlo import jax_internals
 
 _DIMENSIONS = "dimension_numbers"
-# The other attributes of a convolution. The order of dimensions does not change them.
+# The attributes of a convolution that do not depend on the order of its dimensions.
 _OTHERS = (
     "window_strides",
     "padding",
