@@ -94,9 +94,8 @@ def _is_small(directory: Path) -> bool:
 
 
 def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
-    # Where TensorFlow's own TPU runtime does not run the graph, the subprocess may lower it. It
-    # needs the definitions of TensorFlow's ops for that, and cannot get them itself without
-    # importing TensorFlow.
+    # If TPU ops may have to be lowered, send the definitions of TensorFlow's ops with the request:
+    # the lowering needs them, and the subprocess does not import TensorFlow, which has them.
     hardware = request.hardware
     lowers = hardware.is_emulated or hardware.pjrt_platform or request.runtime == XLA_RUNTIME
     op_list = tensorflow_stub.serialized_op_list() if lowers else b""

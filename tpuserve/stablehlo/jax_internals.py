@@ -149,7 +149,7 @@ def _replace_mhlo(module: Any) -> None:
 
 
 def find_operations(module: Any, is_wanted: Callable[[Any], bool]) -> list[Any]:
-    """Return the operations of an MLIR module, and of all its regions, that a function accepts."""
+    """Return the operations of an MLIR module and its regions for which `is_wanted` is true."""
     from jaxlib.mlir import ir
 
     found = []

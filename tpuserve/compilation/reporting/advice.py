@@ -80,8 +80,8 @@ def _split_oversized(load: Mapping[int, float], largest: int) -> dict[int, float
 
 
 def _padded_rows(load: Mapping[int, float], above: int, size: int) -> float:
-    """Return the weighted number of rows that requests of above < rows <= size compute.
+    """Return the weighted number of rows computed for requests of above < rows <= size.
 
-    Each of these requests is padded to `size` rows.
+    Each of these requests is padded to `size` rows. The weights are those of `load`.
     """
     return sum(weight * size for rows, weight in load.items() if above < rows <= size)

@@ -44,8 +44,9 @@ class TrainStepRequest:
         """Compile a step for each topology and batch size, and keep the report.
 
         Args:
-          build_step: builds the step. Its TpuserveErrors become the results of their cases.
-          default_batch_size: the batch size if the request has none, in rows.
+          build_step: takes a topology and a batch size, and builds the step. If it raises a
+            TpuserveError, the error is the result for this topology and batch size.
+          default_batch_size: the global batch size, in rows, if the request names none.
         """
         cases = [
             (target, size)

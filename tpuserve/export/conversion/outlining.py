@@ -77,8 +77,8 @@ def set_argument_shapes(
 ) -> None:
     """Write the shapes of its arguments into a function; None means an unknown rank.
 
-    XLA's compiler for a TPU needs shapes, and TensorFlow does not infer all of them, such as that
-    of the result of a lookup in a table.
+    XLA's compiler for a TPU needs the shapes, and TensorFlow does not infer all of them. For
+    example, it does not infer the shape of the result of a table lookup.
     """
     for index, shape in enumerate(shapes):
         if shape is not None:

@@ -1,4 +1,4 @@
-"""Lowers a loop or branch in which replicas communicate to one loop or branch for all replicas."""
+"""Fuses loops and branches in which replicas communicate: one op does the work of all replicas."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -163,6 +163,6 @@ def _replace_hints(definition: "NodeDef") -> None:
     for name in ("_output_shapes", "_num_original_outputs", "_read_only_resource_inputs"):
         definition.attr.pop(name, None)
     # Let TensorFlow replace the loop or branch by Switch and Merge in the main graph, because
-    # Grappler then optimises the body. The attribute that allows this is missing before: TensorFlow
-    # does not set it in graphs for a TPU.
+    # Grappler then optimises the body. TensorFlow does not set the attribute that allows this in
+    # graphs for a TPU.
     definition.attr[SWITCH_MERGE].b = True

@@ -40,7 +40,7 @@ def lower_cross_replica_sum(op: ReplicatedOp) -> list[list[Value]]:
 
 
 def lower_all_to_all(op: ReplicatedOp) -> list[list[Value]]:
-    """Lower an AllToAll: replica i of a group gets slice i of each tensor, concatenated."""
+    """Lower an AllToAll: replica i of a group gets the slices i of the group's tensors, joined."""
     attributes = op.node.definition.attr
     dtype, split_count = attributes["T"].type, attributes["split_count"].i
     values = op.operand(0)

@@ -286,8 +286,8 @@ def open_shape(spec: TensorSpec, rows: int | None, other_size: int | None) -> Sh
 
     Args:
       spec: the input.
-      rows: the size of the first dimension, if it is open; None for any.
-      other_size: the size of the other open dimensions; None for any.
+      rows: the size of the first dimension, if it is open; None leaves it open.
+      other_size: the size of the other open dimensions; None leaves them open.
     """
     if not spec.shape:
         return spec.shape
