@@ -268,7 +268,7 @@ class DeviceMemoryExhausted(TpuserveError):
 
 
 class TpuRunError(TpuserveError):
-    """A run on a TPU cannot continue, because its input has ended."""
+    """A run on a TPU cannot continue: its input has ended, or a device or a process has failed."""
 
     code = Code.ABORTED
 

@@ -46,7 +46,7 @@ def is_persistent(operation: Any) -> bool:
     ):
         return True
     # An operation with a resource as input and output forwards the resource. Only an operation
-    # without a resource as input creates one, and stands for its state.
+    # without a resource as input creates a resource, and stands for its state.
     creates_resource = any(tensor.dtype == tf.resource for tensor in operation.outputs) and not any(
         tensor.dtype == tf.resource for tensor in operation.inputs
     )

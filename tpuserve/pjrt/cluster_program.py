@@ -191,7 +191,10 @@ class ClusterProgram:
 
 
 def _variable_names(cluster: XlaCluster) -> list[str]:
-    """Return the variables of a cluster in the order of the module's arguments, of first use."""
+    """Return the names of a cluster's variables in the order of the module's arguments.
+
+    The module has the variables in the order in which the cluster's arguments first name them.
+    """
     return list(
         dict.fromkeys(
             tensor.variable.name for tensor in cluster.arguments if tensor.variable is not None

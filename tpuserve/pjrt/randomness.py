@@ -147,7 +147,7 @@ def _replace_random_op(node: Any, number: int, scope: RewriteScope) -> None:
 
 
 def _pass_key(node: Any, number: int, scope: RewriteScope) -> None:
-    """Give a node that calls a function a key of its own as the last argument."""
+    """Pass a new key, as the last argument, to the function that a node calls."""
     key = _add_key(node.name, number, scope)
     inputs = [*data_inputs(node), key, *control_inputs(node)]
     del node.input[:]

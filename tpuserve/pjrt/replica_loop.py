@@ -32,7 +32,7 @@ class LoopArguments:
 
     @classmethod
     def of_loop(cls, loop: Any, body: FunctionBody, graph: Any) -> "LoopArguments":
-        """Sort the arguments of a loop's body.
+        """Divide the arguments of a loop's body into variables, counters and constants.
 
         Args:
           loop: the While node.

@@ -35,8 +35,8 @@ class LoadOptions:
         example in another thread, and returns its result.
       timeout_seconds: how long the restore of the variables and the initialisation may take, in
         seconds; 0 for no limit.
-      batch_sizes: the numbers of rows that requests have after batching; a runtime that compiles
-        compiles for them at load. Empty if any number may come.
+      batch_sizes: the numbers of rows that requests have after batching. At load, a runtime that
+        compiles models compiles them for these numbers. Empty if any number may come.
       cache_directory: the directory in which a runtime that compiles keeps executables from one
         process to the next; None to keep none.
     """

@@ -34,7 +34,9 @@ def _count_in(position: int) -> Rule:
 
 
 def _sizes_before(position: int, other: int) -> Rule:
-    """Return the rule of ops whose output shape is the content of one input, then another's shape.
+    """Return the rule of ops whose output shape begins with sizes that an input contains.
+
+    The other sizes of the output are the shape of another input.
 
     Args:
       position: the position of the input that holds the first sizes of the output.

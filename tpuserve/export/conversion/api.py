@@ -55,7 +55,8 @@ def convert(
       tags: Tags of the metagraph to convert.
       signatures: Names of the signatures to convert; None for all. The others run on the host.
       function: Alias of a function, of tf.saved_model.SaveOptions(function_aliases=...). The calls
-        of this function run on the TPU, and everything else on the host. None: see above.
+        of this function run on the TPU, and everything else on the host. None puts the largest
+        part of each signature that XLA compiles on the TPU.
       whole: Whether to refuse a signature of which a part would stay on the host.
       batch_config: How to batch requests in front of the TPU; None for no batching in the graph.
       bfloat16: Whether the TPU computes in bfloat16. Inputs, outputs and variables stay float32.

@@ -354,7 +354,7 @@ def _make_call(
 
 
 def _check_rows(signature: str, part: TpuPart, inferred: SignatureShapes) -> None:
-    """Check that each input and output of a batched computation has one row for each example."""
+    """Check that the first dimension of all inputs and outputs of a TPU part is the batch."""
     inputs = part.arguments[: len(part.arguments) - part.num_handles]
     for kind, values in (("takes", inputs), ("returns", part.results)):
         for value in values:

@@ -9,7 +9,8 @@ from tpuserve.lowering.rules.node_rewriting import data_inputs
 from tpuserve.saved_model.signature import Signature
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 
-# The ops that may stand around the cluster: ops that compute nothing, and the cluster's arguments.
+# The ops besides the cluster that a pure signature may have: ops that compute nothing, constants,
+# and the handles of variables.
 _FORWARDING_OPS = ("Const", "Identity", "NoOp", "VarHandleOp")
 _SEARCHED_OPS = frozenset({*_FORWARDING_OPS, *FUNCTION_CALLS})
 

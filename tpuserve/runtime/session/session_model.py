@@ -199,9 +199,9 @@ def load_session_model(
 
 
 def _is_cancellable(plan: LoadPlan) -> bool:
-    """Return whether runs get a `RunCanceller`: a loop may never end, and no TPU runs the graph.
+    """Return whether runs get a `RunCanceller`, because the graph has a loop that may never end.
 
-    Runs on a TPU cannot be cancelled.
+    Runs on a TPU get none, because they cannot be cancelled.
     """
     return plan.runtime_plan.has_loop and plan.choice.device != "TPU"
 
