@@ -1,4 +1,4 @@
-"""The directory in which tpuserve keeps what other processes of the same user can reuse."""
+"""Finds the directories of files, such as executables, that processes of a user can reuse."""
 
 import os
 from collections.abc import Mapping

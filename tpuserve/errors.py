@@ -292,7 +292,7 @@ class ModelLoadError(TpuserveError):
 
 
 class LoadTimeout(TpuserveError):
-    """The initialisation or the warm-up of a model version has taken longer than it may."""
+    """The initialisation or the warm-up of a model version has exceeded its time limit."""
 
     code = Code.DEADLINE_EXCEEDED
 
@@ -319,7 +319,7 @@ class TooManyRequests(TpuserveError):
 
 
 class MemoryBudgetExceeded(TpuserveError):
-    """The requests in flight would together need more memory than they may."""
+    """The requests in flight would together need more memory than the server's budget for them."""
 
     code = Code.RESOURCE_EXHAUSTED
 
@@ -349,7 +349,7 @@ class QueueFull(TpuserveError):
 
 
 class WaitedTooLong(TpuserveError):
-    """A request has waited in the queue of its model for longer than it may."""
+    """A request has waited in the queue of its model for longer than the limit."""
 
     code = Code.UNAVAILABLE
 

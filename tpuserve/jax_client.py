@@ -158,7 +158,7 @@ def broadcast_arrays(arrays: Sequence[Any], *, is_source: bool) -> list[Any]:
 
 
 def _configured_jax(platform: str) -> Any:
-    """Import jax, and set the platform that it starts and its 64-bit types."""
+    """Import jax, select the platform that it starts, and enable its 64-bit types."""
     jax = _import_jax()
     if not jax.config.jax_platforms:
         # Start only this platform. By default jax starts every platform, and so occupies a TPU

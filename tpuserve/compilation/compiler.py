@@ -148,7 +148,7 @@ class Compiler:
 
         Args:
           steps: Key → a step, and the name of a topology to compile it for.
-          on_done: Called with the number of finished steps after each.
+          on_done: Called after each step with the number of finished steps.
 
         Returns:
           Key → the result, which holds an error if the step does not compile.

@@ -40,5 +40,5 @@ def note(check: str, message: str, *advice: str) -> Finding:
 
 
 def problem(check: str, message: str, *advice: str) -> Finding:
-    """Return a finding that would fail a run on a TPU."""
+    """Return a finding because of which a run on a TPU would fail."""
     return Finding(check, Status.PROBLEM, message, advice)

@@ -203,8 +203,8 @@ def _parse_example(serialized: bytes) -> Any:
     try:
         return tf.train.Example.FromString(serialized)
     except DecodeError:
-        # Bytes that are not a tf.Example belong to an input that the model does not parse as
-        # tf.Examples, so any tf.Example will do.
+        # The bytes belong to an input that the model does not parse as tf.Examples, so it does not
+        # matter which tf.Example the record holds.
         return tf.train.Example()
 
 

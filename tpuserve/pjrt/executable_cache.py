@@ -88,7 +88,8 @@ class ExecutableCache:
                 backend=devices[0].client,
                 execution_devices=devices,
             )
-        except Exception as error:  # jax and its runtime define no error for a refused file.
+        except Exception as error:
+            # Catch every error, because jax and its runtime define none for a refused file.
             logger.warning("%s is compiled again: %s", path, error)
             return None
         if self._can_write:

@@ -187,7 +187,10 @@ class ReplicaStep:
     def _import_step(
         self, graph: Any, arguments: Sequence[Any], variables: Sequence[Any]
     ) -> list[Any]:
-        """Import the step into the default graph; return what it sends, and whether it sends."""
+        """Import the step into the default graph; return its outputs.
+
+        These are the tensors that the step sends to the host, and whether it sends them.
+        """
         *feeds, position = arguments
         input_map = dict(zip(self._feed_names, feeds, strict=True))
         captured = tf.compat.v1.get_default_graph()
@@ -262,7 +265,7 @@ class ReplicaStep:
             node.input.extend(kept)
 
     def _check_ops(self) -> None:
-        """Check that the step has no op that only a TPU of TensorFlow's runtime can run."""
+        """Check that the step has no op that only TensorFlow's own TPU runtime can run."""
         functions = self._nodes.library.function
         bodies = ((function.signature.name, function.node_def) for function in functions)
         for name, nodes in (("", self._nodes.node), *bodies):

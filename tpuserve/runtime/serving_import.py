@@ -45,9 +45,9 @@ def import_tensorflow_for_serving() -> None:
 def _load_library() -> None:
     """Load TensorFlow's C++ library as the import of TensorFlow does, but without Python's GIL.
 
-    The import holds the GIL while it loads the library, which takes seconds on a slow disk, and in
-    which no other thread of the process could answer a health check. If the library cannot be
-    loaded, nothing happens, and the import of TensorFlow reports the error.
+    The import holds the GIL while it loads the library, which takes seconds on a slow disk. During
+    that time no other thread of the process could answer a health check. If the library cannot be
+    loaded, nothing happens here, and the import of TensorFlow reports the error.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -247,7 +247,8 @@ class _GraphScope:
         """Return the known abstract tensor that an imported tensor forwards unchanged, or None.
 
         The imported tensor is either a placeholder of `placeholders`, which replaces a known
-        tensor, or the output of Identity ops behind one. None means that other ops compute it.
+        tensor, or the output of Identity ops after such a placeholder. None means that other ops
+        compute it.
         """
         while tensor.op.type == "Identity":
             tensor = tensor.op.inputs[0]

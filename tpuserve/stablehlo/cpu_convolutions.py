@@ -86,7 +86,7 @@ def _transpose(convolution: Any) -> None:
 
 
 def _permute(value: Any, permutation: Sequence[int]) -> Any:
-    """Return a tensor whose dimension i is the dimension `permutation[i]` of a tensor."""
+    """Return a tensor whose dimension i is the dimension `permutation[i]` of `value`."""
     from jaxlib.mlir import ir
 
     if list(permutation) == list(range(len(permutation))):

@@ -19,7 +19,7 @@ _FIRST_ARGUMENT = {
     "Case": 1,
     "StatelessCase": 1,
 }
-# Ops that only read a variable, although their names begin as those of ops that write variables.
+# Ops that only read a variable, although their names begin like the names of ops that write one.
 _READING_OPS = frozenset({"ResourceGather", "ResourceGatherNd"})
 # The longest chain of variables, each assigned the value of the next one, that is followed. A path
 # from a longer chain does not count as a path of the model.

@@ -85,5 +85,5 @@ def pending(request: TrainStepRequest) -> Iterator[None]:
 
 
 def find_pending() -> TrainStepRequest | None:
-    """Return the pending request; None if the program is to train."""
+    """Return the pending request; None if TPUEstimator.train has to train as usual."""
     return _pending

@@ -79,7 +79,7 @@ class _Network:
                 pass
 
     def _send(self, source: int, sink: int, levels: list[int], positions: list[int]) -> bool:
-        """Send flow along one path of shortest length; return whether there was one."""
+        """Send flow along one shortest path to the sink; return whether there was such a path."""
         path: list[int] = []
         tail = source
         while tail != sink:

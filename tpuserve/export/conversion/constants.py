@@ -1,4 +1,4 @@
-"""Graphs without the values of large constants, for steps in which only the shapes count."""
+"""Clears the values of large constants in graphs of which only the shapes are analysed."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -27,7 +27,7 @@ def check_output(directory: Path, out: Path) -> None:
 
 @contextmanager
 def write_whole(out: Path) -> Iterator[Path]:
-    """Yield a temporary directory beside `out`, and rename it when the with block succeeds.
+    """Yield a temporary directory beside `out`, and rename it to `out` if the with block succeeds.
 
     Raises:
       ExportError: The file system refuses to write.

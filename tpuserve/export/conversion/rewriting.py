@@ -416,7 +416,7 @@ def _replace_library(graph: Any, library: Mapping[str, Any]) -> None:
 
 
 def _list_ops(meta_graph: Any) -> None:
-    """List the ops that the metagraph uses, as TensorFlow does when it saves a metagraph."""
+    """Add the ops that a metagraph uses to its stripped_op_list, as TensorFlow's savers do."""
     graph = meta_graph.graph_def
     used = {node.op for node in graph.node}
     used |= {node.op for function in graph.library.function for node in function.node_def}

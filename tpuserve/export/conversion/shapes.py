@@ -35,7 +35,7 @@ class Inference:
     Attributes:
       find: Takes a value; returns its tensor in a tf.Graph that was built for the inference.
       feeds: Value that is fed → its placeholder in that graph.
-      saved: Value → the shape recorded in the SavedModel, which may be known more fully.
+      saved: Value → the shape recorded in the SavedModel, which may have fewer unknown sizes.
     """
 
     find: Callable[[Value], Any]

@@ -1,4 +1,4 @@
-"""The tensors of a SignatureDef, those of sparse and composite inputs included."""
+"""Finds and renames the tensors of a SignatureDef; a sparse or composite input has several."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

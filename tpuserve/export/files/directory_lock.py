@@ -64,7 +64,7 @@ def _remove_abandoned(base: Path) -> None:
 
 
 def _lock(path: Path, *, wait: bool = False) -> int | None:
-    """Lock a directory; None if another process holds the lock, or there are no locks.
+    """Lock a directory; None if another process holds the lock, or the file system has no locks.
 
     Args:
       path: the directory.

@@ -6,7 +6,7 @@ from typing import Any
 from tpuserve.errors import ExportError
 from tpuserve.export.function_walk import walk_graphs
 
-# The most bytes of a protobuf message: protobuf neither writes nor reads a longer one.
+# The largest size of a protobuf message in bytes: protobuf neither writes nor reads larger ones.
 MOST_BYTES = 2**31 - 1
 
 

@@ -92,8 +92,8 @@ class _ReplicaUnroller:
     def _bind_results(self) -> None:
         """Record which new values and nodes replace the results of the original graph.
 
-        Until then, `values` and `awaited` of the UnrolledGraph only have entries for nodes of the
-        canonicalised graph, in which another node may produce a result.
+        Until then, the UnrolledGraph has entries only for nodes of the canonicalised graph. The
+        canonicalisation may have removed the node of the original graph that produces a result.
         """
         for original, result in zip(self._original.results, self._graph.results, strict=True):
             node = self._graph.nodes.get(result.producer)

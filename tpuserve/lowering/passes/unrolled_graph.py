@@ -54,7 +54,7 @@ class UnrolledGraph:
     """The single graph that does the work of all replicas.
 
     Attributes:
-      nodes: in the order in which they were added; not sorted.
+      nodes: in the order in which they were added, which may not be topological.
       values: value or argument of the original graph, the graph of one replica → the values that
         replace it, one for each replica.
       awaited: name of a node of the original graph → names of the new nodes that replace it as a

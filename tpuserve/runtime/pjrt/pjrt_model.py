@@ -180,8 +180,8 @@ def load_pjrt_model(
 ) -> LoadedModel:
     """Compile the clusters of a model for the PJRT devices, and load the rest into a session.
 
-    The allowed batch sizes of the model are compiled before the function returns; without any, a
-    batch of one row is.
+    The model is compiled for its allowed batch sizes before the function returns. If it has none,
+    it is compiled for one row.
 
     Args:
       directory: the directory of the SavedModel.
@@ -191,7 +191,7 @@ def load_pjrt_model(
       forbids_endless_loops: see `ClusterProgram`.
       make_tracer: takes the lowered GraphDef and returns the function that finds the clusters of a
         signature; None for one that infers all shapes of the graph.
-      compile_clusters: compiles what is to be compiled before the function returns; None for the
+      compile_clusters: compiles clusters before the function returns; None compiles them for the
         batch sizes described above.
 
     Raises:

@@ -32,7 +32,7 @@ class PureSignature:
 
 @dataclass(frozen=True)
 class _Source:
-    """What a tensor is, after a walk back through Identity ops and calls of functions.
+    """The origin of a tensor, found by a walk back through Identity ops and calls of functions.
 
     Attributes:
       node: name of the node of the main graph that produces the tensor; empty for a result of a
