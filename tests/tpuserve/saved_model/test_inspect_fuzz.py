@@ -104,7 +104,7 @@ def messages_of(message: Message) -> Iterator[Message]:
 
 
 def change(message: Message, field: int, number: int, name: str) -> None:
-    """Change a field of a message: replace a scalar, clear or duplicate a submessage."""
+    """Change a field of a message: set or append a scalar, clear a submessage, or repeat one."""
     fields = [field for field in message.DESCRIPTOR.fields if not is_map(field)]
     if not fields:
         return
