@@ -30,8 +30,8 @@ _STATELESS = {
 # If XLA compiled them unchanged, they would draw the same numbers in each step.
 _WITHOUT_KEY = ("Multinomial", "ParameterizedTruncatedNormal", "RandomShuffle")
 _PHILOX = 1
-# The multiplier that spreads the seeds of ops, and the numbers of calls, over 64 bits: 2**64 divided
-# by the golden ratio. It is odd, so that its multiples modulo 2**64 all differ.
+# The multiplier that spreads the seeds of ops, and the numbers of calls, over 64 bits: 2**64
+# divided by the golden ratio. It is odd, so that its multiples modulo 2**64 all differ.
 _STEP_OF_KEYS = 0x9E3779B97F4A7C15
 # The multiplier of a linear congruential generator modulo 2**64. Source: Knuth, MMIX.
 _FACTOR = 6364136223846793005
