@@ -14,6 +14,8 @@ from tpuserve.graph.graph_walk import skip_identities
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.rules.node_rewriting import data_inputs
 
+# The ops that read a variable, the handle of which is their first input.
+_READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
 # The ops that change a variable, the handle of which is an input.
 _CHANGE = re.compile(r"(Assign(Add|Sub)?VariableOp|Resource(Sparse)?(Apply|Scatter)\w+)")
 
@@ -27,7 +29,7 @@ def read_before_changes(nodes: Sequence[Any]) -> None:
     by_name = {node.name: node for node in nodes}
     reads: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
-        if node.op == "ReadVariableOp":
+        if node.op in _READS:
             reads[skip_identities(node.input[0], by_name)].append(node.name)
     followers: dict[str, list[str]] = defaultdict(list)
     for node in nodes:

@@ -1,5 +1,6 @@
 """The loop on each replica of a TPU program, whose body is a step."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import UnsupportedOnTpu
-from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, skip_identities
+from tpuserve.graph import row_sharding
+from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, REPLICATE_METADATA, skip_identities
+from tpuserve.graph.row_sharding import RowSharding
 from tpuserve.lowering.rules.node_rewriting import data_inputs, full_tensor_name
 from tpuserve.stablehlo.abstract_tensor import VariableSpec, shape_from_proto
 from tpuserve.stablehlo.function_graphs import FunctionBody
@@ -20,12 +23,14 @@ class LoopArguments:
 
     Attributes:
       variables: the arguments that are handles of variables.
+      row_shardings: those of the variables whose rows are divided among the replicas.
       counters: the arguments, int32 [], that count the finished steps of the loop.
       constants: the arguments that are constants outside of the loop → their values.
       iterations: name of the host's tensor with the number of steps.
     """
 
     variables: dict[str, VariableSpec]
+    row_shardings: dict[str, RowSharding]
     counters: list[str]
     constants: dict[str, Any]
     iterations: str
@@ -44,16 +49,25 @@ class LoopArguments:
         """
         nodes = {node.name: node for node in graph.node}
         used = {full_tensor_name(given) for node in body.nodes for given in data_inputs(node)}
-        arguments = cls({}, [], {}, "")
+        arguments = cls({}, {}, [], {}, "")
         iterations = ""
         for name, output, given in zip(body.inputs, body.outputs, loop.input, strict=False):
             producer = _find_producer(given, nodes)
             if producer.op == "VarHandleOp":
-                arguments.variables[name] = VariableSpec(
+                variable = VariableSpec(
                     producer.attr["shared_name"].s.decode() or producer.name,
                     tf.as_dtype(producer.attr["dtype"].type),
                     shape_from_proto(producer.attr["shape"].shape),
                 )
+                arguments.variables[name] = variable
+                if row_sharding.ATTRIBUTE in producer.attr:
+                    assert variable.shape is not None
+                    assert variable.shape[0] is not None
+                    arguments.row_shardings[name] = RowSharding(
+                        producer.attr[row_sharding.ATTRIBUTE].s.decode(),
+                        variable.shape[0],
+                        _count_replicas(loop, graph),
+                    )
             elif output != name:
                 arguments.counters.append(name)
             elif producer.op == "Const":
@@ -67,7 +81,7 @@ class LoopArguments:
                     f"outside of the step. Compute the tensor in model_fn, or feed it with the "
                     f"batch."
                 )
-        return cls(arguments.variables, arguments.counters, arguments.constants, iterations)
+        return dataclasses.replace(arguments, iterations=iterations)
 
 
 def find_loop(graph: Any) -> Any:
@@ -86,6 +100,17 @@ def find_loop(graph: Any) -> Any:
             f"the graph of a TPUEstimator's training, evaluation or prediction."
         )
     return loops[0]
+
+
+def _count_replicas(loop: Any, graph: Any) -> int:
+    """Return the number of the replicas that a loop runs on."""
+    cluster = loop.attr[CLUSTER_ATTRIBUTE].s
+    (count,) = (
+        node.attr["num_replicas"].i
+        for node in graph.node
+        if node.op == REPLICATE_METADATA and node.attr[CLUSTER_ATTRIBUTE].s == cluster
+    )
+    return int(count)
 
 
 def _find_producer(reference: str, nodes: Mapping[str, Any]) -> Any:

@@ -6,6 +6,7 @@ the step. Here its infeed becomes arguments, its outfeed becomes results, and so
 the step is a pure function of arrays.
 """
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +25,14 @@ from tpuserve.pjrt import collectives, randomness, step_outfeed
 from tpuserve.pjrt.exported_module import export_module
 from tpuserve.pjrt.read_order import read_before_changes
 from tpuserve.pjrt.replica_loop import LoopArguments, find_loop
+from tpuserve.pjrt.row_shards import use_local_rows
 from tpuserve.stablehlo import uninitialized, xla_errors
-from tpuserve.stablehlo.abstract_tensor import AbstractTensor, VariableSpec, shape_from_proto
+from tpuserve.stablehlo.abstract_tensor import (
+    AbstractTensor,
+    VariableSpec,
+    shape_from_proto,
+    sizes_of,
+)
 from tpuserve.stablehlo.eager_functions import register_functions
 from tpuserve.stablehlo.function_graphs import FunctionLibrary
 from tpuserve.stablehlo.module_generation import generate_stablehlo
@@ -47,29 +54,39 @@ class ReplicaStep:
     The exported function takes the feeds, then the position, then the variables. The position is an
     int64 array [seed of the run, number of the step, number of the step in its loop]. The function
     returns the results, then whether the step sends them, a bool [], and then the new values of the
-    changed variables. All replicas call the function with the same variables; its collectives
-    communicate with the other replicas, which must run in one `jax.shard_map`.
+    changed variables. All replicas call the function with the same variables, but each with its
+    own rows of a variable whose rows are divided; its collectives communicate with the other
+    replicas, which must run in one `jax.shard_map`.
 
     Attributes:
       feeds: the tensors of one replica's batch, in the order of the infeed.
+      unknown_sizes: the dimensions of feeds whose sizes the graph leaves open, as pairs of the
+        index of a feed and a dimension. `feeds` has sizes for them; `with_sizes` chooses others.
       results: the tensors that one replica sends to the host, in the order of the outfeed.
       variables: the variables that the step reads or changes.
+      row_shardings: index of a variable whose rows are divided among the replicas → the division.
       iterations: name of the host's tensor with the number of steps of a run of the loop.
     """
 
-    def __init__(self, graph: Any, line_of: xla_errors.LineOf = xla_errors.unknown_line) -> None:
+    def __init__(
+        self,
+        graph: Any,
+        line_of: xla_errors.LineOf = xla_errors.unknown_line,
+        sizes: Sequence[int] | None = None,
+    ) -> None:
         """Find the step in a graph.
 
         Args:
           graph: the GraphDef of a program for a TPU; it has one marked loop.
           line_of: takes a node as "node@function"; returns the line of user code that created the
             node, as "file:number", or None if it is unknown.
+          sizes: a size for each of `unknown_sizes`; None for 1 in each.
 
         Raises:
           UnsupportedOnTpu: the graph has no step, or the step has an op that PJRT devices cannot
             run, such as an op of an outside compilation.
         """
-        self._line_of = line_of
+        self._graph, self._line_of = graph, line_of
         loop = find_loop(graph)
         self._name = loop.attr["body"].func.name
         library = FunctionLibrary(graph)
@@ -77,6 +94,10 @@ class ReplicaStep:
         arguments = LoopArguments.of_loop(loop, body, graph)
         self.iterations = arguments.iterations
         self.variables: tuple[VariableSpec, ...] = tuple(arguments.variables.values())
+        self.row_shardings = {
+            list(arguments.variables).index(name): sharding
+            for name, sharding in arguments.row_shardings.items()
+        }
         self._arguments = arguments
         self._body = body
         self._nodes = library.new_graph_def()
@@ -91,9 +112,16 @@ class ReplicaStep:
                 feeds += tensors
             else:
                 self._nodes.node.append(node)
-        self.feeds = tuple(feeds)
+        self.unknown_sizes = tuple(
+            (index, dimension)
+            for index, feed in enumerate(feeds)
+            for dimension, size in enumerate(feed.shape or ())
+            if size is None
+        )
+        self.feeds = _with_sizes(feeds, self.unknown_sizes, sizes or [1] * len(self.unknown_sizes))
         _remove_uncalled_functions(self._nodes)
         self._check_ops()
+        use_local_rows(self._nodes, arguments.row_shardings, self._refuse)
         self._sent = step_outfeed.remove_outfeed(self._nodes, self._refuse)
         self._drop_control_inputs()
         specs = self._infer_tensors()
@@ -106,6 +134,14 @@ class ReplicaStep:
             _remove_placement(nodes)
         self._module: _Module | None = None
         self._exported: dict[str, Any] = {}
+
+    def with_sizes(self, sizes: Sequence[int]) -> "ReplicaStep":
+        """Return the step for feeds with other sizes, which XLA compiles by itself.
+
+        Args:
+          sizes: a size for each of `unknown_sizes`.
+        """
+        return ReplicaStep(self._graph, self._line_of, sizes)
 
     @property
     def sends_always(self) -> bool:
@@ -130,10 +166,22 @@ class ReplicaStep:
         """
         return self._translated().serialized
 
+    @property
+    def variables_of_replica(self) -> tuple[VariableSpec, ...]:
+        """The variables as one replica has them: only its rows of a variable that is divided."""
+        return tuple(
+            dataclasses.replace(
+                spec, shape=(self.row_shardings[index].rows_per_replica, *(spec.shape or ())[1:])
+            )
+            if index in self.row_shardings
+            else spec
+            for index, spec in enumerate(self.variables)
+        )
+
     def argument_specs(self) -> list[Any]:
         """Return a jax.ShapeDtypeStruct for each argument of the exported function."""
         feeds = [_array_spec(feed.shape, feed.dtype) for feed in self.feeds]
-        variables = [_array_spec(each.shape, each.dtype) for each in self.variables]
+        variables = [_array_spec(each.shape, each.dtype) for each in self.variables_of_replica]
         return [*feeds, _array_spec([3], tf.int64), *variables]
 
     def export(self, platform: str) -> Any:
@@ -162,7 +210,7 @@ class ReplicaStep:
             graph = type(self._nodes)()
             graph.CopyFrom(self._nodes)
             with eager_context.eager_mode():
-                values = [_without_value(variable) for variable in self.variables]
+                values = [_without_value(variable) for variable in self.variables_of_replica]
 
                 def step(*arguments: Any) -> list[Any]:
                     # tf.function would order the uses of a variable as the ops were created;
@@ -229,7 +277,9 @@ class ReplicaStep:
                 name: tf.compat.v1.placeholder(feed.dtype, feed.shape)
                 for name, feed in zip(self._feed_names, self.feeds, strict=True)
             }
-            for name, variable in self._arguments.variables.items():
+            for name, variable in zip(
+                self._arguments.variables, self.variables_of_replica, strict=True
+            ):
                 input_map[name] = tf.raw_ops.VarHandleOp(
                     dtype=variable.dtype, shape=variable.shape, shared_name=variable.name
                 )
@@ -319,6 +369,20 @@ def _dequeued_tensors(node: Any) -> list[AbstractTensor]:
     ]
 
 
+def _with_sizes(
+    feeds: Sequence[AbstractTensor], unknown: Sequence[tuple[int, int]], sizes: Sequence[int]
+) -> tuple[AbstractTensor, ...]:
+    shapes = [None if feed.shape is None else list(feed.shape) for feed in feeds]
+    for (index, dimension), size in zip(unknown, sizes, strict=True):
+        shape = shapes[index]
+        assert shape is not None
+        shape[dimension] = size
+    return tuple(
+        AbstractTensor(feed.dtype, None if shape is None else tuple(shape))
+        for feed, shape in zip(feeds, shapes, strict=True)
+    )
+
+
 def _remove_placement(nodes: Any) -> None:
     for node in nodes:
         for name in [name for name in node.attr if name.startswith(_PLACEMENT_ATTRIBUTES)]:
@@ -327,7 +391,7 @@ def _remove_placement(nodes: Any) -> None:
 
 
 def _without_value(variable: VariableSpec) -> Any:
-    shape = tuple(size or 0 for size in variable.shape or ())
+    shape = sizes_of(variable.shape)
     return tf.Variable(uninitialized.make_uninitialized_tensor(shape, variable.dtype))
 
 
@@ -359,7 +423,7 @@ def _changed(hlo: str, num_given: int, num_results: int) -> tuple[int, ...]:
 
 
 def _array_spec(shape: Any, dtype: Any) -> Any:
-    return jax_client.make_array_spec([size or 0 for size in shape or ()], dtype.as_numpy_dtype)
+    return jax_client.make_array_spec(sizes_of(shape), dtype.as_numpy_dtype)
 
 
 def _static_shape(tensor: Any) -> Any:

@@ -24,17 +24,32 @@ class StepLayout:
       num_results: number of tensors that a replica sends to the host.
       changed: indices of the variables that the step changes.
       checked: indices of the variables that are checked for finite values.
+      divided: indices of the variables of which each replica has its own rows.
     """
 
     num_feeds: int
     num_results: int
     changed: tuple[int, ...]
     checked: tuple[int, ...] = ()
+    divided: tuple[int, ...] = ()
 
     @classmethod
     def of_step(cls, step: "ReplicaStep", checked: Sequence[int] = ()) -> "StepLayout":
         """Return the order of the arguments and the results of a step."""
-        return cls(len(step.feeds), len(step.results), step.changed_variables, tuple(checked))
+        return cls(
+            len(step.feeds),
+            len(step.results),
+            step.changed_variables,
+            tuple(checked),
+            tuple(step.row_shardings),
+        )
+
+    def variable_specs(self, count: int) -> tuple[Any, ...]:
+        """Return the jax PartitionSpec of each of so many variables."""
+        jax: Any = importlib.import_module("jax")
+
+        axes = ((AXIS,) if index in self.divided else () for index in range(count))
+        return tuple(jax.sharding.PartitionSpec(*axis) for axis in axes)
 
 
 def build_step_loop(
@@ -42,7 +57,8 @@ def build_step_loop(
 ) -> Any:
     """Return the jitted function that runs several steps on all replicas.
 
-    The function takes the variables, a batch array [replicas, capacity, ...] for each feed, the
+    The function takes the variables, those that are divided as arrays of the rows of all replicas
+    with their padding, a batch array [replicas, capacity, ...] for each feed, the
     position of the first step (see `ReplicaStep`) and the number of steps. It returns the
     variables, for each result an array [replicas, capacity, ...], whether each step sends its
     results, and whether each checked variable has only finite values.
@@ -61,6 +77,12 @@ def build_step_loop(
     jax: Any = importlib.import_module("jax")
 
     num_results = layout.num_results
+
+    def check_finite(index: int, value: Any) -> Any:
+        is_finite = jnp.isfinite(value).all()
+        if index not in layout.divided:
+            return is_finite
+        return jax.lax.pmin(is_finite.astype(jnp.int32), AXIS).astype(bool)
 
     def run_steps(variables: Any, batches: Any, position: Any, count: Any) -> Any:
         def run_step(number: Any, carried: Any) -> Any:
@@ -89,19 +111,21 @@ def build_step_loop(
             jnp.int64(0), count, run_step, (variables, results, jnp.zeros(capacity, bool))
         )
         is_finite = jnp.array(
-            [jnp.isfinite(variables[index]).all() for index in layout.checked], bool
+            [check_finite(index, variables[index]) for index in layout.checked], bool
         )
         if gathers_results:
             results = tuple(lax.all_gather(array, AXIS, axis=0, tiled=True) for array in results)
         return variables, results, is_sent, is_finite
 
     everywhere, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(AXIS)
+    num_variables = len(exported.in_avals) - layout.num_feeds - 1
+    of_variables = layout.variable_specs(num_variables)
     # check_vma=False: jax cannot prove that all replicas compute equal values of the variables.
     sharded = jax.shard_map(
         run_steps,
         mesh=mesh,
-        in_specs=(everywhere, split, everywhere, everywhere),
-        out_specs=(everywhere, everywhere if gathers_results else split, everywhere, everywhere),
+        in_specs=(of_variables, split, everywhere, everywhere),
+        out_specs=(of_variables, everywhere if gathers_results else split, everywhere, everywhere),
         check_vma=False,
     )
     return jax.jit(sharded, donate_argnums=0)

@@ -3,7 +3,8 @@
 import hashlib
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,12 @@ from tpuserve.errors import DeviceMemoryExhausted, TpuRunError
 from tpuserve.pjrt.device_core import Array
 from tpuserve.pjrt.executable_cache import ExecutableCache
 from tpuserve.pjrt.replica_step import ReplicaStep
+from tpuserve.pjrt.row_shards import put_shard, take_shard
 from tpuserve.pjrt.step_loop import AXIS, StepLayout, build_step_loop
+from tpuserve.stablehlo.abstract_tensor import sizes_of
 
 # Part of each key in the cache. Increase it when `build_step_loop` changes.
-_LOOP_VERSION = "step loop 1"
+_LOOP_VERSION = "step loop 2"
 # How many bytes the batches and the results of the steps of one dispatch may take on one device.
 _MAX_BYTES = 2**26
 # The largest number of steps in a dispatch. More steps would save no more time, and would delay the
@@ -49,9 +52,13 @@ class StepProgram:
     devices belong to several processes, each process has such an object. All of them set the same
     variables and dispatch the same steps, each with the batches of its own devices.
 
+    Of a variable whose rows are divided among the replicas (see `ReplicaStep.row_shardings`), each
+    device holds the rows of its replica only.
+
     Attributes:
       step: the step of a replica.
       max_steps: the largest number of steps of one dispatch.
+      local_replicas: the numbers of the replicas on the devices of this process.
     """
 
     def __init__(
@@ -74,13 +81,18 @@ class StepProgram:
 
         self.step = step
         self._devices, self._checked = tuple(devices), tuple(checked)
-        processes = [device.process_index for device in self._devices]
-        self._num_local = processes.count(jax.process_index())
-        self._is_local = self._num_local == len(self._devices)
+        self.local_replicas = [
+            replica
+            for replica, device in enumerate(self._devices)
+            if device.process_index == jax.process_index()
+        ]
+        self._is_local = len(self.local_replicas) == len(self._devices)
         self._mesh = jax.sharding.Mesh(np.array(self._devices), (AXIS,))
         self._replicated = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec())
         self._by_replica = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(AXIS))
-        self._executables: dict[int, Any] = {}
+        # The sizes that `step` leaves open → the step for them.
+        self._steps: dict[tuple[int, ...], ReplicaStep] = {}
+        self._executables: dict[tuple[int, ...], Any] = {}
         if cache is None or jax.process_count() > 1:
             # Use no cache if there are several processes: one process cannot read an executable for
             # the devices of all of them.
@@ -92,17 +104,60 @@ class StepProgram:
     def set_variable(self, index: int, value: Array) -> None:
         """Copy the value of a variable to all devices of this process.
 
+        Args:
+          index: index of the variable.
+          value: the value; of a variable whose rows are divided, all rows.
+
         Raises:
           DeviceMemoryExhausted: a device has too little memory for the variable.
           TpuRunError: a device reports another error.
         """
+        sharding = self.step.row_shardings.get(index)
+        if sharding is not None:
+            shards = (take_shard(value, sharding, each) for each in self.local_replicas)
+            self.set_shards(index, shards)
+            return
+        with self._explaining_memory(index, value.nbytes):
+            self._variables[index] = self._put(value, self._replicated)
+
+    def set_shards(self, index: int, shards: Iterable[Array]) -> None:
+        """Copy the rows of a divided variable to the devices of this process.
+
+        Args:
+          index: index of the variable.
+          shards: for each of `local_replicas` its rows; see `row_shards.take_shard`.
+
+        Raises:
+          DeviceMemoryExhausted: a device has too little memory for its rows.
+          TpuRunError: a device reports another error.
+        """
+        jax: Any = importlib.import_module("jax")
+
+        spec = self.step.variables_of_replica[index]
+        rows, *rest = sizes_of(spec.shape)
+        num_bytes = math.prod((rows, *rest)) * spec.dtype.size
+        with self._explaining_memory(index, num_bytes):
+            # Copy one shard after the other: the host need not have a second copy of all rows.
+            arrays = [
+                jax.device_put(shard, self._devices[replica])
+                for replica, shard in zip(self.local_replicas, shards, strict=True)
+            ]
+            self._variables[index] = jax.make_array_from_single_device_arrays(
+                (rows * len(self._devices), *rest), self._by_replica, arrays
+            )
+
+    @contextmanager
+    def _explaining_memory(self, index: int, num_bytes: int) -> Iterator[None]:
+        """Convert jax's errors about a copy of so many bytes to each device."""
         jax: Any = importlib.import_module("jax")
 
         try:
-            self._variables[index] = self._put(value, self._replicated)
+            yield
         except jax.errors.JaxRuntimeError as error:
             text = (str(error).splitlines() or [type(error).__name__])[0]
-            variable = f"the variable {self.step.variables[index].name!r} of {value.nbytes} bytes"
+            part = "the rows of a replica of " if index in self.step.row_shardings else ""
+            name = self.step.variables[index].name
+            variable = f"{part}the variable {name!r} of {num_bytes} bytes"
             if "RESOURCE_EXHAUSTED" not in text:
                 raise TpuRunError(f"the devices cannot take {variable}: {text}.") from error
             raise DeviceMemoryExhausted(
@@ -112,28 +167,67 @@ class StepProgram:
             ) from error
 
     def get_variables(self, indices: Sequence[int]) -> list[Array]:
-        """Return the values of variables, read from the first replica's device."""
+        """Return the values of variables.
+
+        All devices of a divided variable must belong to this process; see `get_shards`.
+        """
         jax: Any = importlib.import_module("jax")
 
-        shards = [self._variables[index].addressable_data(0) for index in indices]
-        return [np.asarray(value) for value in jax.device_get(shards)]
+        whole = [index for index in indices if index not in self.step.row_shardings]
+        shards = [self._variables[index].addressable_data(0) for index in whole]
+        values = dict(zip(whole, map(np.asarray, jax.device_get(shards)), strict=True))
+        for index in indices:
+            if index not in values:
+                values[index] = self._join_shards(index)
+        return [values[index] for index in indices]
 
-    def make_batches(self, count: int) -> list[Array]:
+    def get_shards(self, index: int) -> Iterator[Array]:
+        """Yield the rows of a divided variable of each of `local_replicas`."""
+        on_device = {
+            shard.device: shard.data for shard in self._variables[index].addressable_shards
+        }
+        for replica in self.local_replicas:
+            yield np.asarray(on_device[self._devices[replica]])
+
+    def _join_shards(self, index: int) -> Array:
+        spec = self.step.variables[index]
+        sharding = self.step.row_shardings[index]
+        value = np.empty(sizes_of(spec.shape), spec.dtype.as_numpy_dtype)
+        for replica, shard in zip(self.local_replicas, self.get_shards(index), strict=True):
+            put_shard(value, sharding, replica, shard)
+        return value
+
+    def make_batches(self, count: int, sizes: Sequence[int] = ()) -> list[Array]:
         """Return the arrays for the batches of a dispatch.
 
         Args:
           count: number of steps, at most `max_steps`.
+          sizes: the sizes that the step leaves open, see `ReplicaStep.unknown_sizes`. They are
+            rounded up to powers of two, so that few executables serve all sizes.
 
         Returns:
           For each feed of the step an array [replicas, capacity, ...]. The caller writes the batch
-          of step k for replica r to entry [r, k]; r counts the replicas of this process.
+          of step k for replica r to entry [r, k]; r counts the replicas of this process. A batch
+          may be smaller in the dimensions of `sizes`: the array is filled before with -1, which is
+          no row of a table, if its elements are integers, else with 0.
         """
-        capacity = round_up_capacity(count)
-        leading = (self._num_local, capacity)
-        return [
-            np.zeros((*leading, *(feed.shape or ())), feed.dtype.as_numpy_dtype)
-            for feed in self.step.feeds
+        leading = (len(self.local_replicas), round_up_capacity(count))
+        step = self._step_for(tuple(round_up_capacity(size) for size in sizes))
+        batches = [
+            np.zeros((*leading, *sizes_of(feed.shape)), feed.dtype.as_numpy_dtype)
+            for feed in step.feeds
         ]
+        for index, _ in self.step.unknown_sizes:
+            if np.issubdtype(batches[index].dtype, np.signedinteger):
+                batches[index].fill(-1)
+        return batches
+
+    def _step_for(self, sizes: tuple[int, ...]) -> ReplicaStep:
+        if not sizes:
+            return self.step
+        if sizes not in self._steps:
+            self._steps[sizes] = self.step.with_sizes(sizes)
+        return self._steps[sizes]
 
     def dispatch(
         self, batches: Sequence[Array], count: int, *, seed: int, step: int, done: int
@@ -158,9 +252,13 @@ class StepProgram:
             given = tuple(self._put(batch, self._by_replica) for batch in batches)
             position = np.array([seed, step, done], np.int64)
             arguments = (tuple(self._variables), given, position, np.int64(count))
-            if capacity not in self._executables:
-                self._executables[capacity] = self._compile(capacity, arguments)
-            variables, results, is_sent, is_finite = self._executables[capacity](*arguments)
+            sizes = tuple(
+                batches[index].shape[2 + dimension] for index, dimension in self.step.unknown_sizes
+            )
+            key = (capacity, *sizes)
+            if key not in self._executables:
+                self._executables[key] = self._compile(self._step_for(sizes), capacity, arguments)
+            variables, results, is_sent, is_finite = self._executables[key](*arguments)
             self._variables = list(variables)
             if self._devices[0].platform == "cpu":
                 # CPU devices share the threads of the process. If several dispatches ran at once,
@@ -183,30 +281,22 @@ class StepProgram:
             return jax.device_put(value, sharding)
         return jax.make_array_from_process_local_data(sharding, np.asarray(value))
 
-    def _compile(self, capacity: int, arguments: tuple[Any, ...]) -> Any:
+    def _compile(self, step: ReplicaStep, capacity: int, arguments: tuple[Any, ...]) -> Any:
         """Compile the loop for a capacity, or find its executable in the cache."""
+        platform = self._devices[0].platform
+        exported, layout = step.export(platform), StepLayout.of_step(step, self._checked)
         if not self._is_local:
             # An executable for the devices of several processes is not stored.
-            return self._build_loop(capacity)
-        layout = StepLayout.of_step(self.step, self._checked)
-        platform = self._devices[0].platform
-        module = hashlib.sha256(self.step.export(platform).mlir_module_serialized).hexdigest()
+            return build_step_loop(exported, layout, self._mesh, capacity, gathers_results=True)
+        module = hashlib.sha256(exported.mlir_module_serialized).hexdigest()
         content = (_LOOP_VERSION, module, repr(layout), repr(capacity), repr(self._device_ids()))
         key = self._cache.make_key(self._devices[0], *content)
         compiled = self._cache.find(key, *self._devices)
         if compiled is None:
-            compiled = self._build_loop(capacity).lower(*arguments).compile()
+            loop = build_step_loop(exported, layout, self._mesh, capacity)
+            compiled = loop.lower(*arguments).compile()
             self._cache.store(key, compiled)
         return compiled
-
-    def _build_loop(self, capacity: int) -> Any:
-        return build_step_loop(
-            self.step.export(self._devices[0].platform),
-            StepLayout.of_step(self.step, self._checked),
-            self._mesh,
-            capacity,
-            gathers_results=not self._is_local,
-        )
 
     def _device_ids(self) -> list[int]:
         return [device.id for device in self._devices]
@@ -218,7 +308,7 @@ def find_max_steps(step: ReplicaStep) -> int:
     The batches and results of these steps take at most `_MAX_BYTES`, unless one step takes more.
     """
     num_bytes = sum(
-        math.prod(size or 0 for size in tensor.shape or ()) * tensor.dtype.size
+        math.prod(sizes_of(tensor.shape)) * tensor.dtype.size
         for tensor in (*step.feeds, *step.results)
     )
     count = 1

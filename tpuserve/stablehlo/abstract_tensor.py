@@ -97,6 +97,11 @@ def merge(
     ]
 
 
+def sizes_of(shape: Shape) -> tuple[int, ...]:
+    """Return the sizes of a shape, with 0 for an unknown one; () for an unknown rank."""
+    return tuple(size or 0 for size in shape or ())
+
+
 def shape_from_proto(shape: Any) -> Shape:
     """Convert a TensorShapeProto into a tuple of sizes, None if unknown; None for unknown rank."""
     if shape.unknown_rank:

@@ -191,3 +191,21 @@ def test_variable_that_no_device_has_memory_for_is_named_with_its_bytes(devices:
     value = np.broadcast_to(np.float32(0), [2**46])
     with pytest.raises(DeviceMemoryExhausted, match=f"'total' of {2**48} bytes: RESOURCE_EXHAUST"):
         program.set_variable(0, value)
+
+
+def test_feed_of_unknown_size_is_filled_up_to_a_power_of_two(devices: Any) -> None:
+    def step(batch: Any, done: Any) -> Any:
+        is_filling = tf.cast(tf.equal(batch, -1), tf.int32)
+        return send(tf.reduce_sum(batch)[None], tf.reduce_sum(is_filling)[None])
+
+    found = make_step(step, (2, None), tf.int32)
+    assert found.unknown_sizes == ((0, 1),)
+    program = StepProgram(found, devices)
+    for size, room in ((3, 4), (4, 4), (5, 8)):
+        (batch,) = batches = program.make_batches(1, [size])
+        assert batch.shape == (REPLICAS, 1, 2, room)
+        batch[..., :size] = 7
+        ran = program.dispatch(batches, 1, seed=0, step=0, done=0)
+        total, filling = (np.asarray(result)[0, 0, 0] for result in ran.results)
+        assert filling == 2 * (room - size)
+        assert total == 7 * 2 * size - filling

@@ -11,12 +11,15 @@ v1 = tf.compat.v1
 REPLICAS = 4
 
 
-def build(step: Callable[[Any, Any], Any], shape: tuple[int, ...] = (3,)) -> Any:
+def build(
+    step: Callable[[Any, Any], Any], shape: tuple[int | None, ...] = (3,), dtype: Any = tf.float32
+) -> Any:
     """Build a program whose loop runs a step on four replicas; return its GraphDef.
 
     Args:
-      step: takes a float32 batch of the shape and the number of finished steps; returns an op.
+      step: takes a batch of the shape and the number of finished steps; returns an op.
       shape: the shape of a replica's batch.
+      dtype: the type of the batch.
     """
     from tensorflow.python.ops import while_v2
     from tensorflow.python.tpu import tpu
@@ -24,7 +27,7 @@ def build(step: Callable[[Any, Any], Any], shape: tuple[int, ...] = (3,)) -> Any
 
     def computation(count: Any) -> Any:
         def body(done: Any) -> Any:
-            (batch,) = tpu_ops.infeed_dequeue_tuple(dtypes=[tf.float32], shapes=[shape])
+            (batch,) = tpu_ops.infeed_dequeue_tuple(dtypes=[dtype], shapes=[shape])
             with tf.control_dependencies([step(batch, done)]):
                 return done + 1
 
@@ -50,5 +53,7 @@ def variable(name: str, shape: tuple[int, ...] = ()) -> Any:
         return v1.get_variable(name, shape, initializer=v1.zeros_initializer(), use_resource=True)
 
 
-def make_step(step: Callable[[Any, Any], Any], shape: tuple[int, ...] = (3,)) -> ReplicaStep:
-    return ReplicaStep(build(step, shape))
+def make_step(
+    step: Callable[[Any, Any], Any], shape: tuple[int | None, ...] = (3,), dtype: Any = tf.float32
+) -> ReplicaStep:
+    return ReplicaStep(build(step, shape, dtype))

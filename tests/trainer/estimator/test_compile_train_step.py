@@ -1,14 +1,16 @@
 """The training step of a TPUEstimator is compiled for TPUs, with its all-reduce, without a TPU."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import trainer
 from tests.trainer import programs
+from tests.trainer.backends.tpu import divided_table
 from tpuserve.compilation.compiler import Compiler
 from tpuserve.compilation.train_step.request import TrainStepRequest, find_pending, pending
 from tpuserve.errors import InvalidInput, InvalidSetting
@@ -47,7 +49,13 @@ def input_fn(params: dict[str, Any]) -> Any:
     return tf.data.Dataset.from_tensors(({"x": batch}, batch)).repeat()
 
 
-def answer(compiler: Compiler, estimator: Any, topology: str, *batch_sizes: int) -> Any:
+def answer(
+    compiler: Compiler,
+    estimator: Any,
+    topology: str,
+    *batch_sizes: int,
+    input_fn: Callable[..., Any] = input_fn,
+) -> Any:
     """Call `train` while a request to compile is pending; return the request's compilations."""
     targets = compiler.describe_targets([topology])
     request = TrainStepRequest(compiler, targets, batch_sizes)
@@ -74,6 +82,19 @@ def test_step_of_four_replicas_has_one_all_reduce_of_gradient_and_loss(
     assert 0 < first.hbm_fraction < 0.01
     assert "train_batch_size (30) must be divisible by the number of replicas (4)" in second.error
     assert not list(tmp_path.iterdir())
+
+
+def test_each_chip_has_memory_for_its_rows_of_a_divided_table(
+    compiler: Compiler, tmp_path: Path
+) -> None:
+    initial = np.zeros((40_000, 128), np.float32)
+    model = divided_table.estimator(tmp_path, "mod", 4, initial=initial)
+    (found,) = answer(compiler, model, "v5e:2x2", input_fn=divided_table.input_fn)
+    assert found.error is None
+    rows_bytes = initial.nbytes // 4
+    assert rows_bytes <= found.result.aliased_bytes < 1.01 * rows_bytes
+    assert found.stats.argument_bytes < 1.01 * rows_bytes
+    assert found.stats.temporary_bytes < 0.1 * rows_bytes
 
 
 def test_method_compiles_at_the_train_batch_size_of_a_cpu_program(tmp_path: Path) -> None:

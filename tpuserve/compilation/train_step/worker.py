@@ -66,13 +66,19 @@ def _lower(step: SerializedStep, devices: Any) -> Any:
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
         return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=sharding)
 
+    def variable_spec(index: int, variable: Any) -> Any:
+        if index not in layout.divided:
+            return spec(variable.shape, variable.dtype)
+        rows, *rest = variable.shape
+        return spec((rows * len(devices), *rest), variable.dtype, AXIS)
+
     leading = (len(devices), step.capacity)
     batches = tuple(
         spec((*leading, *feed.shape), feed.dtype, AXIS) for feed in arguments[: layout.num_feeds]
     )
     position, *variables = arguments[layout.num_feeds :]
     return build_step_loop(exported, layout, mesh, step.capacity).lower(
-        tuple(spec(variable.shape, variable.dtype) for variable in variables),
+        tuple(variable_spec(*each) for each in enumerate(variables)),
         batches,
         spec(position.shape, position.dtype),
         spec((), np.int64),

@@ -1,0 +1,110 @@
+"""The rows of a variable that each replica's device holds, and the numbers by which it knows them.
+
+A variable whose rows are divided (see `tpuserve.graph.row_sharding`) is on each device an array of
+the rows of its replica, with padding rows of zeros if there are fewer than others have.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tpuserve.graph.graph_walk import skip_identities
+from tpuserve.graph.row_sharding import RowSharding
+from tpuserve.lowering.rules.node_rewriting import data_inputs, full_tensor_name
+from tpuserve.pjrt.device_core import Array
+
+# The ops that take the handle of a variable and numbers of its rows.
+_WITH_ROWS = ("ResourceGather", "ResourceScatterAdd", "ResourceScatterUpdate")
+_REPLICA = "tpuserve_replica"
+
+Refuse = Callable[[Any, str, str], NoReturn]
+"""Takes a node, the name of its function ("" for the step) and a reason; raises an error."""
+
+
+def take_shard(value: Array, sharding: RowSharding, replica: int) -> Array:
+    """Return the rows of a replica, with the padding.
+
+    Args:
+      value: the whole variable, [rows, ...].
+      sharding: the division of the rows.
+      replica: number of the replica.
+
+    Returns:
+      An array [rows_per_replica, ...].
+    """
+    rows = sharding.rows_of(replica)
+    part = value[rows.start : rows.stop : rows.step]
+    padding = sharding.rows_per_replica - len(rows)
+    return np.pad(part, [(0, padding), *[(0, 0)] * (value.ndim - 1)]) if padding else part
+
+
+def put_shard(value: Array, sharding: RowSharding, replica: int, shard: Array) -> None:
+    """Write the rows of a replica into the whole variable; the inverse of `take_shard`."""
+    rows = sharding.rows_of(replica)
+    value[rows.start : rows.stop : rows.step] = shard[: len(rows)]
+
+
+def use_local_rows(graph: Any, shardings: Mapping[str, RowSharding], refuse: Refuse) -> None:
+    """Let the ops of a step find the rows of divided variables on the device, in place.
+
+    A scatter to a row of another replica changes nothing, and a gather of such a row gives some row
+    of this replica.
+
+    Args:
+      graph: the GraphDef of the step.
+      shardings: name of the tensor that is the handle of a divided variable → the division.
+      refuse: called for an op that uses such a variable in another way than by its rows.
+    """
+    by_name = {node.name: node for node in graph.node}
+    local: dict[tuple[str, RowSharding], str] = {}
+    for node in list(graph.node):
+        for position, reference in enumerate(data_inputs(node)):
+            sharding = shardings.get(full_tensor_name(skip_identities(reference, by_name)))
+            if sharding is None or node.op == "Identity":
+                continue
+            has_batch = "batch_dims" in node.attr and node.attr["batch_dims"].i
+            if position or node.op not in _WITH_ROWS or has_batch:
+                refuse(node, "", "uses a variable whose rows are divided among the replicas")
+            key = full_tensor_name(node.input[1]), sharding
+            if key not in local:
+                dtype = node.attr["Tindices"].type
+                local[key] = _add_local_rows(graph, key[0], dtype, sharding, len(local))
+            node.input[1] = local[key]
+
+
+def _add_local_rows(graph: Any, rows: str, dtype: int, sharding: RowSharding, number: int) -> str:
+    """Add nodes that compute where the shard of the replica has some rows.
+
+    Args:
+      graph: the GraphDef of the step.
+      rows: name of the tensor with the numbers of the rows in the whole variable.
+      dtype: the type of the tensor, an enum of DataType.
+      sharding: the division of the rows.
+      number: makes the names of the nodes unique.
+
+    Returns:
+      Name of the tensor with the positions; that of a row of another replica is out of range.
+    """
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as computation:
+        replica_op = tf.compat.v1.GraphDef()
+        replica_op.node.add(name=_REPLICA, op="XlaReplicaId")
+        (replica,) = tf.import_graph_def(replica_op, return_elements=[f"{_REPLICA}:0"], name="")
+        given = tf.compat.v1.placeholder(dtype, name="rows")
+        is_own = tf.equal(sharding.owner(given), tf.cast(replica, dtype))
+        is_row = (given >= 0) & (given < sharding.num_rows)
+        outside = tf.constant(sharding.rows_per_replica, dtype)
+        result = tf.where(is_own & is_row, sharding.local_row(given), outside)
+    prefix = f"tpuserve_local_rows_{number}/"
+    for node in computation.as_graph_def().node:
+        if node.name == given.op.name:
+            continue
+        copy = graph.node.add()
+        copy.CopyFrom(node)
+        copy.name = prefix + node.name
+        inputs = [rows if name == given.op.name else prefix + name for name in node.input]
+        del copy.input[:]
+        copy.input.extend(inputs)
+    return f"{prefix}{result.op.name}:0"
