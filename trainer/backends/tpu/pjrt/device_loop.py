@@ -105,11 +105,11 @@ class DeviceLoop:
         done, previous = 0, None
         end: Exception | None = None
         while done < count and end is None:
-            batches, taken, end = self._take_batches(
-                session, min(count - done, self._program.max_steps)
-            )
-            taken, end = self._agree_on_end(taken, end)
+            wanted = min(count - done, self._program.max_steps)
+            steps, end = self._take_batches(session, wanted)
+            taken, sizes, end = self._agree_on_batches(len(steps), self._find_sizes(steps), end)
             if taken:
+                batches = self._stack_batches(steps[:taken], wanted, sizes)
                 with self.lock, self._hosts.needing_all():
                     dispatch = self._program.dispatch(
                         batches, taken, seed=self._seed, step=self._num_steps, done=done
@@ -127,23 +127,46 @@ class DeviceLoop:
         if previous is not None:
             self._check_finite(previous)
 
-    def _take_batches(self, session: Any, count: int) -> tuple[Any, int, Exception | None]:
+    def _take_batches(self, session: Any, count: int) -> tuple[list[Any], Exception | None]:
         """Take the batches of some steps from the queues.
 
         Returns:
-          (batches for `StepProgram.dispatch`, number of steps that they suffice for, the error of
-          the queue if the input has ended, else None).
+          (for each step the tensors of each replica of this host, the error of the queue if the
+          input has ended, else None).
         """
-        batches = self._program.make_batches(count)
-        for number in range(count):
+        steps: list[Any] = []
+        for _ in range(count):
             try:
-                taken = session.run(self._dequeues)
+                steps.append(session.run(self._dequeues))
             except tf.errors.OutOfRangeError as error:
-                return batches, number, error
-            for replica, values in enumerate(taken):
+                return steps, error
+        return steps, None
+
+    def _find_sizes(self, steps: list[Any]) -> list[int]:
+        """Return the largest sizes in these steps of the dimensions that the program leaves open.
+
+        Such a dimension is the number of entries of a row of a sparse feature.
+        """
+        return [
+            max((values[index].shape[dimension] for step in steps for values in step), default=1)
+            for index, dimension in self._program.step.unknown_sizes
+        ]
+
+    def _stack_batches(self, steps: list[Any], count: int, sizes: list[int]) -> list[Any]:
+        """Return the batches of some steps for `StepProgram.dispatch`.
+
+        Args:
+          steps: the batches; see `_take_batches`.
+          count: the number of steps that were wanted, which all hosts make room for.
+          sizes: the sizes that all hosts make room for; see `_find_sizes`.
+        """
+        batches = self._program.make_batches(count, sizes)
+        for number, step in enumerate(steps):
+            for replica, values in enumerate(step):
                 for batch, value in zip(batches, values, strict=True):
-                    batch[replica, number] = value
-        return batches, count, None
+                    place: Any = (replica, number, *map(slice, value.shape))
+                    batch[place] = value
+        return batches
 
     def _agree_on_count(self, count: int) -> int:
         """Check that all hosts are about to run the same number of steps; return the number.
@@ -160,22 +183,30 @@ class DeviceLoop:
             )
         return count
 
-    def _agree_on_end(self, taken: int, end: Exception | None) -> tuple[int, Exception | None]:
-        """Return the number of steps that every host has batches for, and the end of input, if any.
+    def _agree_on_batches(
+        self, taken: int, sizes: list[int], end: Exception | None
+    ) -> tuple[int, list[int], Exception | None]:
+        """Return what the batches of all hosts allow in the next dispatch.
 
         Args:
           taken: the number of steps that this host has batches for.
+          sizes: the largest sizes of these batches; see `_find_sizes`.
           end: the error with which this host's input has ended, or None.
+
+        Returns:
+          (number of steps that every host has batches for, the largest sizes on any host, the end
+          of the input of any host or None).
         """
         if self._hosts.size == 1:
-            return taken, end
-        hosts = self._hosts.gather("the batches of a dispatch", [taken, end is not None])
-        ended = [host for host, (_, has_ended) in enumerate(hosts) if has_ended]
+            return taken, sizes, end
+        hosts = self._hosts.gather("the batches of a dispatch", [taken, end is not None, sizes])
+        ended = [host for host, (_, has_ended, _) in enumerate(hosts) if has_ended]
         if ended and end is None:
             end = tf.errors.OutOfRangeError(
                 None, None, f"the input of {self._hosts.describe(ended[0])} has ended"
             )
-        return min(taken for taken, _ in hosts), end
+        all_sizes = zip(*(each[2] for each in hosts), strict=True)
+        return min(each[0] for each in hosts), [max(each) for each in all_sizes], end
 
     def _put_results(self, session: Any, dispatch: Dispatch | None) -> None:
         """Put the tensors that the replicas sent in a dispatch into the outfeed queues."""
