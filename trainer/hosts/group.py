@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -89,6 +90,7 @@ class HostGroup:
         self._loss = ""
         self._reported_loss: tuple[int, str] | None = None
         self._nesting = 0
+        self._served: list[weakref.WeakMethod[Callable[[Any], None]]] = []
         self._is_closed = threading.Event()
         tasks: list[Callable[[], None]] = [
             functools.partial(self._receive, host) for host in self._connections
@@ -173,6 +175,28 @@ class HostGroup:
             raise HostLost(f"{name} failed on {self.describe(0)}: {text}. See the output there.")
         return result
 
+    def serve_calls(self, method: Callable[[Any], None]) -> int:
+        """Let host 0 call a bound method on this host; return the number for `call_others`.
+
+        The group does not keep the object of the method alive.
+        """
+        self._served.append(weakref.WeakMethod(method))
+        return len(self._served) - 1
+
+    def call_others(self, number: int, value: Any) -> None:
+        """Let all other hosts call a method; only host 0 may do so.
+
+        A host calls the method in the thread that waits for an exchange next, before the exchange.
+        Host 0 does not wait for that.
+
+        Args:
+          number: the result of `serve_calls`, which is the same on all hosts.
+          value: the argument of the method, a value that JSON can represent.
+        """
+        assert self.is_first
+        for connection in self._connections.values():
+            _try_to_send(connection, kind="call", number=number, value=value)
+
     def describe(self, host: int) -> str:
         """Return the number and the address of a host, for messages."""
         return self.hosts.describe(host) if self.hosts else f"host {host}"
@@ -237,7 +261,15 @@ class HostGroup:
         )
 
     def _take(self, host: int) -> dict[str, Any]:
-        """Wait for a host's next message in an exchange, and return the message."""
+        """Wait for a host's next message in an exchange, and return it; make the calls before."""
+        while (message := self._wait_for_message(host))["kind"] == "call":
+            method = self._served[message["number"]]()
+            assert method is not None
+            method(message["value"])
+        return message
+
+    def _wait_for_message(self, host: int) -> dict[str, Any]:
+        """Wait for a host's next message, and return the message."""
         with self._changed:
             self._waits_for.add(host)
             self._changed.notify_all()
@@ -268,7 +300,7 @@ class HostGroup:
     def _handle(self, host: int, message: dict[str, Any]) -> None:
         kind = message.get("kind")
         with self._changed:
-            if kind in ("value", "values"):
+            if kind in ("value", "values", "call"):
                 self._inbox[host].append(message)
             elif kind == "bye":
                 self._said_bye.add(host)

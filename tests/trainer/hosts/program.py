@@ -14,7 +14,9 @@ import tensorflow as tf
 
 import trainer
 import trainer.export
-from tpuserve.errors import HostsDiffer
+from tests.trainer.backends.tpu import divided_table
+from tpuserve.errors import HostsDiffer, WrongContext
+from trainer.hosts.group import current_group
 
 v1 = tf.compat.v1
 
@@ -153,7 +155,30 @@ def run_schedule(model_dir: Path) -> None:
         report(error=str(error))
 
 
+class ReadTableHook(tf.compat.v1.train.SessionRunHook):
+    """Reads the divided table on a host that may not, and reports the error."""
+
+    def begin(self) -> None:
+        (self._table,) = (each for each in v1.global_variables() if each.op.name == "table")
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if current_group().is_first:
+            return
+        try:
+            run_context.session.run(self._table)
+        except WrongContext as error:
+            report(error=str(error))
+
+
+def train_table(model_dir: Path) -> None:
+    """Train a table whose rows are divided among the replicas of all hosts, then evaluate."""
+    estimator = divided_table.estimator(model_dir, "div", REPLICAS, save_checkpoints_steps=5)
+    estimator.train(divided_table.input_fn, [ReadTableHook()], max_steps=18)
+    report(loss=float(estimator.evaluate(divided_table.input_fn, steps=3)["loss"]))
+
+
 _MODES = {
+    "table": train_table,
     "together": run_together,
     "endless": run_endless,
     "schedule": run_schedule,

@@ -80,6 +80,28 @@ def on_all(
     return [each.result(LIMIT) for each in [pool.submit(attempt, member) for member in found]]
 
 
+def test_host_0_calls_a_method_of_the_others_while_they_wait_for_an_exchange() -> None:
+    called: list[tuple[int, int]] = []
+
+    class Served:
+        def __init__(self, group: HostGroup) -> None:
+            self.index, self.number = group.index, group.serve_calls(self.note)
+
+        def note(self, value: int) -> None:
+            called.append((self.index, value))
+
+    def meet(group: HostGroup) -> Any:
+        served = Served(group)
+        if group.is_first:
+            group.call_others(served.number, 7)
+        group.wait_for_all("the end")
+        return served.number
+
+    with members(3) as (found, pool):
+        assert on_all(found, pool, meet) == [0, 0, 0]
+        assert sorted(called) == [(1, 7), (2, 7)]
+
+
 def test_every_host_gets_the_values_of_all_in_order() -> None:
     with members(3) as (found, pool):
         gathered = on_all(found, pool, lambda group: group.gather("squares", group.index**2))

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.pjrt_devices import pjrt_devices
+from tests.trainer.backends.tpu import divided_table
 from tests.trainer.hosts import program, running
 
 pytestmark = pytest.mark.slow
@@ -46,3 +47,19 @@ def test_several_hosts_compute_what_one_process_computes(
     assert [each["same"] for each in results] == [results[0]["same"]] * count
     assert results[0]["same"] == pytest.approx(evaluation, rel=1e-5)
     assert results[0]["same"]["rows"] == 3 * program.REPLICAS * program.ROWS
+
+
+def test_several_hosts_train_a_table_of_which_each_device_has_some_rows(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    with running.hosts(2, 4, "table", tmp_path) as processes:
+        results = [running.results(process) for process in processes]
+    expected = divided_table.trained(18)
+    # Each of 18 steps adds gradients below 1 to float32 numbers below 2.
+    np.testing.assert_allclose(weights(tmp_path)["table"], expected, rtol=0, atol=5e-6)
+    ids, labels = (each[:3] for each in divided_table.batches(20))
+    loss = ((expected[ids].sum(-1) - labels) ** 2).mean()
+    assert [each["loss"] for each in results] == [pytest.approx(loss, rel=1e-5)] * 2
+    assert "error" not in results[0]
+    assert results[1]["error"].startswith(
+        "host 1 uses the variable 'table', whose rows are divided"
+    )

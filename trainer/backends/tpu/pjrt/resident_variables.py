@@ -1,14 +1,22 @@
 """The variables of a step, each of which has its newest value on the devices or in the session."""
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpuserve import jax_client
+from tpuserve.errors import WrongContext
+from tpuserve.pjrt import row_shards
 from tpuserve.pjrt.step_program import StepProgram
+from tpuserve.stablehlo.abstract_tensor import sizes_of
 from trainer.backends.tpu.pjrt.variable_uses import shared_name
 from trainer.hosts.group import current_group
+
+# How many bytes of a divided variable the hosts send each other at once.
+_MAX_BYTES = 2**26
 
 
 class ResidentVariables:
@@ -17,6 +25,9 @@ class ResidentVariables:
     On several hosts, each host has a session of its own. The values in the session of host 0 are
     copied to the devices of all hosts: initial values are random, so they differ between hosts, and
     only host 0 runs the chief's hooks, which may assign variables.
+
+    If the rows of a variable are divided among the replicas, each device holds only the rows of its
+    replica. Then no host has all rows on its devices, and host 0 collects the rows of the others.
     """
 
     def __init__(self, program: StepProgram) -> None:
@@ -26,6 +37,9 @@ class ResidentVariables:
           program: the program that holds the variables on the devices.
         """
         self._program, self._hosts = program, current_group()
+        self._row_shardings = program.step.row_shardings
+        self._thread = threading.get_ident()
+        self._number = self._hosts.serve_calls(self._send_rows)
         graph = tf.compat.v1.get_default_graph()
         handles = {
             shared_name(operation): operation.outputs[0]
@@ -59,19 +73,49 @@ class ResidentVariables:
         indices = sorted(self._newer_in_session)
         if self._hosts.size > 1:
             indices = self._hosts.broadcast("the variables to copy", indices)
-        values = session.run([self._reads[index] for index in indices])
+        values = dict(
+            zip(indices, session.run([self._reads[index] for index in indices]), strict=True)
+        )
         if self._hosts.size > 1:
-            with self._hosts.needing_all():
-                values = jax_client.broadcast_arrays(values, is_source=self._hosts.is_first)
-            if not self._hosts.is_first:
-                # The devices now have the values of host 0, which may differ from those in this
-                # session.
-                self._newer_on_devices.update(indices, self._newer_in_session)
-        for index, value in zip(indices, values, strict=True):
-            self._program.set_variable(index, value)
+            self._copy_from_first_host(values)
+        else:
+            for index, value in values.items():
+                self._program.set_variable(index, value)
         self._newer_in_session.clear()
         names = list(self.indices)
-        return {names[index]: value for index, value in zip(indices, values, strict=True)}
+        return {names[index]: value for index, value in values.items()}
+
+    def _copy_from_first_host(self, values: dict[int, Any]) -> None:
+        """Copy host 0's values of variables to the devices of all hosts.
+
+        Args:
+          values: index of a variable → the value in the session of this host. On the other hosts,
+            the values of host 0 replace those of variables that are not divided.
+        """
+        whole = [index for index in values if index not in self._row_shardings]
+        with self._hosts.needing_all():
+            received = jax_client.broadcast_arrays(
+                [values[index] for index in whole], is_source=self._hosts.is_first
+            )
+            values.update(zip(whole, received, strict=True))
+            for index in whole:
+                self._program.set_variable(index, values[index])
+            for index in sorted(values.keys() - set(whole)):
+                shards = list(self._receive_shards(index, values[index]))
+                self._program.set_shards(index, shards)
+        if not self._hosts.is_first:
+            # The devices now have the values of host 0, which may differ from those in this
+            # session.
+            self._newer_on_devices.update(values, self._newer_in_session)
+
+    def _receive_shards(self, index: int, value: Any) -> Iterator[Any]:
+        """Yield the rows of each replica of this host; host 0 sends all rows to all hosts."""
+        sharding = self._row_shardings[index]
+        for replica in range(sharding.num_replicas):
+            shard = row_shards.take_shard(value, sharding, replica)
+            shard = _broadcast_rows(shard, is_source=self._hosts.is_first)
+            if replica in self._program.local_replicas:
+                yield shard
 
     def copy_to_session(self, session: Any, indices: Iterable[int]) -> None:
         """Copy variables to the session, unless the session has their newest values already.
@@ -79,16 +123,63 @@ class ResidentVariables:
         Args:
           session: the session.
           indices: the indices of the variables that the session is about to use.
+
+        Raises:
+          WrongContext: on several hosts, another host than host 0 uses a variable whose rows are
+            divided, or a host_call on host 0 does.
         """
         newer = sorted(self._newer_on_devices.intersection(indices))
         if not newer:
             return
-        values = self._program.get_variables(newer)
+        divided = [index for index in newer if index in self._row_shardings]
+        if self._hosts.size > 1 and divided:
+            self._check_collection(divided)
+            self._hosts.call_others(self._number, divided)
+            whole = [index for index in newer if index not in divided]
+            values = dict(zip(whole, self._program.get_variables(whole), strict=True))
+            values.update(self._exchange_rows(divided))
+        else:
+            values = dict(zip(newer, self._program.get_variables(newer), strict=True))
         session.run(
             [self._assigns[index] for index in newer],
-            {self._values[index]: value for index, value in zip(newer, values, strict=True)},
+            {self._values[index]: values[index] for index in newer},
         )
         self._newer_on_devices.difference_update(newer)
+
+    def _check_collection(self, divided: Sequence[int]) -> None:
+        """Check that this thread of this host may collect rows from the other hosts."""
+        if self._hosts.is_first and threading.get_ident() == self._thread:
+            return
+        place = "a host_call" if self._hosts.is_first else f"host {self._hosts.index}"
+        name = list(self.indices)[divided[0]]
+        raise WrongContext(
+            f"{place} uses the variable {name!r}, whose rows are divided among the hosts. In a "
+            f"training on several hosts, only the hooks of host 0 can use the variable: those of "
+            f"training_chief_hooks."
+        )
+
+    def _send_rows(self, indices: Sequence[int]) -> None:
+        """Send the rows of this host's replicas to host 0, which collects them."""
+        for _ in self._exchange_rows(indices):
+            pass
+
+    def _exchange_rows(self, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """Yield divided variables with all of their rows; all hosts call this method together."""
+        for index in indices:
+            spec, sharding = self._program.step.variables[index], self._row_shardings[index]
+            value = np.zeros(sizes_of(spec.shape), spec.dtype.as_numpy_dtype)
+            shards = self._program.get_shards(index)
+            with self._hosts.needing_all():
+                for replica in range(sharding.num_replicas):
+                    is_source = replica in self._program.local_replicas
+                    shard = (
+                        next(shards)
+                        if is_source
+                        else row_shards.take_shard(value, sharding, replica)
+                    )
+                    shard = _broadcast_rows(shard, is_source=is_source)
+                    row_shards.put_shard(value, sharding, replica, shard)
+            yield index, value
 
     def mark_changed_on_devices(self, indices: Sequence[int]) -> None:
         """Record that a dispatch has changed variables."""
@@ -98,3 +189,18 @@ class ResidentVariables:
         """Record that a `session.run` may have changed variables."""
         self._newer_in_session.update(indices)
         self._newer_on_devices.difference_update(indices)
+
+
+def _broadcast_rows(rows: Any, *, is_source: bool) -> Any:
+    """Return one host's rows on all hosts, some at a time: the devices have little memory left.
+
+    Args:
+      rows: an array [rows, ...], of the same shape and type on all hosts.
+      is_source: whether the rows of this host are to be returned; true on one host.
+    """
+    size = max(_MAX_BYTES // max(rows[:1].nbytes, 1), 1)
+    parts = [
+        jax_client.broadcast_arrays([rows[start : start + size]], is_source=is_source)[0]
+        for start in range(0, len(rows), size)
+    ]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
