@@ -7,16 +7,15 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from tpuserve import validation
-from tpuserve.errors import InvalidSetting, InvalidType
+from tpuserve import tags, validation
+from tpuserve.errors import InvalidSetting, InvalidType, TpuserveError
 from tpuserve.export import debug_info
 from tpuserve.saved_model.signature import Signature
-from tpuserve.verification import metagraphs
+from tpuserve.verification import metagraph_runs, metagraphs
 from tpuserve.verification.hazards import metagraph_hazards, node_placement
 from tpuserve.verification.inputs import cases
 from tpuserve.verification.inputs.cases import InputCases
 from tpuserve.verification.metagraphs import MetaGraphPair
-from tpuserve.verification.model_pair import ModelPair
 from tpuserve.verification.report import Hazard, Report, Run, VerifiedSignature
 from tpuserve.verification.xla_refusals import XlaRefusals
 
@@ -126,7 +125,7 @@ def _find_hazards(
 
 
 def _run_cases(
-    metagraph_pair: MetaGraphPair,
+    pair: MetaGraphPair,
     input_cases: InputCases,
     atol: float,
     rtol: float,
@@ -134,31 +133,57 @@ def _run_cases(
     refusals: XlaRefusals,
     progress: Progress | None,
 ) -> dict[str, tuple[Run, ...]]:
-    """Load both metagraphs and run them on each set of inputs; return signature name → results."""
-    total = sum(map(len, input_cases.by_signature.values()))
-    report_progress = progress or _ignore_progress
-    report_progress(0, total, "loading")
-    models = ModelPair(
-        metagraphs.load_baseline(metagraph_pair.directory),
-        metagraphs.load_candidate(metagraph_pair.directory),
-        atol,
-        rtol,
-        runs,
-        refusals,
+    """Run both metagraphs on each set of inputs; return signature name → results."""
+    all_cases = [
+        (name, case) for name, of_one in input_cases.by_signature.items() for case in of_one
+    ]
+    steps = _Steps(2 * len(all_cases), progress or _ignore_progress)
+    # Load the metagraphs one after the other, so that the variables are in memory once.
+    steps.report(0, f"loading {tags.format_tags(tags.SERVE)}")
+    baseline = metagraph_runs.run_cases(
+        lambda: metagraphs.load_baseline(pair.directory), all_cases, runs, steps.start
     )
-    results: dict[str, tuple[Run, ...]] = {}
-    done = 0
-    try:
-        for name, signature_cases in input_cases.by_signature.items():
-            results[name] = ()
-            for case in signature_cases:
-                report_progress(done, total, f"{name}, batch size {case.batch_size or 'fixed'}")
-                results[name] += (models.run(name, case),)
-                done += 1
-    finally:
-        models.close()
-    report_progress(done, total, "done")
+    ran = [number for number, each in enumerate(baseline) if not isinstance(each, TpuserveError)]
+    steps.report(len(all_cases), f"loading {tags.format_tags(tags.SERVE_TPU)}")
+    outcomes = metagraph_runs.run_cases(
+        lambda: metagraphs.load_candidate(pair.directory),
+        [all_cases[number] for number in ran],
+        runs,
+        steps.start,
+    )
+    steps.report(2 * len(all_cases), "done")
+    candidate = dict(zip(ran, outcomes, strict=True))
+    results: dict[str, tuple[Run, ...]] = dict.fromkeys(input_cases.by_signature, ())
+    for number, (name, case) in enumerate(all_cases):
+        run = metagraph_runs.compare_runs(
+            case,
+            baseline[number],
+            candidate.get(number),
+            atol=atol,
+            rtol=rtol,
+            refusals=refusals,
+        )
+        results[name] += (run,)
     return results
+
+
+class _Steps:
+    """Counts the runs of a verification, and reports them."""
+
+    def __init__(self, total: int, progress: Progress) -> None:
+        self._done = 0
+        self._total = total
+        self._progress = progress
+
+    def report(self, done: int, step: str) -> None:
+        """Report a step that starts when so many runs are finished."""
+        self._done = done
+        self._progress(done, self._total, step)
+
+    def start(self, step: str) -> None:
+        """Report the start of the next run."""
+        self._progress(self._done, self._total, step)
+        self._done += 1
 
 
 def _ignore_progress(done: int, total: int, step: str) -> None:

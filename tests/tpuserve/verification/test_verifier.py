@@ -181,9 +181,11 @@ def test_progress_is_reported(doubled: Path) -> None:
     told: list[tuple[int, int, str]] = []
     verify(doubled, batch_sizes=[3], runs=0, progress=lambda *each: told.append(each))
     assert told == [
-        (0, 1, "loading"),
-        (0, 1, "serving_default, batch size 3"),
-        (1, 1, "done"),
+        (0, 2, "loading {serve}"),
+        (0, 2, "serving_default, batch size 3"),
+        (1, 2, "loading {serve, tpu}"),
+        (1, 2, "serving_default, batch size 3"),
+        (2, 2, "done"),
     ]
 
 
