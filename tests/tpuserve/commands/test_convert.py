@@ -1,8 +1,10 @@
 """`tpuserve convert`: its output, and one line for each kind of error."""
 
+import contextlib
 import json
 import resource
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tests.tpuserve.export.conversion import models
 from tpuserve.commands.convert import convert
 from tpuserve.errors import TpuserveError
+from tpuserve.export.files import directory_lock
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +49,17 @@ def refuse(directory: Path, out: Path, *options: Any) -> str:
     after = sorted(out.parent.iterdir()) if out.parent.is_dir() else None
     assert after == before
     return text
+
+
+@contextlib.contextmanager
+def limited_files() -> Iterator[None]:
+    """Limit the size of files to 8 bytes, so that writing fails as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def change(directory: Path, copy: Path, edit: Any) -> Path:
@@ -181,14 +195,28 @@ def test_a_model_with_a_tpu_metagraph_is_refused(dense: Path, tmp_path: Path) ->
 
 
 def test_a_full_disk_leaves_nothing(dense: Path, tmp_path: Path) -> None:
-    # Limit the size of files to 8 bytes, so that writing fails as on a full disk.
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
-    try:
+    with limited_files():
         text = refuse(dense, tmp_path / "out", "--no-verify")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert f"{tmp_path / 'out'} cannot be written: File too large" in text
+
+
+def test_directories_above_the_output_are_made_and_removed_if_nothing_is_written(
+    dense: Path, tmp_path: Path
+) -> None:
+    with limited_files():
+        refuse(dense, tmp_path / "new" / "deep" / "out", "--no-verify")
+    assert list(tmp_path.iterdir()) == []
+    assert run(dense, tmp_path / "new" / "deep" / "out", "--no-verify").exit_code == 0
+
+
+def test_the_temporary_directory_of_a_killed_conversion_is_removed_by_the_next(
+    dense: Path, tmp_path: Path
+) -> None:
+    killed = tmp_path / directory_lock.new_name()
+    killed.mkdir()
+    (killed / "half").write_text("written")
+    run(dense, tmp_path / "out", "--no-verify")
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_missing_variables_file_is_named(dense: Path, tmp_path: Path) -> None:

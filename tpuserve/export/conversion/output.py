@@ -1,13 +1,14 @@
 """Writes the directory of a converted SavedModel, which appears only when it is complete."""
 
+import contextlib
 import os
 import shutil
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tpuserve.errors import ExportError
+from tpuserve.export.files import directory_lock
 
 
 def check_output(directory: Path, out: Path) -> None:
@@ -29,24 +30,44 @@ def check_output(directory: Path, out: Path) -> None:
 def write_whole(out: Path) -> Iterator[Path]:
     """Yield a temporary directory beside `out`, and rename it to `out` if the with block succeeds.
 
+    A process that is killed leaves the temporary directory, which the next export or conversion
+    into the same directory removes.
+
     Raises:
       ExportError: The file system refuses to write.
     """
-    temporary = out.parent / f"temp-{uuid.uuid4().hex}"
     try:
-        try:
-            temporary.mkdir(parents=True)
-            yield temporary
-            # An empty directory may be replaced; os.rename refuses any other.
-            os.rename(temporary, out)
-        finally:
-            if temporary.exists():
+        with _parents_of(out):
+            temporary = out.parent / directory_lock.new_name()
+            lock = directory_lock.create_locked(out.parent, temporary.name)
+            try:
+                yield temporary
+                # An empty directory may be replaced; os.rename refuses any other.
+                os.rename(temporary, out)
+            finally:
                 shutil.rmtree(temporary, ignore_errors=True)
+                if lock is not None:
+                    os.close(lock)
     except OSError as error:
         raise ExportError(
             f"{out} cannot be written: {error.strerror or error}. Give a directory that this user "
             f"can write, on a disk with room for the model."
         ) from error
+
+
+@contextmanager
+def _parents_of(path: Path) -> Iterator[None]:
+    """Create the missing directories above a path; remove them if the with block raises."""
+    missing = [parent for parent in path.parents if not parent.exists()]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for parent in missing:
+            # Another process may have used the directory in the meantime.
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+        raise
 
 
 def copy_files(source: Path, target: Path, files: list[Path]) -> None:
