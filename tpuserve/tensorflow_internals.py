@@ -9,7 +9,7 @@ Importing this module does not import TensorFlow: a name is resolved when it is 
 
 import importlib
 import importlib.metadata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tpuserve.errors import UnsupportedTensorFlow
@@ -26,6 +26,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "FuncGraph": ("framework.func_graph", "FuncGraph"),
     "PredictOutput": ("saved_model.model_utils.export_output", "PredictOutput"),
     "RegressionOutput": ("saved_model.model_utils.export_output", "RegressionOutput"),
+    "ResourceVariable": ("ops.resource_variable_ops", "ResourceVariable"),
     "Trackable": ("trackable.base", "Trackable"),
     "autograph_api": ("autograph.impl.api", ""),
     "autograph_context": ("autograph.core.ag_ctx", ""),
@@ -78,7 +79,7 @@ _MODULE_ATTRIBUTES = {
     "tensor_util": ("MakeNdarray", "make_tensor_proto"),
 }
 _SESSION_ATTRIBUTES = ("_call_tf_sessionrun", "_config", "_make_callable_from_options")
-_GRAPH_ATTRIBUTES = ("_c_graph", "_functions", "_get_function")
+_GRAPH_ATTRIBUTES = ("_c_graph", "_create_op_internal", "_functions", "_get_function")
 _TENSOR_ATTRIBUTES = ("_as_tf_output",)
 _DTYPE_ATTRIBUTES = ("_is_ref_dtype",)
 _TRACKABLE_ATTRIBUTES = ("_trackable_children",)
@@ -163,6 +164,23 @@ def get_graph_functions(graph: Any) -> Any:
 def get_graph_function(graph: Any, name: str) -> Any:
     """Return the function of a `tf.Graph` with this name, or None."""
     return get_private_attribute(graph, "_get_function")(name)
+
+
+def replace_created_ops(graph: Any, replace: Callable[[str, Any], Any]) -> None:
+    """Let a graph use other operations in place of those that are created from now on.
+
+    Args:
+      graph: a `tf.Graph`.
+      replace: called with the type and the attributes of an operation before it is created;
+        returns the operation to use in its place, or None.
+    """
+    create = get_private_attribute(graph, "_create_op_internal")
+
+    def create_or_replace(op_type: str, *arguments: Any, **options: Any) -> Any:
+        replacement = replace(op_type, options.get("attrs"))
+        return create(op_type, *arguments, **options) if replacement is None else replacement
+
+    setattr(graph, "_create_op_internal", create_or_replace)  # noqa: B010
 
 
 def get_tensor_output(tensor: Any) -> Any:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpuserve import tags
 from tpuserve.errors import ExportError, InvalidType
-from tpuserve.export import debug_info, signature_parity
+from tpuserve.export import debug_info, large_constants, signature_parity
 from tpuserve.export import warm_up as warm_up_file
 from tpuserve.export.files import proto_size
 from tpuserve.export.files.atomic_directory import AtomicDirectory
@@ -37,7 +37,8 @@ def export(
     """Write a model as a SavedModel with a CPU and a TPU metagraph; return its directory.
 
     Both metagraphs have the same signatures and share one set of variables. Weights should be
-    tf.Variables, because each metagraph stores its own copy of every constant. The metagraph
+    tf.Variables, because each metagraph stores its own copy of every constant. Float and 8-bit
+    constants of 1 MiB or more in the model's own function become variables. The metagraph
     {serve} holds the model unchanged. In the metagraph {serve, tpu} the whole function runs on the
     TPU, except for parts that it wraps in `tf.compat.v1.tpu.outside_compilation`.
 
@@ -90,11 +91,12 @@ def export(
         export_dir_base, assets_extra=assets_extra, has_warm_up_file=warm_up_requests is not None
     )
     export_signatures = read_signatures(model, signatures)
-    functions = _trace_functions(export_signatures, batch_config, to_cpu=to_cpu, to_tpu=to_tpu)
-    exported = [function for by_name in functions.values() for function in by_name.values()]
-    proto_size.check_proto_size(function.graph for function in exported)
-    owners = [model, *(signature.model.function for signature in export_signatures)]
-    root = resource_holder.build_resource_holder(exported, owners)
+    with large_constants.lifting():
+        functions = _trace_functions(export_signatures, batch_config, to_cpu=to_cpu, to_tpu=to_tpu)
+        exported = [function for by_name in functions.values() for function in by_name.values()]
+        proto_size.check_proto_size(function.graph for function in exported)
+        owners = [model, *(signature.model.function for signature in export_signatures)]
+        root = resource_holder.build_resource_holder(exported, owners)
     lines = {
         node: line
         for function in exported

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import ExportError, InvalidSetting
+from tpuserve.export import large_constants
 from tpuserve.export.functional.signatures import ExportSignature
 from tpuserve.export.tpu import tpu_call
 from tpuserve.export.tpu.batching import BatchConfig, call_batched
@@ -60,6 +61,7 @@ def _trace(signature: ExportSignature, computation: Callable[[Any], Any]) -> Any
     """Trace a computation that takes alias → tensor, with the input specs of a signature."""
 
     def serve(**inputs: Any) -> Any:
+        large_constants.lift_constants()
         return computation(inputs)
 
     return tf.function(serve, autograph=False).get_concrete_function(**signature.specs)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tpuserve import validation
 from tpuserve.errors import ExportError, InvalidSetting, InvalidType
+from tpuserve.export import large_constants
 from tpuserve.tensorflow_internals import ConcreteFunction, func_graph_from_py_func, gen_batch_ops
 
 FUNCTION_NAME = "batched_computation"
@@ -90,6 +91,7 @@ def call_batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfi
     results_nest: list[Any] = []
 
     def traced(*batch: Any) -> list[Any]:
+        large_constants.lift_constants()
         batch_tensors = iter(batch)
         members = [next(batch_tensors) if tf.is_tensor(member) else member for member in flat]
         results_nest.append(function(tf.nest.pack_sequence_as(inputs, members)))

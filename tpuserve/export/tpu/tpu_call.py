@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import ExportError
+from tpuserve.export import large_constants
 from tpuserve.tensorflow_internals import (
     ConcreteFunction,
     func_graph_from_py_func,
@@ -75,7 +76,12 @@ def partitioned_call(build: Callable[[], Any]) -> list[Any]:
     """
     check_not_nested()
     graph = tf.compat.v1.get_default_graph()
-    function_graph = func_graph_from_py_func(FUNCTION_NAME, build, (), {})
+
+    def build_with_few_constants() -> Any:
+        large_constants.lift_constants()
+        return build()
+
+    function_graph = func_graph_from_py_func(FUNCTION_NAME, build_with_few_constants, (), {})
     if not function_graph.outputs:
         return []
     function = ConcreteFunction.from_func_graph(function_graph, None, {})

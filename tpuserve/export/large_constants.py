@@ -1,0 +1,130 @@
+"""Turns large constants of traced functions into variables.
+
+TensorFlow copies a constant some dozens of times while it saves a function, and each metagraph has
+a copy of its own. A variable is written once, and both metagraphs share it.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpuserve import tensorflow_internals
+from tpuserve.tensorflow_internals import ResourceVariable
+
+# Constants of fewer bytes stay constants: they cost less than a variable.
+LEAST_BYTES = 1 << 20
+
+logger = logging.getLogger(__name__)
+
+
+class _Variables:
+    """The variables that took the place of constants, by value."""
+
+    def __init__(self, least_bytes: int) -> None:
+        self._least_bytes = least_bytes
+        self._by_value: dict[tuple[Any, ...], Any] = {}
+
+    @property
+    def num_bytes(self) -> list[int]:
+        """The size of each variable, in bytes."""
+        return [_num_bytes(each.shape, each.dtype) for each in self._by_value.values()]
+
+    def is_large(self, shape: Any, dtype: Any) -> bool:
+        """Return whether a constant becomes a variable.
+
+        Only weights do: other integers may be sizes, which XLA needs as constants.
+        """
+        is_weight = dtype.is_floating or dtype in (tf.int8, tf.uint8)
+        return bool(is_weight) and _num_bytes(shape, dtype) >= self._least_bytes
+
+    def read(self, shape: Any, dtype: Any, content: Any, make_value: Callable[[], Any]) -> Any:
+        """Return the value of the variable for a constant, read in the default graph.
+
+        Args:
+          shape: The static shape.
+          dtype: The DType.
+          content: A buffer of the constant's bytes.
+          make_value: Returns the constant as an array or an eager tensor.
+        """
+        key = (tuple(shape), dtype, hashlib.blake2b(content).digest())
+        if key not in self._by_value:
+            # A tf.Variable would let tf.function trace a second time, as for a variable that
+            # the user's function creates.
+            with tf.init_scope():
+                self._by_value[key] = ResourceVariable(
+                    make_value(), trainable=False, name="constant"
+                )
+        return self._by_value[key].read_value()
+
+
+_active: ContextVar[_Variables | None] = ContextVar("_active", default=None)
+
+
+@contextmanager
+def lifting(least_bytes: int = LEAST_BYTES) -> Iterator[None]:
+    """Let the graphs that call `lift_constants` inside of the with block have few constants.
+
+    Args:
+      least_bytes: The size of the smallest constant that becomes a variable.
+    """
+    variables = _Variables(least_bytes)
+    token = _active.set(variables)
+    try:
+        yield
+    finally:
+        _active.reset(token)
+    if sizes := variables.num_bytes:
+        logger.info(
+            "exporting %d constants of %.1f MB as variables, which both metagraphs share",
+            len(sizes),
+            sum(sizes) / 1e6,
+        )
+
+
+def lift_constants() -> None:
+    """Let large constants of the function that is being traced be variables from here on.
+
+    Does nothing outside of `lifting`. The functions that the traced function calls keep their
+    constants: they belong to the user, who may save or call them afterwards.
+    """
+    variables = _active.get()
+    if variables is None:
+        return
+    graph = tf.compat.v1.get_default_graph()
+    capture = graph.capture
+
+    def replace_constant(op_type: str, attributes: Any) -> Any:
+        if op_type != "Const":
+            return None
+        tensor = attributes["value"].tensor
+        shape, dtype = tf.TensorShape(tensor.tensor_shape), tf.as_dtype(tensor.dtype)
+        # A constant of equal elements is stored as one element.
+        content = tensor.tensor_content
+        if not content or not variables.is_large(shape, dtype):
+            return None
+
+        def make_value() -> Any:
+            return np.frombuffer(content, dtype.as_numpy_dtype).reshape(shape)
+
+        return variables.read(shape, dtype, content, make_value).op
+
+    def capture_tensor(tensor: Any, *arguments: Any, **options: Any) -> Any:
+        is_eager = isinstance(tensor, tf.__internal__.EagerTensor)
+        if not is_eager or not variables.is_large(tensor.shape, tensor.dtype):
+            return capture(tensor, *arguments, **options)
+        content = np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8)
+        return variables.read(tensor.shape, tensor.dtype, content, lambda: tensor)
+
+    tensorflow_internals.replace_created_ops(graph, replace_constant)
+    graph.capture = capture_tensor
+
+
+def _num_bytes(shape: Any, dtype: Any) -> int:
+    """Return the size of a tensor in bytes; 0 if its shape is not known."""
+    return int((shape.num_elements() or 0) * dtype.size)
