@@ -68,15 +68,16 @@ def _texts(array: Any) -> Any:
 
 
 class Served:
-    """A server of one metagraph of one model.
+    """One metagraph of a model that a server has loaded.
 
     Attributes:
       model: the model that the server has loaded.
     """
 
-    def __init__(self, model: LoadedModel, rest: int, rpc: int) -> None:
+    def __init__(self, model: LoadedModel, rest: int, rpc: int, name: str = "m") -> None:
         self.model = model
-        self._url = f"http://{processes.LOOPBACK}:{rest}/v1/models/m:predict"
+        self._name = name
+        self._url = f"http://{processes.LOOPBACK}:{rest}/v1/models/{name}:predict"
         self._rpc = f"{processes.LOOPBACK}:{rpc}"
 
     def ask_rest(self, signature: str, inputs: Mapping[str, Any], names: list[str]) -> Any:
@@ -94,7 +95,7 @@ class Served:
     def ask_grpc(self, signature: str, inputs: Mapping[str, Any]) -> Any:
         """Send a PredictRequest; return output alias → array."""
         request = predict_pb2.PredictRequest()
-        request.model_spec.name = "m"
+        request.model_spec.name = self._name
         request.model_spec.signature_name = signature
         for name, each in inputs.items():
             request.inputs[name].CopyFrom(tf.make_tensor_proto(each))
@@ -109,17 +110,48 @@ def serving(directory: Path, tag_set: tags.TagSet) -> Iterator[Served]:
     """Serve a metagraph over REST and gRPC inside a with block."""
     rest, rpc = processes.free_ports(2)
     settings = Settings(directory.parent, "m", rpc, rest, processes.LOOPBACK)
-    loaded: list[LoadedModel] = []
+    with _running(settings, tag_set) as loaded:
+        yield Served(loaded[directory.parent], rest, rpc)
+
+
+@contextmanager
+def serving_all(
+    base_paths: Mapping[str, Path], config: Path, tag_set: tags.TagSet
+) -> Iterator[dict[str, Served]]:
+    """Serve a metagraph of several models over REST and gRPC, in one server, inside a with block.
+
+    Args:
+      base_paths: name of a model → the directory of its versions.
+      config: the model config file to write.
+      tag_set: the tags of the metagraphs.
+    """
+    rest, rpc = processes.free_ports(2)
+    models = [
+        f'config {{ name: "{name}" base_path: "{path}" model_platform: "tensorflow" }}'
+        for name, path in base_paths.items()
+    ]
+    config.write_text(f"model_config_list {{ {' '.join(models)} }}")
+    settings = Settings(
+        port=rpc, rest_api_port=rest, host=processes.LOOPBACK, model_config_file=str(config)
+    )
+    with _running(settings, tag_set) as loaded:
+        yield {name: Served(loaded[path], rest, rpc, name) for name, path in base_paths.items()}
+
+
+@contextmanager
+def _running(settings: Settings, tag_set: tags.TagSet) -> Iterator[dict[Path, LoadedModel]]:
+    """Run a server inside a with block; yield base path → the version that it has loaded."""
+    loaded: dict[Path, LoadedModel] = {}
 
     def load_once(version: Path) -> LoadedModel:
-        loaded.append(load(version, tag_set))
-        return loaded[0]
+        assert version.parent not in loaded
+        loaded[version.parent] = load(version, tag_set)
+        return loaded[version.parent]
 
     server = Server(settings, load_once, on_failure=pytest.fail)
     server.start()
     try:
-        (model,) = loaded
-        yield Served(model, rest, rpc)
+        yield loaded
     finally:
         server.stop()
 
