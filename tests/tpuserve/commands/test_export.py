@@ -10,7 +10,11 @@ from tpuserve.devices import TpuSystem
 from tpuserve.runtime import loader
 from tpuserve.saved_model import metagraph
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    # Keras's own saving does so.
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning"),
+]
 
 
 def run(*arguments: str) -> Result:
@@ -44,3 +48,15 @@ def test_shape_that_cannot_be_read_is_a_usage_error(shape: str) -> None:
     result = run("model.keras", "out", "--input_shape", shape)
     assert result.exit_code == 2
     assert "Give a value such as x=?,224,224,3" in result.output
+
+
+def test_inspect_of_a_keras_file_names_the_command_that_exports_it(tmp_path: Path) -> None:
+    path = tmp_path / "scores.keras"
+    keras.Sequential([keras.Input([2]), keras.layers.Dense(1)]).save(path)
+    inspected = CliRunner().invoke(cli.cli, ["inspect", str(path)])
+    _, command = str(inspected.exception).split("tpuserve export ")
+    result = run(*command.split())
+    assert result.exit_code == 0, result.output
+    version = Path(result.output.strip())
+    assert version.parent == tmp_path / "scores"
+    assert CliRunner().invoke(cli.cli, ["inspect", str(version)]).exit_code == 0
