@@ -12,9 +12,12 @@ from tpuserve.compilation.compiler import Compiler
 from tpuserve.compilation.train_step import request as train_step_request
 from tpuserve.compilation.train_step.report import TrainStepReport
 from tpuserve.errors import InvalidSetting, InvalidType
+from tpuserve.graph.row_sharding import MOD
 from trainer.backends import registry
 from trainer.backends.base import ExecutionBackend
 from trainer.config.run_config import InputPipelineConfig, RunConfig
+from trainer.embedding.config import EmbeddingConfigSpec
+from trainer.embedding.model import EmbeddingModel
 from trainer.estimator.estimator import Estimator
 from trainer.estimator.train_step_builder import TrainStepBuilder
 from trainer.exporting.strategies import ExportSavedModelApiVersion, ExportTargets
@@ -112,14 +115,19 @@ class TPUEstimator(Estimator):
           export_to_tpu: whether exports hold a {serve, tpu} metagraph.
           export_to_cpu: whether exports hold a {serve} metagraph.
           warm_start_from: see `Estimator`.
-          embedding_config_spec: must be None; TPU embeddings are not supported.
+          embedding_config_spec: the embedding tables of the model, an EmbeddingConfigSpec; None
+            for none.
           export_saved_model_api_version: see `ExportSavedModelApiVersion`.
 
         Raises:
           InvalidSetting: an argument is missing, out of range, or contradicts another argument.
           InvalidType: an argument has a wrong type.
         """
-        _check_supported(config, embedding_config_spec)
+        _check_config(config)
+        embedding_model = None
+        if embedding_config_spec is not None:
+            _check_embeddings(embedding_config_spec, config, on_tpu_only=use_tpu and eval_on_tpu)
+            embedding_model = EmbeddingModel(embedding_config_spec)
         self._set_up(
             TPUModelProgram,
             model_fn,
@@ -132,6 +140,8 @@ class TPUEstimator(Estimator):
                 ModeKeys.EVAL: eval_batch_size,
                 ModeKeys.PREDICT: predict_batch_size,
             },
+            encode_input=embedding_model and embedding_model.encode_input,
+            call_with_embeddings=embedding_model and embedding_model.call,
         )
         if use_tpu:
             _check_input_configuration(self._program.config)
@@ -265,20 +275,48 @@ class TPUEstimator(Estimator):
         return ExportTargets(self._export_to_cpu, self._export_to_tpu, self._export_version)
 
 
-def _check_supported(config: Any, embedding_config_spec: Any) -> None:
-    """Check that a config is set, and that TPU embeddings are not requested.
+def _check_config(config: Any) -> None:
+    """Check that a config is set.
 
     Raises:
-      InvalidSetting: config is None, or embedding_config_spec is not.
+      InvalidSetting: config is None.
     """
     if config is None:
         raise InvalidSetting(
             "config is None: `config` must be provided with type trainer.RunConfig."
         )
-    if embedding_config_spec is not None:
+
+
+def _check_embeddings(spec: Any, config: Any, *, on_tpu_only: bool) -> None:
+    """Check that the other settings allow for embedding tables.
+
+    Args:
+      spec: the argument embedding_config_spec.
+      config: the RunConfig.
+      on_tpu_only: whether training and evaluation run on a TPU.
+
+    Raises:
+      InvalidSetting: another setting does not allow for embedding tables.
+      InvalidType: the spec has another type.
+    """
+    if not isinstance(spec, EmbeddingConfigSpec):
+        raise InvalidType(
+            f"embedding_config_spec is {spec!r:.200}. Give a "
+            f"tf.compat.v1.estimator.tpu.experimental.EmbeddingConfigSpec, or None."
+        )
+    if not on_tpu_only and spec.partition_strategy == MOD:
         raise InvalidSetting(
-            f"embedding_config_spec is {embedding_config_spec!r}: embeddings on the TPU are "
-            f"not supported yet. Leave it out, and build the tables in model_fn."
+            "partition_strategy is 'mod', and use_tpu or eval_on_tpu is False: Mod sharding of "
+            "embedding tables not supported on CPU. Use 'div'."
+        )
+    tpu_config = getattr(config, "tpu_config", None)
+    if tpu_config is None:
+        return
+    mode = tpu_config.per_host_input_for_training
+    if mode not in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.PER_HOST_V2):
+        raise InvalidSetting(
+            f"per_host_input_for_training is {mode}, and embedding_config_spec is given. Only "
+            f"PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding."
         )
 
 

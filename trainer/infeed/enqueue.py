@@ -51,6 +51,7 @@ def enqueue_batch(
         replica_shards = shards.per_replica_batches(
             source.next_batch, len(replicas), in_order=not parallel_get_next
         )
+        replica_shards = shards.pad_to_common_sizes(replica_shards, source.nest.leaves)
     elif topology.input_mode == InputPipelineConfig.BROADCAST:
         replica_shards = [source.next_batch()] * len(replicas)
     else:

@@ -215,7 +215,10 @@ def _gather_rows(
 
 def _repeat_padding_forever(dataset: Any, spec: BatchSpec) -> Any:
     """Append endless copies of the Dataset's last batch, all of whose rows count as padding."""
-    empty = tuple(tf.zeros(leaf.spec.shape, leaf.spec.dtype) for leaf in spec.full_leaves())
+    empty = tuple(
+        tf.zeros([size or 1 for size in leaf.spec.shape.as_list()], leaf.spec.dtype)
+        for leaf in spec.full_leaves()
+    )
     zero_mask = tf.zeros([spec.rows], tf.int32)
     endless_padding = tf.data.Dataset.from_tensors((*empty, zero_mask)).repeat()
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.config.run_config import InputPipelineConfig
-from trainer.infeed.tensor_nest import TensorNest
+from trainer.infeed.tensor_nest import TensorLeaf, TensorNest
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -94,3 +94,27 @@ def per_replica_batches(
         with tf.control_dependencies(previous):
             batches.append(next_batch())
     return batches
+
+
+def pad_to_common_sizes(
+    replica_batches: list[list[Any]], leaves: Sequence[TensorLeaf]
+) -> list[list[Any]]:
+    """Pad the tensors whose number of columns differs, to the most columns that a replica has.
+
+    Args:
+      replica_batches: the tensors of the batch of each replica.
+      leaves: describe the first tensors of each batch.
+    """
+    padded = [list(batch) for batch in replica_batches]
+    for index, leaf in enumerate(leaves):
+        if leaf.padding is None or leaf.size(1) is not None:
+            continue
+        columns = [tf.shape(batch[index])[1] for batch in padded]
+        most = tf.reduce_max(tf.stack(columns))
+        for batch, count in zip(padded, columns, strict=True):
+            rows = batch[index].shape[0]
+            batch[index] = tf.pad(
+                batch[index], [[0, 0], [0, most - count]], constant_values=leaf.padding
+            )
+            batch[index].set_shape([rows, None])
+    return padded

@@ -10,6 +10,11 @@ from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.inputs.input_pipeline import split_features_and_labels
 from trainer.tensorflow_internals import nest
 
+# The keys of a dict in the features with the ids of a feature of embedding tables and with the
+# weights of the ids. The number of columns of both may differ from batch to batch.
+PADDED_IDS = "padded_ids"
+PADDED_WEIGHTS = "padded_weights"
+
 
 @dataclass(frozen=True)
 class TensorLeaf:
@@ -18,10 +23,13 @@ class TensorLeaf:
     Attributes:
       path: the path as a program would write it, such as features['age'].
       spec: the TensorSpec, or the TypeSpec of a value that is not a dense tensor.
+      padding: fills further columns of a tensor whose number of columns differs from batch to
+        batch; None if only the number of rows may differ.
     """
 
     path: str
     spec: Any
+    padding: float | None = None
 
     def __str__(self) -> str:
         return f"{self.path} ({self.spec.dtype.name}{format_shape(self.spec.shape)})"
@@ -107,7 +115,8 @@ def build_tensor_nest(specs: Any) -> TensorNest:
                 f"{_format_path(path)} of the input is {spec!r:.200}, which is not a tensor. "
                 f"Return a tf.data.Dataset from input_fn, or tensors as (features, labels)."
             )
-        flat.append(TensorLeaf(_format_path(path), spec))
+        padding = {PADDED_IDS: -1, PADDED_WEIGHTS: 0}.get(path[-1])
+        flat.append(TensorLeaf(_format_path(path), spec, padding))
     leaves = tuple(leaf for leaf in flat if leaf is not None)
     if not leaves:
         raise InvalidSetting(

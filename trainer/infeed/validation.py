@@ -67,7 +67,10 @@ def check_shapes(
     """
     for leaf, axis in zip(input_nest.leaves, axes, strict=True):
         rank = leaf.spec.shape.rank
-        if rank is None or any(leaf.size(index) is None for index in range(rank) if index != axis):
+        if rank is None or (
+            leaf.padding is None
+            and any(leaf.size(index) is None for index in range(rank) if index != axis)
+        ):
             raise InvalidSetting(
                 f"{leaf} from input_fn must have static shape: a TPU program is compiled for "
                 f"one. Give it with tf.ensure_shape(x, [...]) in input_fn, or pad to one size, "

@@ -126,8 +126,9 @@ class ModelProgram:
                 f"model_fn {_name(self.model_fn)} has no argument 'labels', and input_fn "
                 f"returns labels. Declare the argument, or return features alone."
             )
-        spec: AnySpec = self.model_fn(
-            **{name: available[name] for name in names if name in available}
+        given = {name: available[name] for name in names if name in available}
+        spec = self._call(
+            lambda features: self.model_fn(**{**given, "features": features}), features, mode
         )
         if not isinstance(spec, self.specs):
             expected = " or ".join(spec_type.__name__ for spec_type in reversed(self.specs))
@@ -141,6 +142,11 @@ class ModelProgram:
                 f"model_fn {_name(self.model_fn)} returned a spec of mode {spec.mode!r} when "
                 f"called for {mode!r}. Pass the mode argument on."
             )
+        return spec
+
+    def _call(self, model_fn: Callable[[Any], Any], features: Any, mode: str) -> AnySpec:
+        """Call a function of the features that calls model_fn; return its spec."""
+        spec: AnySpec = model_fn(features)
         return spec
 
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
@@ -159,10 +165,14 @@ class TPUModelProgram(ModelProgram):
       batch_sizes: mode → global batch size in rows; None if the user passed none.
       encode_input: takes the return value of input_fn, input_fn's batch size and the mode, and
         returns the input to feed to a TPU; None feeds the input unchanged.
+      call_with_embeddings: takes a function of the features that calls model_fn, the features and
+        the mode; replaces ids in the features by rows of embedding tables, calls the function and
+        returns its spec; None if model_fn has no such tables.
     """
 
     batch_sizes: Mapping[str, int | None] = field(default_factory=dict)
     encode_input: Callable[[Any, int, str], Any] | None = None
+    call_with_embeddings: Callable[[Callable[[Any], Any], Any, str], Any] | None = None
 
     def iteration_plan(self) -> iterations_per_loop.IterationPlan:
         """Return the plan for the number of steps of each loop: TPUConfig.iterations_per_loop."""
@@ -185,6 +195,13 @@ class TPUModelProgram(ModelProgram):
         """Return the hyperparameters with use_tpu and, except in an export, the batch size."""
         added = {} if is_export else self._batch_size(mode)
         return hyperparameters.with_hyperparameters(self.params, {"use_tpu": for_tpu, **added})
+
+    def _call(self, model_fn: Callable[[Any], Any], features: Any, mode: str) -> AnySpec:
+        """Call a function of the features that calls model_fn; return its spec."""
+        if self.call_with_embeddings is None:
+            return super()._call(model_fn, features, mode)
+        spec: AnySpec = self.call_with_embeddings(model_fn, features, mode)
+        return spec
 
     def input_params(self, mode: str) -> Any:
         """Return the hyperparameters with the global batch size."""

@@ -22,7 +22,7 @@ def test_arguments_come_in_the_order_that_programs_know() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"embedding_config_spec": 1}, "embeddings on the TPU are not supported yet"),
+        ({"embedding_config_spec": 1}, "embedding_config_spec is 1. Give a"),
         ({"export_saved_model_api_version": 3}, "export_saved_model_api_version is 3"),
         ({"train_batch_size": 0}, "train_batch_size is 0"),
         ({"eval_batch_size": "many"}, "eval_batch_size is 'many'"),

@@ -85,7 +85,6 @@ BROKEN = """
     tf.contrib.tpu.TPUEstimater
     tf.estimator.DNNClassifier
     tf.estimator.LinearRegressr
-    tf.estimator.tpu.experimental.EmbeddingConfigSpec
     tf.gradientz
     tf.train.AdamOptimiser
     tf.python.framework.ops

@@ -50,7 +50,7 @@ def _supplied() -> str:
     rows.append(("modules of `tensorflow.contrib`", forms))
     for path, names in estimator_names.V1.items():
         rows.append((f"`tf.estimator.{path}`".replace(".`", "`"), _joined(names)))
-    embedding = "trainer.compat.embedding_parameters"
+    embedding = "trainer.embedding.optimization_parameters"
     rows.append(("`tf.compat.v1.tpu.experimental`", _names(embedding)))
     return _table(("Module", "Names"), rows)
 

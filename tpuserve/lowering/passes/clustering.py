@@ -2,8 +2,9 @@
 
 Some ops are clusters of one op, because a TPU core does not run them by itself: infeed and outfeed,
 collectives, outside compilations, and loops and branches that contain such ops. So are plain reads
-of variables, and loops and branches that update variables and whose results differ between
-replicas. All other nodes form up to three clusters per level:
+of variables, updates of variables whose rows are divided among the replicas, and loops and branches
+that update variables and whose results differ between replicas. All other nodes form up to three
+clusters per level:
 
 * INVARIANT: values that are the same on all replicas; run once;
 * PER_REPLICA: values that differ between replicas; each replica runs the cluster;
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from tpuserve.graph import row_sharding
 from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.lowering.rules import op_traits
@@ -132,6 +134,7 @@ def _cluster_kind(node: Node, invariant: set[Value], library: "Library") -> Clus
     if (
         op_traits.is_lowered_jointly(definition, library)
         or not op_spec(node.op).is_clustered
+        or row_sharding.ATTRIBUTE in definition.attr
         or _forwards_handle(node, library)
     ):
         return ClusterKind.SINGLE_OP

@@ -7,7 +7,11 @@ from collections.abc import Mapping
 
 _STRATEGY = "Distribution strategies are not supported. Use TPUEstimator; each core runs a replica."
 _KERAS = "Use trainer.model_to_tpu_estimator(model, ...)."
-_EMBEDDING = "TPU embeddings are not supported. Use tf.nn.embedding_lookup in model_fn."
+_EMBEDDING = (
+    "Describe the tables in an EmbeddingConfigSpec, and give it to TPUEstimator as "
+    "embedding_config_spec."
+)
+_OPTIMIZER = "Use AdagradParameters, AdamParameters, FtrlParameters or SGD's parameters."
 _COLUMN = "Use tf.feature_column.{}."
 _TFP = "Use the package tensorflow-probability."
 _TFA = "Copy the code from tensorflow-addons, which is no longer maintained."
@@ -16,10 +20,7 @@ _HEAD = "Compute the loss and predictions in model_fn, and return a TPUEstimator
 _ESTIMATOR_LOOP = "Use the methods train and evaluate of trainer.TPUEstimator."
 
 _TPU = {
-    "AdagradMomentumParameters": _EMBEDDING,
-    "EmbeddingConfigSpec": _EMBEDDING,
-    "FeatureConfig": _EMBEDDING,
-    "TableConfig": _EMBEDDING,
+    "AdagradMomentumParameters": _OPTIMIZER,
     "TPUEmbedding": _EMBEDDING,
     "TPUDistributionStrategy": _KERAS,
     "keras_to_tpu_model": _KERAS,
@@ -27,7 +28,6 @@ _TPU = {
     "profiler": "Use RunConfig(profile_steps=(first, last)) and TensorBoard's profiler.",
     "python.tpu.keras_support": _KERAS,
     "python.tpu.session_support": "Remove the call: the trainer manages its sessions.",
-    "python.tpu.tpu_embedding": _EMBEDDING,
     "python.tpu.tpu_embedding_gradient": _EMBEDDING,
     "python.tpu.error_handling": "Remove the call: the trainer raises the root cause of an error.",
     "python.profiler": "Use RunConfig(profile_steps=(first, last)) and TensorBoard's profiler.",

@@ -22,6 +22,16 @@ _KERAS = {"model_to_estimator": "trainer.compat.keras_estimator:model_to_estimat
 
 _READ_GLOBAL_STEP = "trainer.compat.checkpoint_step:read_latest_global_step"
 
+_TPU_EMBEDDING = "tensorflow.python.tpu.tpu_embedding"
+_TPU_EMBEDDING_NAMES = {
+    **{name: f"trainer.embedding.config:{name}" for name in ("FeatureConfig", "TableConfig")},
+    **{
+        name: target
+        for name, target in _V1["tpu.experimental"].items()
+        if name != "EmbeddingConfigSpec"
+    },
+}
+
 # Each key is a module path below tensorflow_estimator.python.estimator ("" for that package
 # itself). Each value maps the names of that module to their import targets, "module:attribute".
 MODULES: Mapping[str, Mapping[str, str]] = {
@@ -80,6 +90,10 @@ def register_estimator_aliases(tpu_modules: Mapping[str, str]) -> None:
     }
     for root in ROOTS:
         lazy_module.register_lazy_modules(root, root, namespaces, estimator_names.UNSUPPORTED)
+    # TensorFlow no longer has this module of its own package `tensorflow.python.tpu`.
+    lazy_module.register_lazy_modules(
+        _TPU_EMBEDDING, _TPU_EMBEDDING, {"": _TPU_EMBEDDING_NAMES}, {}
+    )
     api = "tensorflow.compat.v1.estimator:"
     lazy_module.register_lazy_modules(
         "tensorflow_estimator",

@@ -7,10 +7,10 @@ from types import ModuleType
 from typing import Any
 
 from tpuserve.devices import EMULATION_VARIABLE
-from trainer.compat import embedding_parameters
 from trainer.compat.imports import lazy_module
 from trainer.compat.imports.module_proxy import TensorFlow1Proxy
 from trainer.compat.source import estimator_names
+from trainer.embedding import optimization_parameters
 
 _V1 = "tensorflow.compat.v1"
 
@@ -49,9 +49,9 @@ def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
     for module in (tensorflow, tensorflow.compat.v2):
         module.estimator = sys.modules["tensorflow.estimator"]
         module.contrib = contrib
-    for name in embedding_parameters.__all__:
+    for name in optimization_parameters.__all__:
         if not hasattr(v1.tpu.experimental, name):
-            setattr(v1.tpu.experimental, name, getattr(embedding_parameters, name))
+            setattr(v1.tpu.experimental, name, getattr(optimization_parameters, name))
     if replaces_resolver or os.environ.get(EMULATION_VARIABLE):
         # Replace TensorFlow's TPUClusterResolver, which looks a TPU up by its name: without a name
         # it raises an error, and it cannot find an emulated TPU.

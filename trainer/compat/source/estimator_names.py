@@ -63,10 +63,13 @@ V1: Namespaces = {
     ),
     # Supply the parameters of TPU embedding tables, classes of tf.tpu.experimental, in
     # tf.estimator.tpu.experimental too, because programs look for them in both modules.
-    "tpu.experimental": _in_module(
-        "trainer.compat.embedding_parameters",
-        "AdagradParameters AdamParameters FtrlParameters StochasticGradientDescentParameters",
-    ),
+    "tpu.experimental": {
+        **_in_module("trainer.embedding.config", "EmbeddingConfigSpec"),
+        **_in_module(
+            "trainer.embedding.optimization_parameters",
+            "AdagradParameters AdamParameters FtrlParameters StochasticGradientDescentParameters",
+        ),
+    },
 }
 
 _KERAS = (
@@ -119,9 +122,5 @@ UNSUPPORTED: Mapping[str, str] = {
     **dict.fromkeys(
         ("experimental.RNNClassifier", "experimental.RNNEstimator"),
         f"{_KERAS}; build its layers with tf.keras.layers.LSTM or GRU.",
-    ),
-    "tpu.experimental.EmbeddingConfigSpec": (
-        "The TPU's embedding tables are not supported: build the tables in model_fn, with "
-        "tf.feature_column.input_layer or tf.nn.embedding_lookup, and omit embedding_config_spec."
     ),
 }

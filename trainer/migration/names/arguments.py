@@ -7,14 +7,6 @@ from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names import contrib_names, static_index, tensorflow_names
 from trainer.migration.names.classification import Classification, NameStatus
 
-# (class name, parameter) → advice, for parameters that tpuserve's class has only for
-# compatibility. The class rejects any value except None, so the report lists the argument as gone.
-_REFUSED = {
-    ("TPUEstimator", "embedding_config_spec"): (
-        "The TPU's embedding engine keeps no tables here: build them in model_fn, and leave it out."
-    ),
-}
-
 
 def unknown_arguments(
     tree: ast.Module, *, tf1: bool
@@ -46,13 +38,9 @@ def unknown_arguments(
         accepted = _accepted_arguments(homes[function])
         for keyword in keywords:
             name = str(keyword.arg)
-            last = homes[function].rpartition(".")[2]
-            is_none = isinstance(keyword.value, ast.Constant) and keyword.value.value is None
             written, full = f"{function}({name}=)", f"{homes[function]}({name}=)"
             line = keyword.value.lineno
-            if (last, name) in _REFUSED and not is_none:
-                yield line, written, full, Classification(NameStatus.GONE, _REFUSED[last, name])
-            elif accepted is not None and name not in accepted:
+            if accepted is not None and name not in accepted:
                 yield line, written, full, contrib_names.classify_unknown(name, accepted)
 
 

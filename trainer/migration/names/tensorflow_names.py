@@ -135,7 +135,7 @@ def _classify_public(path: str, version: Version) -> Classification:
         return WORKS
     module, _, name = path.rpartition(".")
     if module == "tpu.experimental" and version == "v1":
-        home = "trainer.compat.embedding_parameters"
+        home = "trainer.embedding.optimization_parameters"
         if name in (static_index.public_names(home) or ()):
             return Classification(NameStatus.SUPPLIED, home)
     return contrib_names.classify_unknown(name, api_names.list_sibling_names(path, version))

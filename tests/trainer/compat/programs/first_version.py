@@ -219,7 +219,6 @@ def parameters_of_embeddings_are_there():
 def what_is_gone_says_what_replaces_it():
     for ask, words in (
         (lambda: tf.estimator.DNNClassifier, "dnn_logit_fn_builder"),
-        (lambda: tf.estimator.tpu.experimental.EmbeddingConfigSpec, "tf.nn.embedding_lookup"),
         (lambda: tf.Sesion, "Did you mean Session"),
     ):
         try:

@@ -24,10 +24,4 @@ def test_an_argument_that_is_not_taken_is_found(tmp_path: Path) -> None:
             "Did you mean num_shards?",
         ),
         "RunConfig(modeldir=)": ((5,), NameStatus.UNKNOWN, "Did you mean model_dir?"),
-        "tf.contrib.tpu.TPUEstimator(embedding_config_spec=)": (
-            (6,),
-            NameStatus.GONE,
-            "The TPU's embedding engine keeps no tables here: build them in model_fn, and leave it "
-            "out.",
-        ),
     }

@@ -46,15 +46,16 @@ from tensorflow.python.tpu.training_loop import repeat, while_loop
 
 from trainer.compat.contrib.tpu.async_checkpoint import AsyncCheckpointSaverHook
 from trainer.compat.contrib_names import missing_names
-from trainer.compat.embedding_parameters import (
+from trainer.config.run_config import InputPipelineConfig, RunConfig, TPUConfig
+from trainer.distribution.cross_shard import CrossShardOptimizer, cross_replica_sum
+from trainer.distribution.tpu_context import TPUContext
+from trainer.embedding.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
+from trainer.embedding.optimization_parameters import (
     AdagradParameters,
     AdamParameters,
     FtrlParameters,
     StochasticGradientDescentParameters,
 )
-from trainer.config.run_config import InputPipelineConfig, RunConfig, TPUConfig
-from trainer.distribution.cross_shard import CrossShardOptimizer, cross_replica_sum
-from trainer.distribution.tpu_context import TPUContext
 from trainer.estimator.in_memory_evaluator import InMemoryEvaluatorHook as TPUInMemoryEvalHook
 from trainer.estimator.plain_export import export_estimator_savedmodel
 from trainer.estimator.tpu_estimator import TPUEstimator
@@ -66,6 +67,8 @@ __all__ = [
     "AsyncCheckpointSaverHook",
     "CrossShardOptimizer",
     "DeviceAssignment",
+    "EmbeddingConfigSpec",
+    "FeatureConfig",
     "FtrlParameters",
     "HardwareFeature",
     "InfeedQueue",
@@ -79,6 +82,7 @@ __all__ = [
     "TPUEstimatorSpec",
     "TPUInMemoryEvalHook",
     "TPUSystemMetadata",
+    "TableConfig",
     "Topology",
     "XLAOptions",
     "all_to_all",

@@ -13,18 +13,30 @@ from trainer.compat.contrib_names import missing_names
 from trainer.config.run_config import InputPipelineConfig, RunConfig, TPUConfig
 from trainer.distribution.cross_shard import CrossShardOptimizer
 from trainer.distribution.tpu_context import TPUContext
+from trainer.embedding.config import EmbeddingConfigSpec
+from trainer.embedding.optimization_parameters import (
+    AdagradParameters,
+    AdamParameters,
+    FtrlParameters,
+    StochasticGradientDescentParameters,
+)
 from trainer.estimator.plain_export import export_estimator_savedmodel
 from trainer.estimator.tpu_estimator import TPUEstimator
 from trainer.exporting.strategies import ExportSavedModelApiVersion
 from trainer.model.spec import ModeKeys, TPUEstimatorSpec
 
 __all__ = [
+    "AdagradParameters",
+    "AdamParameters",
     "BatchConfig",
     "CrossShardOptimizer",
+    "EmbeddingConfigSpec",
     "ExportSavedModelApiVersion",
+    "FtrlParameters",
     "InputPipelineConfig",
     "ModeKeys",
     "RunConfig",
+    "StochasticGradientDescentParameters",
     "TPUConfig",
     "TPUContext",
     "TPUEstimator",

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from trainer.compat import embedding_parameters as parameters
+from trainer.embedding import optimization_parameters as parameters
 
 
 def test_defaults_are_those_of_tensorflow() -> None:

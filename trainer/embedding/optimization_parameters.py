@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-class _OptimizerParameters:
+class OptimizationParameters:
     """The base class of the parameters of an optimizer.
 
     The subclasses declare the fields, because the order of the fields is the order of the
@@ -36,6 +36,17 @@ class _OptimizerParameters:
       clip_gradient_min: the lower bound of the gradients; None for no bound.
       clip_gradient_max: the upper bound of the gradients; None for no bound.
     """
+
+    # The subclasses, which are dataclasses, assign the values. Without values here, these are no
+    # fields of theirs.
+    learning_rate: Any
+    use_gradient_accumulation: bool
+    clip_weight_min: float | None
+    clip_weight_max: float | None
+    weight_decay_factor: float | None
+    multiply_weight_decay_factor_by_learning_rate: bool | None
+    clip_gradient_min: float | None
+    clip_gradient_max: float | None
 
     def __post_init__(self: Any) -> None:
         clips = self.clip_gradient_min is not None or self.clip_gradient_max is not None
@@ -57,7 +68,7 @@ class _OptimizerParameters:
 
 
 @dataclass(eq=False)
-class AdagradParameters(_OptimizerParameters):
+class AdagradParameters(OptimizationParameters):
     """The parameters of Adagrad.
 
     Attributes:
@@ -83,7 +94,7 @@ class AdagradParameters(_OptimizerParameters):
 
 
 @dataclass(eq=False)
-class AdamParameters(_OptimizerParameters):
+class AdamParameters(OptimizationParameters):
     """The parameters of Adam.
 
     Attributes:
@@ -123,7 +134,7 @@ class AdamParameters(_OptimizerParameters):
 
 
 @dataclass(eq=False)
-class FtrlParameters(_OptimizerParameters):
+class FtrlParameters(OptimizationParameters):
     """The parameters of FTRL ("follow the regularized leader").
 
     Attributes:
@@ -174,7 +185,7 @@ class FtrlParameters(_OptimizerParameters):
 
 
 @dataclass(eq=False)
-class StochasticGradientDescentParameters(_OptimizerParameters):
+class StochasticGradientDescentParameters(OptimizationParameters):
     """The parameters of stochastic gradient descent."""
 
     learning_rate: float

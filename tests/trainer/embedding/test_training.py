@@ -1,0 +1,195 @@
+"""Training embedding tables: the same numbers on the CPU and on the cores of an emulated TPU."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainer
+from tests.trainer.backends.tpu import slope
+from tests.trainer.embedding import sums
+from trainer.embedding.optimization_parameters import (
+    AdagradParameters,
+    AdamParameters,
+    FtrlParameters,
+    StochasticGradientDescentParameters,
+)
+
+pytestmark = pytest.mark.slow
+
+OPTIMIZERS = {
+    "sgd": StochasticGradientDescentParameters(0.5),
+    "adagrad": AdagradParameters(0.1),
+    "adam": AdamParameters(0.1, epsilon=1e-3),
+    "adam of all rows": AdamParameters(0.1, epsilon=1e-3, lazy_adam=False, sum_inside_sqrt=False),
+    "ftrl": FtrlParameters(
+        0.1, l1_regularization_strength=0.01, l2_regularization_strength=0.1, beta=0.1
+    ),
+    "one by one": AdagradParameters(0.1, use_gradient_accumulation=False),
+    "limits": StochasticGradientDescentParameters(
+        0.5, clip_weight_max=1.2, weight_decay_factor=0.1, clip_gradient_min=-0.2
+    ),
+}
+SLOTS = {
+    "sgd": set(),
+    "adagrad": {"words/Adagrad"},
+    "adam": {"words/Adam/m", "words/Adam/v"},
+    "adam of all rows": {"words/Adam/m", "words/Adam/v"},
+    "ftrl": {"words/Ftrl", "words/Ftrl_1"},
+    "one by one": {"words/Adagrad"},
+    "limits": set(),
+}
+
+
+def test_gradients_of_an_id_in_several_replicas_are_summed_before_one_update(
+    tmp_path: Path,
+) -> None:
+    # Two replicas with two rows each: ids 0 | 0, 1 and 1 | 2, all rows of the table are 0. With
+    # labels of 1, each activation has the gradient -1 / 4 in both columns. Row 1 is in a row of
+    # both replicas: with the combiner sum, its gradient is -1 / 2.
+    spec = sums.spec(combiner="sum", initializer=sums.v1.zeros_initializer())
+    with slope.tpu(2):
+        sums.estimator(tmp_path, spec).train(
+            sums.batches([[0, -1], [0, 1], [1, -1], [2, -1]]), steps=1
+        )
+    table = sums.variables(tmp_path)["words"]
+    # Row 0 is in two rows of the batch too.
+    expected = [[0.25] * 2, [0.25] * 2, [0.125] * 2] + [[0.0] * 2] * 4
+    np.testing.assert_allclose(table, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.numeric
+def test_cpu_and_emulated_cores_train_the_same_variables(name: str, tmp_path: Path) -> None:
+    # Both runs compute in float32, with other orders of the sums: each of the 3 steps changes an
+    # entry by less than 1, so 1e-5 leaves room for the rounding of a hundred sums.
+    spec = sums.spec(OPTIMIZERS[name])
+    ids = sums.batches(sums.IDS, [[0, 5, -1], [5, -1, -1], [-1, -1, -1], [6, 6, 6]])
+    sums.estimator(tmp_path / "cpu", spec, use_tpu=False).train(ids, steps=3)
+    with slope.tpu(2):
+        sums.estimator(tmp_path / "tpu", spec).train(ids, steps=3)
+    on_cpu, on_tpu = sums.variables(tmp_path / "cpu"), sums.variables(tmp_path / "tpu")
+    assert set(on_cpu) == set(on_tpu) == {"global_step", "words"} | SLOTS[name]
+    for variable, value in on_cpu.items():
+        np.testing.assert_allclose(on_tpu[variable], value, atol=1e-5, err_msg=variable)
+    assert np.abs(on_cpu["words"] - sums.INITIAL).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("cores", "strategy", "is_divided"),
+    [(4, "div", True), (4, "mod", True), (8, "div", False), (8, "mod", False), (1, "div", False)],
+)
+@pytest.mark.numeric
+def test_division_of_the_rows_does_not_change_the_numbers(
+    cores: int, strategy: str, is_divided: bool, tmp_path: Path
+) -> None:
+    # 7 rows on 4 replicas are divided; on 8, a replica would have no row.
+    parameters = OPTIMIZERS["adam of all rows"]
+    ids = sums.batches(sums.IDS + sums.IDS[::-1])
+    cpu = sums.estimator(tmp_path / "cpu", sums.spec(parameters), use_tpu=False, batch_size=8)
+    cpu.train(ids, steps=2)
+    spec = sums.spec(parameters, partition_strategy=strategy)
+    with slope.tpu(cores):
+        sums.estimator(tmp_path / "tpu", spec, batch_size=8).train(ids, steps=2)
+    on_cpu = sums.variables(tmp_path / "cpu")
+    for variable, value in sums.variables(tmp_path / "tpu").items():
+        np.testing.assert_allclose(on_cpu[variable], value, atol=1e-5, err_msg=variable)
+
+
+@pytest.mark.numeric
+def test_devices_continue_each_others_checkpoints(tmp_path: Path) -> None:
+    parameters = AdagradParameters(0.1)
+    ids = sums.batches(sums.IDS)
+    alone = sums.estimator(tmp_path / "alone", sums.spec(parameters), use_tpu=False)
+    alone.train(ids, max_steps=6)
+    for max_steps, cores in ((2, None), (4, 2), (5, 4), (6, None)):
+        if cores is None:
+            cpu = sums.estimator(tmp_path / "ring", sums.spec(parameters), use_tpu=False)
+            cpu.train(ids, max_steps=max_steps)
+        else:
+            with slope.tpu(cores):
+                tpu = sums.estimator(tmp_path / "ring", sums.spec(parameters))
+                tpu.train(ids, max_steps=max_steps)
+    expected = sums.variables(tmp_path / "alone")
+    for variable, value in sums.variables(tmp_path / "ring").items():
+        np.testing.assert_allclose(value, expected[variable], atol=1e-5, err_msg=variable)
+
+
+def test_updates_without_accumulation_come_one_after_the_other(tmp_path: Path) -> None:
+    # Row 0 is looked up in both rows of the batch; all gradients are -1/2. The accumulator grows
+    # from 0.5 to 0.75 and to 1: the row is 0.5 / sqrt(0.75) + 0.5 / sqrt(1).
+    parameters = AdagradParameters(1.0, initial_accumulator=0.5, use_gradient_accumulation=False)
+    spec = sums.spec(parameters, initializer=sums.v1.zeros_initializer())
+    with slope.tpu(2):
+        sums.estimator(tmp_path, spec, batch_size=2).train(sums.batches([[0], [0]]), steps=1)
+    after = sums.variables(tmp_path)
+    np.testing.assert_allclose(after["words"][0], [0.5 / 0.75**0.5 + 0.5] * 2, rtol=1e-6)
+    np.testing.assert_allclose(after["words/Adagrad"][:2, 0], [1.0, 0.5], rtol=1e-6)
+
+
+def rate_of_table(step: Any) -> Any:
+    return tf.where(tf.equal(step, 0), 0.1, 0.0)
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        # y is the sum of the two columns of row 0, so a step adds 2 * rate * (1 - y) to y.
+        ({}, [1.0, 1.0]),
+        ({"learning_rate": 0.25}, [0.5, 0.75]),
+        ({"learning_rate_fn": rate_of_table}, [0.2, 0.2]),
+    ],
+    ids=["of the optimizer", "of the table", "function of the step"],
+)
+def test_learning_rate_is_that_of_the_table_or_else_of_the_optimizer(
+    table: dict[str, Any], expected: list[float], use_tpu: bool, tmp_path: Path
+) -> None:
+    spec = sums.spec(initializer=sums.v1.zeros_initializer(), **table)
+    found = []
+    with slope.tpu(2):
+        model = sums.estimator(tmp_path, spec, use_tpu=use_tpu, batch_size=2)
+        for _ in range(2):
+            model.train(sums.batches([[0], [0]]), steps=1)
+            found.append(sums.variables(tmp_path)["words"][0].sum())
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_gradient_multiplier_takes_the_global_step(tmp_path: Path) -> None:
+    spec = sums.spec(
+        initializer=sums.v1.zeros_initializer(),
+        multiplier_fn=lambda step: 0.5 * tf.cast(step + 1, tf.float32),
+    )
+    with slope.tpu(2):
+        model = sums.estimator(tmp_path, spec, batch_size=2)
+        model.train(sums.batches([[0], [0]]), steps=1)
+    # The rate is 0.5: y = 2 * 0.5 * 0.5.
+    np.testing.assert_allclose(sums.variables(tmp_path)["words"][0], [0.25, 0.25], rtol=1e-6)
+
+
+def test_clipping_limit_bounds_the_table(tmp_path: Path) -> None:
+    spec = sums.spec(initializer=sums.v1.zeros_initializer(), clipping_limit=0.125)
+    with slope.tpu(2):
+        model = sums.estimator(tmp_path, spec, batch_size=2)
+        model.train(sums.batches([[0], [0]]), steps=1)
+    np.testing.assert_allclose(sums.variables(tmp_path)["words"][0], [0.125, 0.125])
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_other_variables_train_beside_the_tables(use_tpu: bool, tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        y = sums.v1.layers.dense(features["x"], 1)
+        loss = tf.reduce_mean((y - labels) ** 2)
+        optimizer = trainer.CrossShardOptimizer(sums.v1.train.AdamOptimizer(0.01))
+        train_op = optimizer.minimize(loss, sums.v1.train.get_global_step())
+        return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    spec = sums.spec(AdagradParameters(0.1))
+    with slope.tpu(2):
+        model = sums.estimator(tmp_path, spec, use_tpu=use_tpu, model=model_fn)
+        model.train(sums.batches(sums.IDS), steps=3)
+    names = set(sums.variables(tmp_path))
+    assert {"words", "words/Adagrad", "dense/kernel/Adam"} < names
+    assert not any("anchor" in name for name in names)

@@ -1,0 +1,24 @@
+"""tf.contrib.tpu.python.tpu.tpu_embedding: the settings of embedding tables.
+
+The same module was also tensorflow.python.tpu.tpu_embedding.
+"""
+
+from trainer.compat.contrib_names import missing_names
+from trainer.embedding.config import FeatureConfig, TableConfig
+from trainer.embedding.optimization_parameters import (
+    AdagradParameters,
+    AdamParameters,
+    FtrlParameters,
+    StochasticGradientDescentParameters,
+)
+
+__all__ = [
+    "AdagradParameters",
+    "AdamParameters",
+    "FeatureConfig",
+    "FtrlParameters",
+    "StochasticGradientDescentParameters",
+    "TableConfig",
+]
+
+__getattr__ = missing_names.getattr_for("tf.contrib.tpu.python.tpu.tpu_embedding", __all__)

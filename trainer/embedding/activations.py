@@ -1,0 +1,79 @@
+"""The capture of the gradients of activations, which model_fn's optimizer computes."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+logger = logging.getLogger("tensorflow.trainer")
+
+_ANCHOR = "embedding_gradient_anchor"
+
+
+class GradientCapture:
+    """Records the gradients of some tensors when model_fn's optimizer computes gradients.
+
+    An optimizer differentiates with respect to the trainable variables, and tables are none of
+    them. So the tensors are made to depend on a trainable variable, the anchor, whose value does
+    not matter. The anchor gets no gradient, so that no optimizer changes it or adds slots for it.
+    """
+
+    def __init__(self) -> None:
+        """Create the anchor, in the default graph."""
+        with tf.init_scope():
+            self._anchor = tf.compat.v1.Variable(
+                [0.0],
+                trainable=True,
+                collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+                use_resource=True,
+                name=_ANCHOR,
+            )
+        self._gradients: dict[str, Any] = {}
+
+    def watch(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Return equal tensors, whose gradients are recorded under the same names."""
+        anchor = self._anchor.read_value()
+        return {name: self._watch(name, tensor, anchor) for name, tensor in tensors.items()}
+
+    def _watch(self, name: str, tensor: Any, anchor: Any) -> Any:
+        @tf.custom_gradient
+        def identity(tensor: Any, anchor: Any) -> tuple[Any, Any]:
+            def record(gradient: Any) -> tuple[Any, Any]:
+                # If model_fn computes gradients several times, the last ones count.
+                self._gradients[name] = gradient
+                return tf.zeros_like(tensor), self._anchor_gradient(anchor)
+
+            return tf.identity(tensor), record
+
+        return identity(tensor, anchor)
+
+    def _anchor_gradient(self, anchor: Any) -> Any:
+        # An optimizer without any gradient raises an error. So give the anchor one if it is the
+        # only trainable variable.
+        others = [
+            variable
+            for variable in tf.compat.v1.trainable_variables()
+            if variable is not self._anchor
+        ]
+        return None if others else tf.zeros_like(anchor)
+
+    def gradients(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the recorded gradients of some tensors; zeros if model_fn does not use them.
+
+        Args:
+          tensors: the results of `watch`.
+        """
+        unused = [name for name in tensors if name not in self._gradients]
+        if unused:
+            logger.warning(
+                "the loss does not depend on the embeddings of %s, or model_fn computes no "
+                "gradients: their gradients are 0",
+                ", ".join(map(repr, unused)),
+            )
+        return {
+            name: tf.convert_to_tensor(self._gradients[name])
+            if name in self._gradients
+            else tf.zeros_like(tensor)
+            for name, tensor in tensors.items()
+        }

@@ -1,0 +1,372 @@
+"""The settings of embedding tables: TableConfig, FeatureConfig and EmbeddingConfigSpec.
+
+Names, arguments, defaults and checks are those of TensorFlow 2.15
+(tensorflow/python/tpu/tpu_embedding.py and tensorflow_estimator's _tpu_estimator_embedding.py).
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve import validation
+from tpuserve.errors import InvalidSetting, InvalidType
+from tpuserve.graph.row_sharding import DIV, STRATEGIES
+from trainer.config.namedtuple_compat import NamedTupleMixin
+from trainer.embedding.optimization_parameters import OptimizationParameters
+from trainer.tensorflow_internals import tpu_feature_column, tpu_feature_column_v2
+
+COMBINERS = ("mean", "sum", "sqrtn", None)
+# The feature columns that are not looked up here, which a program may list with the others.
+_OTHER_COLUMNS = ("EmbeddingColumn", "SharedEmbeddingColumn", "NumericColumn")
+
+
+@dataclass(frozen=True, eq=False)
+class TableConfig(NamedTupleMixin):
+    """The settings of one table.
+
+    Attributes:
+      vocabulary_size: number of rows.
+      dimension: number of columns.
+      initializer: makes the initial values; by default a truncated normal distribution with the
+        standard deviation 1 / sqrt(dimension).
+      combiner: how the rows of several ids are combined: "mean", "sum", "sqrtn", or None for dense
+        features with one id for each example.
+      hot_id_replication: has no effect.
+      learning_rate: the learning rate of this table; None for that of the optimizer.
+      learning_rate_fn: takes the global step and returns the learning rate of this table.
+      optimization_parameters: the optimizer of this table; None for that of the
+        EmbeddingConfigSpec.
+
+    Raises:
+      InvalidSetting: a value is out of range, or both learning rates are given.
+    """
+
+    vocabulary_size: int
+    dimension: int
+    initializer: Callable[..., Any] | None = None
+    combiner: str | None = "mean"
+    hot_id_replication: bool = False
+    learning_rate: float | None = None
+    learning_rate_fn: Callable[[Any], Any] | None = None
+    optimization_parameters: OptimizationParameters | None = None
+
+    def __post_init__(self) -> None:
+        validation.check_integer("vocabulary_size of a TableConfig", self.vocabulary_size, least=1)
+        validation.check_integer("dimension of a TableConfig", self.dimension, least=1)
+        if self.initializer is None:
+            object.__setattr__(self, "initializer", default_initializer(self.dimension))
+        elif not callable(self.initializer):
+            raise InvalidSetting(
+                f"initializer of a TableConfig is {self.initializer!r}; it must be callable if "
+                f"specified, as tf.compat.v1.zeros_initializer() is."
+            )
+        if self.combiner not in COMBINERS:
+            raise InvalidSetting(
+                f"combiner of a TableConfig is {self.combiner!r}. It must be 'mean', 'sum', "
+                f"'sqrtn' or None."
+            )
+        if self.learning_rate is not None and self.learning_rate_fn is not None:
+            raise InvalidSetting(
+                f"learning_rate of a TableConfig is {self.learning_rate}, and learning_rate_fn is "
+                f"{self.learning_rate_fn!r}. At most one of learning_rate and learning_rate_fn can "
+                f"be set."
+            )
+        parameters = self.optimization_parameters
+        if parameters is not None and not isinstance(parameters, OptimizationParameters):
+            raise InvalidSetting(
+                f"optimization_parameters of a TableConfig are {parameters!r}. Give "
+                f"AdagradParameters, AdamParameters, FtrlParameters or "
+                f"StochasticGradientDescentParameters."
+            )
+
+
+@dataclass(frozen=True)
+class FeatureConfig(NamedTupleMixin):
+    """The settings of one feature whose values are ids of rows.
+
+    Attributes:
+      table_id: name of the table.
+      max_sequence_length: number of ids of an example that are looked up without combining them;
+        further ones are cut. 0 for a feature whose rows are combined.
+      weight_key: name of the feature with the weights of the ids; None for equal weights.
+
+    Raises:
+      InvalidSetting: max_sequence_length is negative or no whole number.
+    """
+
+    table_id: str
+    max_sequence_length: int = 0
+    weight_key: str | None = None
+
+    def __post_init__(self) -> None:
+        validation.check_integer(
+            "max_sequence_length of a FeatureConfig", self.max_sequence_length, least=0
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddingConfigSpec(NamedTupleMixin):
+    """The embedding tables of a TPUEstimator: its argument `embedding_config_spec`.
+
+    Give either feature_columns, or feature_to_config_dict and table_to_config_dict.
+
+    Attributes:
+      feature_columns: results of tf.compat.v1.tpu.experimental.embedding_column and
+        shared_embedding_columns. Columns that are looked up by the model itself, on the TPU's
+        cores, are in `tensor_core_feature_columns` instead.
+      optimization_parameters: the optimizer of the tables. With table_to_config_dict, it may be
+        None if each table has its own.
+      clipping_limit: the largest absolute value of the tables' entries, for optimizers without
+        clip_weight_min and clip_weight_max; None for no limit.
+      pipeline_execution_with_tensor_core: whether a step looks rows up before the update of the
+        step before it, as a TPU does that overlaps the two.
+      experimental_gradient_multiplier_fn: takes the global step, and returns a factor for the
+        gradients of all tables.
+      feature_to_config_dict: name of a feature → FeatureConfig.
+      table_to_config_dict: name of a table → TableConfig.
+      partition_strategy: "div" gives each replica consecutive rows, "mod" every n-th row.
+      profile_data_directory: has no effect.
+      tensor_core_feature_columns: see feature_columns; None without columns.
+
+    Raises:
+      InvalidSetting: the arguments contradict each other, or one is invalid.
+      InvalidType: a column or a config has a wrong type.
+    """
+
+    feature_columns: Any = None
+    optimization_parameters: Any = None
+    clipping_limit: float | None = None
+    pipeline_execution_with_tensor_core: bool = False
+    experimental_gradient_multiplier_fn: Callable[[Any], Any] | None = None
+    feature_to_config_dict: Mapping[str, FeatureConfig] | None = None
+    table_to_config_dict: Mapping[str, TableConfig] | None = None
+    partition_strategy: str = DIV
+    profile_data_directory: str | None = None
+    tensor_core_feature_columns: Any = None
+
+    def __post_init__(self) -> None:
+        has_dicts = bool(self.feature_to_config_dict and self.table_to_config_dict)
+        if bool(self.feature_columns) == has_dicts:
+            raise InvalidSetting(
+                f"EmbeddingConfigSpec has feature_columns={self.feature_columns!r:.60}, "
+                f"feature_to_config_dict={self.feature_to_config_dict!r:.60} and "
+                f"table_to_config_dict={self.table_to_config_dict!r:.60}. Exactly one of "
+                f"`feature_columns` and the pair of dicts must be given."
+            )
+        if self.partition_strategy not in STRATEGIES:
+            raise InvalidSetting(
+                f'Invalid partition_strategy {self.partition_strategy}. Must be one of "mod" or '
+                f'"div".'
+            )
+        limit = self.clipping_limit
+        if limit is not None and not limit > 0:
+            raise InvalidSetting(f"clipping_limit is {limit}. Give a number above 0, or None.")
+        if self.feature_columns:
+            self._check_columns()
+        else:
+            self._check_dicts()
+
+    def _check_columns(self) -> None:
+        if not isinstance(self.optimization_parameters, OptimizationParameters):
+            raise InvalidSetting(
+                f"optimization_parameters must be an instance of AdagradParameters, "
+                f"AdamParameters, FtrlParameters or StochasticGradientDescentParameters. They are "
+                f"{self.optimization_parameters!r}."
+            )
+        for column in self.feature_columns:
+            if not is_table_column(column) and not _is_other_column(column):
+                raise InvalidType(
+                    f"feature_columns has {column!r:.200}. All feature columns must be supported "
+                    f"types: make them with tf.compat.v1.tpu.experimental.embedding_column or "
+                    f"shared_embedding_columns."
+                )
+        if self.tensor_core_feature_columns is None:
+            on_core = [column for column in self.feature_columns if _is_on_tensor_core(column)]
+            others = [column for column in self.feature_columns if column not in on_core]
+            object.__setattr__(self, "tensor_core_feature_columns", on_core)
+            object.__setattr__(self, "feature_columns", others)
+
+    def _check_dicts(self) -> None:
+        assert self.feature_to_config_dict is not None
+        assert self.table_to_config_dict is not None
+        for name, feature in self.feature_to_config_dict.items():
+            if not isinstance(feature, FeatureConfig):
+                raise InvalidType(
+                    f"the config of feature {name!r} is {feature!r}. It must be of type "
+                    f"`FeatureConfig`."
+                )
+            if feature.table_id not in self.table_to_config_dict:
+                raise InvalidSetting(
+                    f"Feature {name} refers to table {feature.table_id} which is not in the "
+                    f"table_to_config_dict. It has {', '.join(self.table_to_config_dict)}."
+                )
+        used = {feature.table_id for feature in self.feature_to_config_dict.values()}
+        for name, table in self.table_to_config_dict.items():
+            if not isinstance(table, TableConfig):
+                raise InvalidType(
+                    f"the config of table {name!r} is {table!r}. It must be of type `TableConfig`."
+                )
+            if name not in used:
+                raise InvalidSetting(
+                    f"table_to_config_dict has the table {name!r}, which is not used in "
+                    f"feature_to_config_dict. Leave the table out."
+                )
+            if table.optimization_parameters is None and not isinstance(
+                self.optimization_parameters, OptimizationParameters
+            ):
+                raise InvalidSetting(
+                    f"table {name!r} has no optimization_parameters, and those of the "
+                    f"EmbeddingConfigSpec are {self.optimization_parameters!r}. Give "
+                    f"AdagradParameters, AdamParameters, FtrlParameters or "
+                    f"StochasticGradientDescentParameters."
+                )
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of an EmbeddingConfigSpec, however the spec describes it.
+
+    Attributes:
+      name: name of the table; without columns, the name of its variable.
+      config: the settings of the table.
+      parameters: the optimizer of the table.
+      features: names of the features that are looked up in the table, sorted.
+    """
+
+    name: str
+    config: TableConfig
+    parameters: OptimizationParameters
+    features: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EmbeddingConfig:
+    """The tables and features of an EmbeddingConfigSpec.
+
+    Attributes:
+      spec: the EmbeddingConfigSpec.
+      tables: the tables, in the order of the spec.
+      features: name of a feature → its settings.
+      columns: name of a feature → its column; empty without columns.
+    """
+
+    spec: EmbeddingConfigSpec
+    tables: tuple[Table, ...]
+    features: Mapping[str, FeatureConfig]
+    columns: Mapping[str, Any]
+
+    def table_of(self, feature: str) -> Table:
+        """Return the table in which a feature is looked up."""
+        name = self.features[feature].table_id
+        return next(table for table in self.tables if table.name == name)
+
+
+def build_config(spec: EmbeddingConfigSpec, *, only_table_columns: bool = False) -> EmbeddingConfig:
+    """Return the tables and features of an EmbeddingConfigSpec.
+
+    Args:
+      spec: the description of the tables.
+      only_table_columns: whether to leave out columns that no table of the TPU belongs to, which
+        a program may use off the TPU.
+
+    Raises:
+      InvalidSetting: a feature has two columns.
+      InvalidType: a column is not looked up in a table of the TPU.
+    """
+    columns: dict[str, Any] = {}
+    if spec.table_to_config_dict is not None:
+        assert spec.feature_to_config_dict is not None
+        tables, features = spec.table_to_config_dict, spec.feature_to_config_dict
+    else:
+        chosen = [
+            column
+            for column in spec.feature_columns
+            if not only_table_columns or is_table_column(column)
+        ]
+        tables, features = configs_from_columns(chosen)
+        columns = {column.get_feature_key_name(): column for column in chosen}
+    return EmbeddingConfig(
+        spec,
+        tuple(
+            Table(
+                name,
+                table,
+                table.optimization_parameters or spec.optimization_parameters,
+                tuple(sorted(key for key in features if features[key].table_id == name)),
+            )
+            for name, table in tables.items()
+        ),
+        features,
+        columns,
+    )
+
+
+def configs_from_columns(
+    columns: Iterable[Any],
+) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
+    """Return the tables and the features that feature columns describe.
+
+    The name of a table is "tbl_" and the name by which its column records its variable.
+
+    Raises:
+      InvalidSetting: a feature has two columns.
+      InvalidType: a column is not looked up in a table of the TPU.
+    """
+    tables: dict[str, TableConfig] = {}
+    features: dict[str, FeatureConfig] = {}
+    for column in columns:
+        if not is_table_column(column):
+            raise InvalidType(
+                f"Unsupported feature column {column!r:.200} in feature_columns on a TPU. Make it "
+                f"with tf.compat.v1.tpu.experimental.embedding_column, or leave it out of "
+                f"feature_columns and use it in model_fn."
+            )
+        feature, table = column.get_feature_key_name(), f"tbl_{column.get_embedding_var_name()}"
+        if feature in features:
+            raise InvalidSetting(
+                f"Feature column {feature} is used with multiple embeddings and this is not "
+                f"supported. Give each column a feature of its own, for example a copy that "
+                f"input_fn makes."
+            )
+        features[feature] = FeatureConfig(
+            table, column.get_max_sequence_length(), column.get_weight_key_name()
+        )
+        vocabulary_size, dimension = column.get_embedding_table_size()
+        tables[table] = TableConfig(
+            vocabulary_size,
+            dimension,
+            column.get_initializer(),
+            column.get_combiner(),
+            learning_rate_fn=column.get_learning_rate_fn(),
+        )
+    return tables, features
+
+
+def default_initializer(dimension: int) -> Any:
+    """Return the initializer of tables without one of their own."""
+    return tf.compat.v1.truncated_normal_initializer(0.0, 1 / math.sqrt(dimension))
+
+
+def is_table_column(column: Any) -> bool:
+    """Return whether a feature column is looked up in an embedding table of the TPU."""
+    return isinstance(
+        column,
+        (
+            tpu_feature_column._TPUEmbeddingColumn,
+            tpu_feature_column._TPUSharedEmbeddingColumn,
+            tpu_feature_column_v2._TPUEmbeddingColumnV2,
+            tpu_feature_column_v2._TPUSharedEmbeddingColumnV2,
+        ),
+    )
+
+
+def _is_other_column(column: Any) -> bool:
+    return any(base.__name__.lstrip("_") in _OTHER_COLUMNS for base in type(column).__mro__)
+
+
+def _is_on_tensor_core(column: Any) -> bool:
+    device = getattr(column, "_embedding_lookup_device", None)
+    return getattr(device, "name", None) == "TPU_TENSOR_CORE"

@@ -1,0 +1,269 @@
+"""Ids of table rows as dense tensors: [rows, k], padded with -1, each id with its weight.
+
+The dense tensors are what a TPU is fed. k is the largest number of ids of an example, rounded up to
+a power of two, so that few programs are compiled; of a sequence, k is max_sequence_length.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.embedding.config import EmbeddingConfig, FeatureConfig, Table
+from trainer.infeed.tensor_nest import PADDED_IDS, PADDED_WEIGHTS
+from trainer.tensorflow_internals import feature_column_v2
+
+_LENGTH_SUFFIX = "_seq_length_"
+_MASK_SUFFIX = "__TENSOR_CORE_MASK"
+_NO_ID = -1
+
+
+def pad_features(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
+    """Replace the ids in the features of a batch by dense ids with weights.
+
+    Args:
+      features: name → tensor, SparseTensor or RaggedTensor, as input_fn returns them.
+      config: the tables.
+
+    Returns:
+      The features, in which each feature with ids is a dict of the ids, int32 [rows, k], and of
+      their weights, float32 [rows, k]. The weights sum up to 1 for the combiner "mean". For a
+      sequence, a feature with the lengths of the sequences, int64 [rows], is added.
+
+    Raises:
+      InvalidType: the features are no dict, or a feature has a type that holds no ids.
+      InvalidSetting: a feature is missing.
+    """
+    if not isinstance(features, Mapping):
+        raise InvalidType(
+            f"features are {features!r:.100}, and embedding_config_spec names features. Return a "
+            f"dict from input_fn: name of the feature → tensor."
+        )
+    padded = dict(features)
+    weight_keys = {feature.weight_key for feature in config.features.values()}
+    for name, feature in config.features.items():
+        ids = _find(name, features)
+        weights = None if feature.weight_key is None else _find(feature.weight_key, features)
+        table = config.table_of(name)
+        padded[name] = _pad(name, ids, weights, table, feature)
+        if feature.max_sequence_length:
+            padded[f"{name}{_LENGTH_SUFFIX}"] = _sequence_lengths(ids, feature.max_sequence_length)
+    for key in weight_keys - {None}:
+        padded.pop(str(key), None)
+    for column in config.spec.tensor_core_feature_columns or ():
+        name = column.get_feature_key_name()
+        ids = _pad_to(_to_sparse(name, _find(name, features)), column._tensor_core_shape[1])
+        padded[name] = tf.maximum(ids, 0)
+        padded[f"{name}{_MASK_SUFFIX}"] = tf.cast(ids >= 0, tf.float32)
+    return padded
+
+
+def with_rows(padded: Mapping[str, Any], config: EmbeddingConfig, rows: int) -> dict[str, Any]:
+    """Return the results of `pad_features` with a static number of rows, if they have none."""
+
+    def set_rows(tensor: Any) -> Any:
+        if tensor.shape[0] is not None:
+            return tensor
+        return tf.ensure_shape(tensor, [rows, *tensor.shape[1:]])
+
+    added = {f"{name}{_LENGTH_SUFFIX}" for name in config.features}
+    for column in config.spec.tensor_core_feature_columns or ():
+        name = column.get_feature_key_name()
+        added |= {name, f"{name}{_MASK_SUFFIX}"}
+    return {
+        name: tf.nest.map_structure(set_rows, value)
+        if name in config.features or name in added
+        else value
+        for name, value in padded.items()
+    }
+
+
+def numbers_of_words(features: Any, config: EmbeddingConfig) -> Any:
+    """Return features in which the columns' vocabularies have made ids of strings."""
+    if not isinstance(features, Mapping):
+        return features
+    cache = feature_column_v2.FeatureTransformationCache(dict(features))
+    return {
+        name: _categorical_column(config.columns[name]).transform_feature(cache, None)
+        if name in config.columns and feature.dtype == tf.string
+        else feature
+        for name, feature in features.items()
+    }
+
+
+def _categorical_column(column: Any) -> Any:
+    categorical = column.categorical_column
+    is_weighted = column.is_categorical_column_weighted()
+    return categorical.categorical_column if is_weighted else categorical
+
+
+def is_padded(feature: Any) -> bool:
+    """Return whether a feature is a result of `pad_features`."""
+    return isinstance(feature, Mapping) and PADDED_IDS in feature
+
+
+def _find(name: str, features: Mapping[str, Any]) -> Any:
+    if name not in features:
+        raise InvalidSetting(
+            f"embedding_config_spec has the feature {name!r}, and input_fn returned "
+            f"{', '.join(map(repr, features))}. Give the feature, or leave it out of the spec."
+        )
+    return features[name]
+
+
+def _pad(name: str, ids: Any, weights: Any, table: Table, feature: FeatureConfig) -> dict[str, Any]:
+    is_dense = tf.is_tensor(ids) and not isinstance(ids, tf.SparseTensor | tf.RaggedTensor)
+    if is_dense and weights is not None:
+        raise InvalidType(
+            f"feature {name!r} is dense, and has the weights {feature.weight_key!r}. Give both as "
+            f"SparseTensors."
+        )
+    if table.config.combiner is None and not is_dense and not feature.max_sequence_length:
+        raise InvalidType(
+            f"feature {name!r} is {type(ids).__name__}, and the combiner of table {table.name!r} "
+            f"is None. Give one id for each example, as a dense tensor [rows], or a combiner."
+        )
+    if is_dense and not feature.max_sequence_length:
+        dense = _dense_ids(name, ids)
+        if table.config.combiner is None and dense.shape[1] != 1:
+            raise InvalidType(
+                f"feature {name!r} has {dense.shape[1]} ids for each example, and the combiner of "
+                f"table {table.name!r} is None. Give one id for each example, or a combiner."
+            )
+        dense = _check_vocabulary(dense, name, table)
+        weights = tf.cast(dense >= 0, tf.float32)
+    else:
+        sparse = _to_sparse(name, ids)
+        sparse_weights = None if weights is None else _to_sparse(feature.weight_key, weights)
+        if sparse_weights is not None:
+            check = tf.debugging.assert_equal(
+                sparse_weights.indices,
+                sparse.indices,
+                f"the weights {feature.weight_key!r} have other positions than the ids {name!r}. "
+                f"Give one weight for each id",
+            )
+            with tf.control_dependencies([check]):
+                sparse_weights = sparse_weights.with_values(
+                    tf.cast(tf.identity(sparse_weights.values), tf.float32)
+                )
+        size = feature.max_sequence_length or None
+        dense = _check_vocabulary(_pad_to(sparse, size), name, table)
+        if sparse_weights is None:
+            weights = tf.cast(dense >= 0, tf.float32)
+        else:
+            weights = tf.where(dense >= 0, _pad_to(sparse_weights, size, 0.0), 0.0)
+    combined = () if feature.max_sequence_length else (1,)
+    return {PADDED_IDS: dense, PADDED_WEIGHTS: _normalize(weights, table.config.combiner, combined)}
+
+
+def _normalize(weights: Any, combiner: str | None, axes: tuple[int, ...]) -> Any:
+    """Divide the weights by what the combiner divides the sum of the rows by."""
+    if combiner == "mean":
+        total = tf.reduce_sum(weights, axes, keepdims=True)
+    elif combiner == "sqrtn":
+        total = tf.sqrt(tf.reduce_sum(weights * weights, axes, keepdims=True))
+    else:
+        return weights
+    return tf.math.divide_no_nan(weights, total)
+
+
+def _dense_ids(name: str, ids: Any) -> Any:
+    _check_integers(name, ids)
+    if ids.shape.rank == 1:
+        ids = ids[:, tf.newaxis]
+    if ids.shape.rank != 2:
+        raise InvalidType(
+            f"feature {name!r} has the shape {ids.shape}. Dense ids have the shape [rows] or "
+            f"[rows, ids]."
+        )
+    return _to_int32(ids)
+
+
+def _to_sparse(name: str | None, feature: Any) -> Any:
+    """Return a feature as a SparseTensor of rank 2 without negative entries."""
+    _check_integers(name, feature, or_floats=True)
+    if isinstance(feature, tf.RaggedTensor):
+        feature = feature.to_sparse()
+    elif not isinstance(feature, tf.SparseTensor):
+        dense = feature[:, tf.newaxis] if feature.shape.rank == 1 else feature
+        feature = tf.sparse.from_dense(tf.cast(dense, tf.int64) + 1)
+        feature = feature.with_values(feature.values - 1)
+    if feature.shape.rank != 2:
+        raise InvalidType(
+            f"feature {name!r} has the shape {feature.shape}. Sparse ids have the shape "
+            f"[rows, ids]."
+        )
+    return feature
+
+
+def _check_integers(name: str | None, feature: Any, *, or_floats: bool = False) -> None:
+    dtype = feature.dtype
+    if dtype.is_integer or (or_floats and dtype.is_floating):
+        return
+    raise InvalidType(
+        f"feature {name!r} has the type {dtype.name}, and ids are whole numbers: SparseTensor with "
+        f"string as values are not supported on a TPU. Convert them in input_fn, for example with "
+        f"tf.strings.to_hash_bucket_fast or a lookup table."
+    )
+
+
+def _pad_to(sparse: Any, size: int | None, filler: Any = _NO_ID) -> Any:
+    """Return the entries of a SparseTensor in a dense tensor.
+
+    Args:
+      sparse: a SparseTensor [rows, any].
+      size: the number of columns, in which entries keep their columns, and further ones are cut;
+        None moves the entries of each row to its first columns.
+      filler: the value of the other places.
+    """
+    values = _to_int32(sparse.values) if sparse.dtype.is_integer else sparse.values
+    filler = tf.cast(filler, values.dtype)
+    rows = sparse.dense_shape[0]
+    if size is not None:
+        is_kept = sparse.indices[:, 1] < size
+        indices = tf.boolean_mask(sparse.indices, is_kept)
+        empty = tf.fill(tf.stack([rows, size]), filler)
+        dense = tf.tensor_scatter_nd_update(empty, indices, tf.boolean_mask(values, is_kept))
+        dense.set_shape([sparse.shape[0], size])
+        return dense
+    ragged = tf.RaggedTensor.from_value_rowids(
+        values, sparse.indices[:, 0], nrows=rows, validate=False
+    )
+    longest = tf.reduce_max(tf.concat([ragged.row_lengths(), [1]], 0))
+    powers = tf.constant([2**power for power in range(31)], tf.int64)
+    columns = tf.gather(powers, tf.searchsorted(powers, [longest]))[0]
+    dense = ragged.to_tensor(filler, shape=tf.stack([rows, columns]))
+    dense.set_shape([sparse.shape[0], None])
+    return dense
+
+
+def _sequence_lengths(feature: Any, limit: int) -> Any:
+    """Return the lengths of sequences, int64 [rows]: the last column with an entry, plus 1."""
+    sparse = _to_sparse("", feature)
+    rows, columns = sparse.indices[:, 0], sparse.indices[:, 1]
+    lengths = tf.math.unsorted_segment_max(columns + 1, rows, sparse.dense_shape[0])
+    lengths = tf.clip_by_value(lengths, 0, limit)
+    lengths.set_shape([sparse.shape[0]])
+    return lengths
+
+
+def _check_vocabulary(ids: Any, name: str, table: Table) -> Any:
+    rows = table.config.vocabulary_size
+    check = tf.debugging.assert_less(
+        ids,
+        rows,
+        f"feature {name!r} has an id that table {table.name!r} does not have: its rows are 0 to "
+        f"{rows - 1}. Raise vocabulary_size, or give smaller ids",
+    )
+    with tf.control_dependencies([] if check is None else [check]):
+        return tf.identity(ids)
+
+
+def _to_int32(ids: Any) -> Any:
+    # An id that 32 bits cannot hold stays too large for every table.
+    return (
+        tf.cast(tf.clip_by_value(ids, _NO_ID, 2**31 - 1), tf.int32)
+        if (ids.dtype == tf.int64)
+        else tf.cast(ids, tf.int32)
+    )

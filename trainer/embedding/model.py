@@ -1,0 +1,136 @@
+"""The embedding tables around a model_fn: ids in the features become rows of tables."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.embedding import ids
+from trainer.embedding.activations import GradientCapture
+from trainer.embedding.config import EmbeddingConfig, EmbeddingConfigSpec, build_config
+from trainer.embedding.tables import StepTables
+from trainer.inputs.input_pipeline import split_features_and_labels
+from trainer.model.spec import ModeKeys
+from trainer.tensorflow_internals import tpu_function
+
+
+class EmbeddingModel:
+    """The tables of an EmbeddingConfigSpec, around the model_fn that uses them.
+
+    On a TPU, model_fn finds activations in the place of ids: features[name] is float32
+    [rows, dimension]. Off the TPU, model_fn finds activations too if the spec has dicts, and in
+    training, so that the same optimizers train the tables. Otherwise feature columns look ids up
+    themselves, with TensorFlow's own ops.
+    """
+
+    def __init__(self, spec: EmbeddingConfigSpec) -> None:
+        """Create the object; nothing is built.
+
+        Args:
+          spec: the tables.
+        """
+        self._spec = spec
+
+    def encode_input(self, returned: Any, batch_size: int, mode: str) -> Any:
+        """Convert the ids that an input_fn returned to dense tensors, for a TPU.
+
+        Args:
+          returned: a Dataset or tensors, of features or (features, labels).
+          batch_size: number of rows of a batch.
+          mode: one of `ModeKeys`.
+        """
+        config = build_config(self._spec)
+
+        def encode(batch: Any) -> Any:
+            features, labels = split_features_and_labels(batch)
+            padded = ids.pad_features(features, config)
+            if mode == ModeKeys.TRAIN:
+                padded = ids.with_rows(padded, config, batch_size)
+            return padded if labels is None else (padded, labels)
+
+        if not isinstance(returned, tf.data.Dataset):
+            return encode(returned)
+        is_tuple = type(returned.element_spec) is tuple
+
+        def encode_element(*parts: Any) -> Any:
+            return encode(parts if is_tuple else parts[0])
+
+        return returned.map(tf.autograph.experimental.do_not_convert(encode_element))
+
+    def call(self, model_fn: Callable[[Any], Any], features: Any, mode: str) -> Any:
+        """Call a model_fn with activations in the place of ids; return its spec.
+
+        Args:
+          model_fn: takes the features.
+          features: the features of a batch.
+          mode: one of `ModeKeys`.
+        """
+        replicas = tpu_function.get_tpu_context().number_of_shards
+        if isinstance(features, Mapping) and any(map(ids.is_padded, features.values())):
+            config = build_config(self._spec)
+            return _call_with_activations(
+                model_fn, features, mode, config, replicas=replicas or 1, on_tpu=True
+            )
+        config = build_config(self._spec, only_table_columns=True)
+        if replicas is not None:
+            if config.columns:
+                return model_fn(features)
+            return _call_with_activations_of_host(model_fn, features, mode, config)
+        if config.columns and mode != ModeKeys.TRAIN:
+            return model_fn(features)
+        features = ids.pad_features(ids.numbers_of_words(features, config), config)
+        if not config.columns:
+            return _call_with_activations(model_fn, features, mode, config)
+        # In the scope of a TPU, columns take activations out of the features.
+        with tpu_function.tpu_shard_context(1):
+            return _call_with_activations(model_fn, features, mode, config)
+
+
+def _call_with_activations(
+    model_fn: Callable[[Any], Any],
+    features: Any,
+    mode: str,
+    config: EmbeddingConfig,
+    *,
+    replicas: int = 1,
+    on_tpu: bool = False,
+) -> Any:
+    """Look ids up in the graph of the model, and call model_fn; train the tables in mode TRAIN.
+
+    Args:
+      model_fn: takes the features.
+      features: the features, with dense ids; see `ids.pad_features`.
+      mode: one of `ModeKeys`.
+      config: the tables.
+      replicas: number of replicas that make the step.
+      on_tpu: whether the graph is the step of a TPU.
+    """
+    tables = StepTables(config, replicas)
+    activations = tables.look_up(features)
+    if mode != ModeKeys.TRAIN:
+        spec = model_fn({**features, **activations})
+        tables.create_column_variables()
+        return spec
+    capture = GradientCapture()
+    watched = capture.watch(activations)
+    # Read the number of steps before train_op changes it. In a TPU's step, reads come first anyway.
+    step = tf.identity(tf.compat.v1.train.get_or_create_global_step().read_value())
+    with tf.control_dependencies([] if on_tpu else [step]):
+        spec = model_fn({**features, **watched})
+    tables.create_column_variables()
+    if spec.mode != ModeKeys.TRAIN:
+        return spec
+    updates = tables.update(activations, capture.gradients(watched), step)
+    return spec._replace(train_op=tf.group(spec.train_op, *updates))
+
+
+def _call_with_activations_of_host(
+    model_fn: Callable[[Any], Any], features: Any, mode: str, config: EmbeddingConfig
+) -> Any:
+    """Look ids up on the host of a TPU, in an export, and call model_fn."""
+
+    def look_up() -> Any:
+        return StepTables(config, 1).look_up(ids.pad_features(features, config))
+
+    activations = tf.compat.v1.tpu.outside_compilation(look_up)
+    return model_fn({**features, **activations})

@@ -1,0 +1,287 @@
+"""The lookup and the update of one table in a step, in which the replicas share the table.
+
+Each replica gets the ids of all replicas, reads those rows that it owns, and sends each replica its
+part. The gradients take the same way back: each replica gets those of all replicas, sums those of
+equal ids, and updates its own rows. No replica reads or writes rows of another.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.graph import row_sharding
+from tpuserve.graph.row_sharding import RowSharding
+from trainer.embedding.config import FeatureConfig, Table
+from trainer.embedding.replicas import Replicas
+from trainer.embedding.row_optimizers import RowOptimizer
+from trainer.infeed.tensor_nest import PADDED_IDS, PADDED_WEIGHTS
+
+
+@dataclass(frozen=True)
+class RowGradients:
+    """The gradients of a batch with respect to rows of a table; the same on all replicas.
+
+    Attributes:
+      ids: int32 [n]; -1 where there is no id.
+      gradients: float32 [n, dimension].
+    """
+
+    ids: Any
+    gradients: Any
+
+
+class TableStep:
+    """One table in one step.
+
+    Attributes:
+      table: the settings of the table.
+      variable: the table's variable; None until it is created.
+      handle: the handle of the variable, or what stands for it.
+      sharding: the division of the rows among the replicas; None if each replica has all rows.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        features: Mapping[str, FeatureConfig],
+        replicas: Replicas,
+        partition_strategy: str,
+        handle: Any,
+    ) -> None:
+        """Create the object inside the step.
+
+        Args:
+          table: the settings of the table.
+          features: name of a feature → its settings.
+          replicas: the replicas that make the step.
+          partition_strategy: "div" or "mod".
+          handle: the handle of the table's variable, or what stands for it.
+        """
+        self.table, self.handle = table, handle
+        self.variable: Any = None
+        self.sharding = divide_rows(table, partition_strategy, replicas.count)
+        self._features, self._replicas = features, replicas
+        self._ids: dict[str, Any] = {}
+        self._weights: dict[str, Any] = {}
+
+    def look_up(self, padded: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the activations of each feature of the table.
+
+        Args:
+          padded: name of a feature → its ids and weights; see `ids.pad_features`.
+
+        Returns:
+          Name of a feature → float32 [rows, dimension], or [rows, max_sequence_length, dimension]
+          for a sequence.
+        """
+        partial = []
+        for name in self.table.features:
+            ids, weights = padded[name][PADDED_IDS], padded[name][PADDED_WEIGHTS]
+            if self.sharding is not None:
+                ids, weights = self._replicas.gather(ids), self._replicas.gather(weights)
+            rows = self._read(ids) * weights[..., tf.newaxis]
+            if not self._features[name].max_sequence_length:
+                rows = tf.reduce_sum(rows, 1, keepdims=True)
+            partial.append(rows)
+            self._ids[name], self._weights[name] = ids, weights
+        if self.sharding is not None:
+            sizes = [rows.shape[1] for rows in partial]
+            sums = self._replicas.scatter_sums(tf.concat(partial, 1))
+            partial = tf.split(sums, sizes, 1)
+        return {
+            name: rows if self._features[name].max_sequence_length else tf.squeeze(rows, 1)
+            for name, rows in zip(self.table.features, partial, strict=True)
+        }
+
+    def collect_gradients(self, gradients: Mapping[str, Any]) -> RowGradients:
+        """Return the gradients of all replicas with respect to the rows.
+
+        Args:
+          gradients: name of a feature → the gradients of its activations.
+        """
+        all_ids, all_gradients = [], []
+        for name, gradient in gradients.items():
+            ids, weights = self._ids[name], self._weights[name]
+            if self.sharding is None:
+                ids, weights = self._replicas.gather(ids), self._replicas.gather(weights)
+            gradient = self._replicas.gather(gradient)
+            if not self._features[name].max_sequence_length:
+                gradient = gradient[:, tf.newaxis]
+            all_ids.append(tf.reshape(ids, [-1]))
+            all_gradients.append(
+                tf.reshape(weights[..., tf.newaxis] * gradient, [-1, self.table.config.dimension])
+            )
+        return RowGradients(tf.concat(all_ids, 0), tf.concat(all_gradients, 0))
+
+    def update(
+        self,
+        collected: RowGradients,
+        optimizer: RowOptimizer,
+        slots: list[Any],
+        learning_rate: Any,
+    ) -> list[Any]:
+        """Build the ops that update the rows that the replica owns.
+
+        Args:
+          collected: the gradients of all replicas.
+          optimizer: computes the new rows.
+          slots: the handles of the slots of the optimizer.
+          learning_rate: float32 [].
+        """
+        if optimizer.updates_all_rows:
+            return self._update_all_rows(collected, optimizer, slots, learning_rate)
+        occurrences = _Occurrences(collected)
+        is_owned = self._is_owned(occurrences.ids)
+        # Shapes are static, so write a row for each occurrence: where there is no id of an own row,
+        # write once more the first own row of the batch, or, without any, a row without a change.
+        first = tf.argmax(tf.cast(is_owned, tf.int32), output_type=tf.int32)
+        has_any = tf.reduce_any(is_owned)
+        chosen = tf.where(is_owned, tf.range(tf.size(is_owned)), first)
+        ids = tf.where(has_any, tf.gather(occurrences.ids, chosen), self._first_row())
+        old = [self._gather(handle, ids) for handle in (self.handle, *slots)]
+        if optimizer.parameters.use_gradient_accumulation:
+            sums = tf.gather(occurrences.sum_gradients(), chosen)
+            rows, new_slots = optimizer.step(old[0], old[1:], sums, learning_rate)
+            new = [rows, *new_slots]
+        else:
+            new = _step_one_by_one(optimizer, old, occurrences, chosen, learning_rate)
+        return [
+            self._write(handle, ids, tf.where(has_any, after, before))
+            for handle, before, after in zip((self.handle, *slots), old, new, strict=True)
+        ]
+
+    def _update_all_rows(
+        self, collected: RowGradients, optimizer: RowOptimizer, slots: list[Any], rate: Any
+    ) -> list[Any]:
+        """Build the ops that update all rows that the replica owns, with ids or without."""
+        ids = self._own_rows()
+        is_owned = self._is_owned(collected.ids)
+        places = tf.where(is_owned, self._local_row(collected.ids), -1)
+        sums = tf.math.unsorted_segment_sum(collected.gradients, places, tf.size(ids))
+        old = [self._gather(handle, ids) for handle in (self.handle, *slots)]
+        # Rows that the last replica has twice get equal values twice.
+        gradients = tf.gather(sums, self._local_row(ids))
+        rows, new_slots = optimizer.step(old[0], old[1:], gradients, rate)
+        return [
+            self._write(handle, ids, new)
+            for handle, new in zip((self.handle, *slots), (rows, *new_slots), strict=True)
+        ]
+
+    def _read(self, ids: Any) -> Any:
+        """Return the rows with some ids, and zeros for ids of others and for -1.
+
+        Args:
+          ids: int32 [rows, k].
+        """
+        is_owned = self._is_owned(ids)
+        safe = tf.reshape(tf.where(is_owned, ids, self._first_row()), [-1])
+        rows = self._gather(self.handle, safe)
+        shape = tf.concat([tf.shape(ids), [self.table.config.dimension]], 0)
+        rows = tf.ensure_shape(tf.reshape(rows, shape), [*ids.shape, self.table.config.dimension])
+        return tf.where(is_owned[..., tf.newaxis], rows, tf.zeros([]))
+
+    def _gather(self, handle: Any, ids: Any) -> Any:
+        rows = tf.raw_ops.ResourceGather(resource=handle, indices=ids, dtype=tf.float32)
+        rows.set_shape([ids.shape[0], self.table.config.dimension])
+        return rows
+
+    def _write(self, handle: Any, ids: Any, rows: Any) -> Any:
+        operation = tf.raw_ops.ResourceScatterUpdate(resource=handle, indices=ids, updates=rows)
+        if self.sharding is not None:
+            mark(operation, self.sharding)
+        return operation
+
+    def _is_owned(self, ids: Any) -> Any:
+        if self.sharding is None:
+            return ids >= 0
+        return (ids >= 0) & tf.equal(self.sharding.owner(ids), self._replicas.index)
+
+    def _first_row(self) -> Any:
+        return 0 if self.sharding is None else self.sharding.first_row(self._replicas.index)
+
+    def _local_row(self, ids: Any) -> Any:
+        return ids if self.sharding is None else self.sharding.local_row(ids)
+
+    def _own_rows(self) -> Any:
+        """Return the ids of all rows that the replica owns, int32 [rows_per_replica]."""
+        if self.sharding is None:
+            return tf.range(self.table.config.vocabulary_size)
+        places = tf.range(self.sharding.rows_per_replica)
+        first, last = self._first_row(), self.sharding.num_rows - 1
+        if self.sharding.strategy == row_sharding.DIV:
+            return tf.minimum(first + places, last)
+        count = self.sharding.num_replicas
+        rows = first + places * count
+        return tf.where(rows > last, rows - count, rows)
+
+
+def divide_rows(table: Table, strategy: str, replicas: int) -> RowSharding | None:
+    """Return the division of a table's rows; None if each replica has all rows."""
+    sharding = RowSharding(strategy, table.config.vocabulary_size, replicas)
+    return sharding if replicas > 1 and sharding.is_complete else None
+
+
+def mark(operation: Any, sharding: RowSharding) -> None:
+    """Mark an op as one whose variable is divided; see `row_sharding`."""
+    value = tf.compat.v1.AttrValue(s=sharding.strategy.encode())
+    operation._set_attr(row_sharding.ATTRIBUTE, value)
+
+
+class _Occurrences:
+    """The ids of a batch, sorted, with equal ones in one segment.
+
+    Attributes:
+      ids: int32 [n]: the id of each segment; negative if there is no such segment.
+    """
+
+    def __init__(self, collected: RowGradients) -> None:
+        order = tf.argsort(collected.ids, stable=True)
+        ids = tf.gather(collected.ids, order)
+        self._gradients = tf.gather(collected.gradients, order)
+        self._count = tf.size(ids)
+        is_first = tf.concat([[True], tf.not_equal(ids[1:], ids[:-1])], 0)
+        self._segments = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
+        self.ids = tf.math.unsorted_segment_max(ids, self._segments, self._count)
+        places = tf.range(self._count)
+        first_places = tf.math.unsorted_segment_min(places, self._segments, self._count)
+        # The number of earlier occurrences of the same id.
+        self._ranks = tf.where(ids >= 0, places - tf.gather(first_places, self._segments), 0)
+        self.most = tf.reduce_max(self._ranks) + 1
+
+    def sum_gradients(self) -> Any:
+        """Return the sum of the gradients of each segment, float32 [n, dimension]."""
+        return tf.math.unsorted_segment_sum(self._gradients, self._segments, self._count)
+
+    def nth(self, rank: Any) -> tuple[Any, Any]:
+        """Return the gradients of the n-th occurrence in each segment, and where there is one."""
+        is_nth = tf.equal(self._ranks, rank)
+        gradients = tf.where(is_nth[:, tf.newaxis], self._gradients, tf.zeros([]))
+        return (
+            tf.math.unsorted_segment_sum(gradients, self._segments, self._count),
+            tf.math.unsorted_segment_max(tf.cast(is_nth, tf.int32), self._segments, self._count)
+            > 0,
+        )
+
+
+def _step_one_by_one(
+    optimizer: RowOptimizer, old: list[Any], occurrences: _Occurrences, chosen: Any, rate: Any
+) -> list[Any]:
+    """Apply the gradients of each id one after the other; return new rows of table and slots."""
+
+    def apply(rank: Any, *values: Any) -> Any:
+        gradients, exists = occurrences.nth(rank)
+        gradients = tf.gather(gradients, chosen)
+        exists = tf.gather(exists, chosen)[:, tf.newaxis]
+        rows, slots = optimizer.step(values[0], values[1:], gradients, rate)
+        after = [
+            tf.ensure_shape(tf.where(exists, new, value), value.shape)
+            for new, value in zip((rows, *slots), values, strict=True)
+        ]
+        return (rank + 1, *after)
+
+    _, *new = tf.while_loop(
+        lambda rank, *values: rank < occurrences.most, apply, [tf.constant(0), *old]
+    )
+    return list(new)

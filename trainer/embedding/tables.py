@@ -1,0 +1,159 @@
+"""All embedding tables in a step: their variables, lookups and updates."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import InvalidSetting
+from trainer.embedding.config import EmbeddingConfig, Table
+from trainer.embedding.replicas import Replicas
+from trainer.embedding.row_optimizers import RowOptimizer, build_optimizer
+from trainer.embedding.table_step import RowGradients, TableStep, mark
+from trainer.tensorflow_internals import tpu_feature_column
+
+
+class StepTables:
+    """The tables of an EmbeddingConfig in one step of one replica.
+
+    A table without a column has a variable of its own name. The variable of a column has the name
+    that it has off the TPU, in the variable scope in which model_fn uses the column; so it is
+    created after model_fn was called.
+    """
+
+    def __init__(self, config: EmbeddingConfig, replicas: int) -> None:
+        """Create the object inside the step.
+
+        Args:
+          config: the tables and the features.
+          replicas: number of replicas that make the step.
+        """
+        self._config = config
+        self._replicas = Replicas(replicas)
+        self._steps: dict[str, TableStep] = {}
+        # The handles that stand for variables without a name yet: name of the table → placeholder.
+        self._pending: dict[str, Any] = {}
+        for table in config.tables:
+            if config.columns:
+                handle = tf.compat.v1.placeholder(tf.resource, [])
+                self._pending[table.name] = handle
+            else:
+                handle = None
+            self._steps[table.name] = TableStep(
+                table, config.features, self._replicas, config.spec.partition_strategy, handle
+            )
+            if handle is None:
+                self._create_variable(table, table.name)
+
+    def look_up(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the activations of all features that are looked up.
+
+        Args:
+          features: the features of the batch; see `ids.pad_features`.
+        """
+        activations: dict[str, Any] = {}
+        for step in self._steps.values():
+            activations.update(step.look_up(features))
+        return activations
+
+    def create_column_variables(self) -> None:
+        """Create the variables of the columns, after model_fn has used the columns.
+
+        Raises:
+          InvalidSetting: model_fn has not used a column.
+        """
+        if not self._pending:
+            return
+        collection = tf.compat.v1.get_collection_ref(tpu_feature_column._TPU_FC_TO_SCOPE)
+        recorded = collection[0] if collection else {}
+        for table in self._config.tables:
+            name = table.name.removeprefix("tbl_")
+            if name not in recorded:
+                raise InvalidSetting(
+                    f"model_fn does not use the feature columns of "
+                    f"{', '.join(map(repr, table.features))}, which are in embedding_config_spec. "
+                    f"Pass them to tf.compat.v1.keras.layers.DenseFeatures or "
+                    f"tf.compat.v1.feature_column.input_layer, or leave them out of the spec."
+                )
+            scope, variable = recorded[name]
+            self._create_variable(table, f"{scope}/{variable}" if scope else variable)
+        collection.clear()
+
+    def update(
+        self, activations: Mapping[str, Any], gradients: Mapping[str, Any], global_step: Any
+    ) -> list[Any]:
+        """Build the ops that update all tables.
+
+        Args:
+          activations: the results of `look_up`.
+          gradients: name of a feature → the gradients of its activations.
+          global_step: the number of finished steps, int64 [].
+        """
+        factor = self._config.spec.experimental_gradient_multiplier_fn
+        operations = []
+        for table in self._config.tables:
+            own = {name: gradients[name] for name in table.features}
+            if factor is not None:
+                scale = tf.cast(factor(global_step), tf.float32)
+                own = {name: scale * gradient for name, gradient in own.items()}
+            collected = self._steps[table.name].collect_gradients(own)
+            operations += self._update_table(table, collected, global_step)
+        return operations
+
+    def _update_table(self, table: Table, collected: RowGradients, global_step: Any) -> list[Any]:
+        optimizer = build_optimizer(table.parameters, self._config.spec.clipping_limit)
+        slots = self._create_slots(table, optimizer)
+        rate = tf.cast(_learning_rate(table, global_step), tf.float32)
+        return self._steps[table.name].update(collected, optimizer, slots, rate)
+
+    def _create_variable(self, table: Table, name: str) -> None:
+        """Create the variable of a table, and let the ops that have its placeholder use it."""
+        step = self._steps[table.name]
+        config = table.config
+        shape = [config.vocabulary_size, config.dimension]
+        variable = _get_variable(name, shape, config.initializer)
+        if step.sharding is not None:
+            mark(variable.handle.op, step.sharding)
+        graph = tf.compat.v1.get_default_graph()
+        # In a step, which is a function, the handle is an argument.
+        handle = graph.capture(variable.handle) if hasattr(graph, "capture") else variable.handle
+        placeholder = self._pending.pop(table.name, None)
+        for operation in [] if placeholder is None else placeholder.consumers():
+            for index, given in enumerate(operation.inputs):
+                if given is placeholder:
+                    operation._update_input(index, handle)
+        step.handle, step.variable = handle, variable
+
+    def _create_slots(self, table: Table, optimizer: RowOptimizer) -> list[Any]:
+        step = self._steps[table.name]
+        handles = []
+        for slot in optimizer.slots:
+            variable = _get_variable(
+                f"{step.variable.op.name}/{slot.suffix}",
+                step.variable.shape,
+                tf.compat.v1.constant_initializer(slot.initial_value),
+            )
+            if step.sharding is not None:
+                mark(variable.handle.op, step.sharding)
+            handles.append(variable.handle)
+        return handles
+
+
+def _get_variable(name: str, shape: Any, initializer: Any) -> Any:
+    return tf.compat.v1.get_variable(
+        name,
+        shape,
+        tf.float32,
+        initializer,
+        trainable=False,
+        use_resource=True,
+        collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
+    )
+
+
+def _learning_rate(table: Table, global_step: Any) -> Any:
+    config = table.config
+    if config.learning_rate is not None:
+        return config.learning_rate
+    rate = config.learning_rate_fn or table.parameters.learning_rate
+    return rate(global_step) if callable(rate) else rate
