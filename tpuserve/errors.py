@@ -81,6 +81,14 @@ class InvalidType(InvalidSetting, TypeError):
     """An argument has a wrong type."""
 
 
+class MissingKey(InvalidSetting, KeyError):
+    """A dict lacks an input of a Keras model, or names an output that the model does not have."""
+
+    def __str__(self) -> str:
+        # KeyError alone would print the text as a string literal, in quotes.
+        return str(self.args[0]) if self.args else ""
+
+
 class UnsupportedType(TpuserveError):
     """The requested encoding cannot represent the dtype of a tensor."""
 
@@ -162,6 +170,12 @@ class TpuInUse(TpuserveError):
     """Another process uses the TPU, which only one process can use at a time."""
 
     code = Code.UNAVAILABLE
+
+
+class StepNotCounted(TpuserveError, RuntimeError):
+    """The train_op of a model_fn does not increment the global step."""
+
+    code = Code.FAILED_PRECONDITION
 
 
 class CheckpointNotFound(NotFound, ValueError):

@@ -4,9 +4,11 @@ from trainer.exporting.input_receivers import (
     ServingInputReceiver,
     SupervisedInputReceiver,
     TensorServingInputReceiver,
+    UnsupervisedInputReceiver,
     build_parsing_serving_input_receiver_fn,
     build_raw_serving_input_receiver_fn,
     build_raw_supervised_input_receiver_fn,
+    build_supervised_input_receiver_fn_from_input_fn,
 )
 from trainer.tensorflow_internals import (
     ClassificationOutput,
@@ -25,7 +27,9 @@ __all__ = [
     "ServingInputReceiver",
     "SupervisedInputReceiver",
     "TensorServingInputReceiver",
+    "UnsupervisedInputReceiver",
     "build_parsing_serving_input_receiver_fn",
     "build_raw_serving_input_receiver_fn",
     "build_raw_supervised_input_receiver_fn",
+    "build_supervised_input_receiver_fn_from_input_fn",
 ]

@@ -5,41 +5,21 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.config import tf_config
+from trainer.config import session_defaults
 from trainer.config.run_config import RunConfig
 from trainer.tensorflow_internals import monitored_session
 
 
 def config_proto(config: RunConfig) -> Any:
-    """Return the ConfigProto of a run: the user's session_config, or a default with soft placement.
-
-    Soft placement lets ops without a GPU kernel run on the CPU. The graph is optimised once and not
-    twice, because the second pass costs more at the start than it saves later. In a cluster, device
-    filters hide all other workers from the chief and from each worker, so that no process waits for
-    a worker that is late or lost.
-    """
+    """Return the ConfigProto of a run: the user's session_config, or a default."""
     if config.session_config is not None:
         return config.session_config
-    proto = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-    options = proto.graph_options.rewrite_options
-    options.meta_optimizer_iterations = options.ONE
-    if is_in_cluster(config):
-        proto.device_filters.extend(_device_filters(config))
-    return proto
+    return session_defaults.make_session_config(config.task if is_in_cluster(config) else None)
 
 
 def is_in_cluster(config: RunConfig) -> bool:
     """Return whether this process shares variables with other tasks of TF_CONFIG's cluster."""
     return config.cluster is None and bool(config.task.jobs)
-
-
-def _device_filters(config: RunConfig) -> list[str]:
-    servers, own = f"/job:{tf_config.PS}", f"/job:{config.task_type}"
-    if config.task_type == tf_config.PS:
-        return [servers, *(f"/job:{job}" for job in config.task.jobs if job != tf_config.PS)]
-    if config.task_type == tf_config.WORKER:
-        own += f"/task:{config.task_id}"
-    return [servers, own]
 
 
 class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):

@@ -9,10 +9,11 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.config import session_defaults
 from trainer.config import tf_config as clusters
 from trainer.config.tpu_config import InputPipelineConfig, TPUConfig
 
@@ -50,9 +51,9 @@ class RunConfig:
       tpu_config: the settings of the training loop; None stands for `TPUConfig()`. A path is taken
         as model_dir, which is the first argument of tf.estimator.RunConfig.
       evaluation_master: the session target of evaluation. None takes eval_session_master of
-        TF_CONFIG or, if that is missing, the target of training; an evaluator process takes
-        session_master of TF_CONFIG instead of the target of training. After construction it is a
-        string; '' is this process.
+        TF_CONFIG or, if that is missing, the target of training. In an evaluator process, and in
+        a task of TF_CONFIG's cluster without tpu_config, master and cluster, the missing target is
+        this process. After construction it is a string; '' is this process.
       master: the session target of training. None takes the target of TF_CONFIG or of the
         cluster. After construction it is a string; '' is this process.
       cluster: a tf.distribute.cluster_resolver.ClusterResolver, as an alternative to master.
@@ -67,10 +68,11 @@ class RunConfig:
       save_checkpoints_secs: the time between two checkpoints, in seconds; 600 if neither interval
         is set.
       session_config: a tf.compat.v1.ConfigProto; None for soft placement and TensorFlow's
-        defaults.
+        defaults. In a task of TF_CONFIG's cluster without tpu_config, master and cluster, None
+        is replaced by a ConfigProto with device filters.
       keep_checkpoint_max: the number of recent checkpoints to keep; 0 or None keeps all.
       keep_checkpoint_every_n_hours: one checkpoint of each interval of this length, in hours, is
-        kept permanently.
+        kept permanently. With None, every checkpoint is kept, as in tf.estimator.
       log_step_count_steps: the number of steps between two log lines with the loss and the speed;
         None logs none.
       train_distribute: must be None; distribution strategies are not supported.
@@ -110,7 +112,7 @@ class RunConfig:
     save_checkpoints_secs: float | None = _UNSET
     session_config: Any = None
     keep_checkpoint_max: int | None = 5
-    keep_checkpoint_every_n_hours: float = 10_000
+    keep_checkpoint_every_n_hours: float | None = 10_000
     log_step_count_steps: int | None = 100
     train_distribute: Any = None
     device_fn: Callable[[Any], Any] | None = None
@@ -124,6 +126,23 @@ class RunConfig:
     compile_step: bool | str = COMPILE_AUTO
     task: clusters.ClusterTask = field(init=False, repr=False)
     has_tpu_config: bool = field(init=False, repr=False, compare=False)
+
+    # The fields that properties of a subclass override.
+    _overridden: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let subclasses override a setting by a property without a setter."""
+        super().__init_subclass__(**options)
+        members = {
+            name: inspect.getattr_static(cls, name, None) for name in RunConfig.__dataclass_fields__
+        }
+        properties = {
+            name: member for name, member in members.items() if isinstance(member, property)
+        }
+        cls._overridden = frozenset(properties)
+        for name, member in properties.items():
+            if member.fset is None:
+                setattr(cls, name, property(member.fget, _make_field_setter(name)))
 
     def __post_init__(self) -> None:
         self._resolve_first_argument()
@@ -234,6 +253,11 @@ class RunConfig:
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
+    def _resolve(self, name: str, value: Any) -> None:
+        """Store the final value of a field, unless a property of a subclass determines it."""
+        if name not in self._overridden:
+            self._set(name, value)
+
     def _resolve_first_argument(self) -> None:
         """Use the first argument as tpu_config or, if it is a path, as model_dir."""
         first: Any = self.tpu_config
@@ -244,10 +268,10 @@ class RunConfig:
                     f"RunConfig has {first!r} as its first argument and "
                     f"model_dir={self.model_dir!r}. Give one directory."
                 )
-            self._set("model_dir", first)
-            self._set("tpu_config", TPUConfig())
+            self._resolve("model_dir", first)
+            self._resolve("tpu_config", TPUConfig())
         elif first is None:
-            self._set("tpu_config", TPUConfig())
+            self._resolve("tpu_config", TPUConfig())
         for name in ("evaluation_master", "master"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
@@ -272,7 +296,7 @@ class RunConfig:
                 f"RunConfig model_dir is {argument!r}, and TF_CONFIG's is {from_environment!r}. "
                 f"Give one of them, or the same in both."
             )
-        self._set("model_dir", argument or from_environment)
+        self._resolve("model_dir", argument or from_environment)
 
     def _normalize_model_dir(self) -> None:
         """Validate model_dir, and convert a path object to a string."""
@@ -286,7 +310,7 @@ class RunConfig:
             raise InvalidSetting(
                 "RunConfig model_dir is empty. Name a directory, or leave it out for a new one."
             )
-        self._set("model_dir", os.fspath(self.model_dir))
+        self._resolve("model_dir", os.fspath(self.model_dir))
 
     def _resolve_checkpoint_interval(self) -> None:
         """Set save_checkpoints_secs to its default if neither checkpoint interval was passed."""
@@ -294,8 +318,8 @@ class RunConfig:
         self._check_one_interval({"save_checkpoints_steps": steps, "save_checkpoints_secs": secs})
         if steps is _UNSET and secs is _UNSET:
             secs = DEFAULT_SAVE_CHECKPOINTS_SECS
-        self._set("save_checkpoints_steps", None if steps is _UNSET else steps)
-        self._set("save_checkpoints_secs", None if secs is _UNSET else secs)
+        self._resolve("save_checkpoints_steps", None if steps is _UNSET else steps)
+        self._resolve("save_checkpoints_secs", None if secs is _UNSET else secs)
 
     @staticmethod
     def _check_one_interval(settings: Mapping[str, Any]) -> None:
@@ -322,16 +346,29 @@ class RunConfig:
                         f"RunConfig cluster is {self.cluster!r}. Give a "
                         f"tf.distribute.cluster_resolver.ClusterResolver, or None."
                     )
-            self._set("master", self.cluster.master())
+            self._resolve("master", self.cluster.master())
             self._resolve_session_config()
         elif self.master is None:
-            self._set("master", self.task.master)
+            self._resolve("master", self.task.master)
+            if self.task.jobs and not self.has_tpu_config:
+                self._resolve_as_plain_task()
         evaluation = self.evaluation_master
         if evaluation is None:
             evaluation = self.task.evaluation_master
             if not evaluation and self.task_type != clusters.EVALUATOR:
                 evaluation = self.master
-        self._set("evaluation_master", evaluation)
+        self._resolve("evaluation_master", evaluation)
+
+    def _resolve_as_plain_task(self) -> None:
+        """Set what tf.estimator.RunConfig sets for a task of TF_CONFIG's cluster.
+
+        Evaluation runs in this process, because in a session of the cluster it would overwrite the
+        variables that the workers train. The session_config gets device filters.
+        """
+        if self.evaluation_master is None:
+            self._resolve("evaluation_master", self.task.evaluation_master)
+        if self.session_config is None and session_defaults.has_device_filters(self.task):
+            self._resolve("session_config", session_defaults.make_session_config(self.task))
 
     def _resolve_session_config(self) -> None:
         """Add the cluster that the cluster resolver describes to session_config."""
@@ -354,7 +391,7 @@ class RunConfig:
         spec = self.cluster.cluster_spec()
         if spec:
             session_config.cluster_def.CopyFrom(spec.as_cluster_def())
-        self._set("session_config", session_config)
+        self._resolve("session_config", session_config)
 
     def _check(self) -> None:
         """Check types and ranges of all settings."""
@@ -377,12 +414,18 @@ class RunConfig:
         validation.check_duration(
             "RunConfig save_checkpoints_secs", self.save_checkpoints_secs, optional=True
         )
-        for name, unit in (
-            ("keep_checkpoint_every_n_hours", "hours"),
-            ("session_creation_timeout_secs", "seconds"),
-        ):
-            value = getattr(self, name)
-            validation.check_duration(f"RunConfig {name}", value, zero=False, unit=unit)
+        validation.check_duration(
+            "RunConfig keep_checkpoint_every_n_hours",
+            self.keep_checkpoint_every_n_hours,
+            zero=False,
+            unit="hours",
+            optional=True,
+        )
+        validation.check_duration(
+            "RunConfig session_creation_timeout_secs",
+            self.session_creation_timeout_secs,
+            zero=False,
+        )
         self._check_strategies()
         self._check_session_config()
         self._check_device_fn()
@@ -458,6 +501,32 @@ class RunConfig:
         self._set("profile_steps", (first, last))
 
 
+def _make_field_setter(name: str) -> Callable[[RunConfig, Any], None]:
+    """Return the setter of a property that overrides a field.
+
+    The setter stores the value of the constructor's argument where `super()` finds it.
+    """
+
+    def set_field(config: RunConfig, value: Any) -> None:
+        vars(config)[name] = value
+
+    return set_field
+
+
+class _FieldValue:
+    """The class attribute of a field of RunConfig: reads the field's value of an instance.
+
+    A property of a subclass that overrides the field can so read the value by `super()`. On the
+    class itself, the attribute is the field's default, as in every dataclass.
+    """
+
+    def __init__(self, name: str, default: Any) -> None:
+        self._name, self._default = name, default
+
+    def __get__(self, config: RunConfig | None, owner: type) -> Any:
+        return self._default if config is None else vars(config)[self._name]
+
+
 _FIXED_FIELDS = ("evaluation_master", "master", "cluster", "task", "has_tpu_config")
 _REPLACEABLE = tuple(
     field.name for field in dataclasses.fields(RunConfig) if field.name not in _FIXED_FIELDS
@@ -479,5 +548,9 @@ def _set_new_attribute(config: RunConfig, name: str, value: Any) -> None:
         )
     object.__setattr__(config, name, value)
 
+
+for _field in dataclasses.fields(RunConfig):
+    if _field.default is not dataclasses.MISSING:
+        setattr(RunConfig, _field.name, _FieldValue(_field.name, _field.default))
 
 RunConfig.__setattr__ = _set_new_attribute  # type: ignore[method-assign, assignment]

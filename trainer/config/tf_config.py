@@ -209,13 +209,12 @@ def _make_cluster_task(
                 f'which evaluates by itself. Name that node "{CHIEF}".'
             )
         # Give an evaluator no cluster: it only reads the checkpoints that the chief writes.
-        target = config.get("eval_session_master", config.get("session_master", ""))
         return ClusterTask(
             EVALUATOR,
             task_id,
             is_chief=False,
             master=config.get("session_master", ""),
-            evaluation_master=target,
+            evaluation_master=config.get("eval_session_master", ""),
             num_worker_replicas=0,
             global_id_in_cluster=None,
             **common,

@@ -95,6 +95,8 @@ class TPUContext:
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
         """Return the CPU device of a replica's host, and the device ordinal of the replica's core.
 
+        The device's name has no part "/replica:0", as in tf.estimator.
+
         Raises:
           InvalidSetting: the replica does not exist.
         """
@@ -106,16 +108,17 @@ class TPUContext:
             coordinates = assignment.coordinates(replica_id, 0)
             host = int(assignment.topology.task_ordinal_at_coordinates(coordinates))
             ordinal = int(assignment.tpu_ordinal(replica=replica_id))
-            return self._topology.host_device(host), ordinal
-        host = self._topology.host_of(replica_id)
-        return self._topology.host_device(host), self._topology.ordinal_of(replica_id)
+        else:
+            host = self._topology.host_of(replica_id)
+            ordinal = self._topology.ordinal_of(replica_id)
+        return self._topology.host_device(host).removeprefix("/replica:0"), ordinal
 
     @property
     def tpu_host_placement_function(self) -> Callable[..., str]:
-        """A function that takes replica_id or host_id and names the CPU device of the host."""
+        """A function that takes host_id or replica_id and names the CPU device of the host."""
         return self._host_placement
 
-    def _host_placement(self, *, replica_id: int | None = None, host_id: int | None = None) -> str:
+    def _host_placement(self, host_id: int | None = None, *, replica_id: int | None = None) -> str:
         if (replica_id is None) == (host_id is None):
             raise InvalidSetting(
                 f"tpu_host_placement_function got replica_id={replica_id} and "

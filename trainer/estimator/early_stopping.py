@@ -39,7 +39,8 @@ def make_early_stopping_hook(
     Args:
       estimator: the estimator that is trained.
       should_stop_fn: takes no argument and returns whether to stop training.
-      run_every_secs: the minimum time between two calls of the function, in seconds.
+      run_every_secs: the minimum time between two calls of the function, in seconds; 0 calls the
+        function after every training loop.
       run_every_steps: the minimum number of training steps between two calls. The first call
         follows the first training loop.
 
@@ -48,7 +49,7 @@ def make_early_stopping_hook(
 
     Raises:
       InvalidType: estimator is not an estimator, or should_stop_fn cannot be called.
-      InvalidSetting: both or neither of the intervals are set, or an interval is not positive.
+      InvalidSetting: both or neither of the intervals are set, or an interval is out of range.
     """
     estimator_type.check_is_estimator(estimator)
     if not callable(should_stop_fn):
@@ -96,7 +97,7 @@ def stop_if_higher_hook(
 
     Raises:
       InvalidType: estimator is not an estimator.
-      InvalidSetting: both or neither of the intervals are set, or an interval is not positive.
+      InvalidSetting: both or neither of the intervals are set, or an interval is out of range.
     """
     metric = _EvalMetric(estimator, metric_name, eval_dir, min_steps)
     return make_early_stopping_hook(
@@ -132,7 +133,7 @@ def stop_if_lower_hook(
 
     Raises:
       InvalidType: estimator is not an estimator.
-      InvalidSetting: both or neither of the intervals are set, or an interval is not positive.
+      InvalidSetting: both or neither of the intervals are set, or an interval is out of range.
     """
     metric = _EvalMetric(estimator, metric_name, eval_dir, min_steps)
     return make_early_stopping_hook(
@@ -169,7 +170,7 @@ def stop_if_no_increase_hook(
 
     Raises:
       InvalidType: estimator is not an estimator.
-      InvalidSetting: both or neither of the intervals are set, or an interval is not positive.
+      InvalidSetting: both or neither of the intervals are set, or an interval is out of range.
     """
     metric = _EvalMetric(estimator, metric_name, eval_dir, min_steps)
     return make_early_stopping_hook(
@@ -206,7 +207,7 @@ def stop_if_no_decrease_hook(
 
     Raises:
       InvalidType: estimator is not an estimator.
-      InvalidSetting: both or neither of the intervals are set, or an interval is not positive.
+      InvalidSetting: both or neither of the intervals are set, or an interval is out of range.
     """
     metric = _EvalMetric(estimator, metric_name, eval_dir, min_steps)
     return make_early_stopping_hook(
@@ -329,10 +330,10 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
           clock: returns the current time in seconds.
 
         Raises:
-          InvalidSetting: an interval is not positive.
+          InvalidSetting: an interval is out of range.
           InvalidType: an interval is not a number.
         """
-        validation.check_duration("run_every_secs", every_secs, zero=False, optional=True)
+        validation.check_duration("run_every_secs", every_secs, optional=True)
         validation.check_integer("run_every_steps", every_steps, least=1, optional=True)
         self._should_stop_fn = should_stop_fn
         self._interval = every_steps if every_secs is None else every_secs

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting
 from trainer.config.namedtuple_compat import NamedTupleMixin
+from trainer.inputs.input_pipeline import build_inputs
 
 _ONE_RECEIVER = "input"
 _ONE_FEATURE = "feature"
@@ -88,6 +89,14 @@ class TensorServingInputReceiver(ServingInputReceiver):
         self._check_receivers()
 
 
+class UnsupervisedInputReceiver(ServingInputReceiver):
+    """The placeholders of a model that is exported for training or evaluation without labels."""
+
+    def __init__(self, features: Any, receiver_tensors: Any) -> None:
+        """Create a receiver from features and receiver tensors; see `ServingInputReceiver`."""
+        super().__init__(features, receiver_tensors, None)
+
+
 @dataclass(frozen=True)
 class SupervisedInputReceiver(NamedTupleMixin):
     """The placeholders of a model that is exported for training or evaluation.
@@ -149,8 +158,10 @@ def build_raw_supervised_input_receiver_fn(
 
     Args:
       features: a tensor, or name → tensor. Each placeholder takes the dtype and the shape of its
-        tensor; the first dimension is the batch.
-      labels: a tensor, or name → tensor, like features.
+        tensor; the first dimension is the batch. The placeholder of a single tensor has the alias
+        "input".
+      labels: a tensor, or name → tensor, like features. The placeholder of a single tensor has the
+        alias "label".
       default_batch_size: the first dimension of every placeholder, in rows; None leaves the
         dimension unknown.
 
@@ -163,7 +174,7 @@ def build_raw_supervised_input_receiver_fn(
       InvalidType: default_batch_size is not a whole number.
     """
     validation.check_integer("default_batch_size", default_batch_size, least=1, optional=True)
-    feature_names = set(features) if isinstance(features, Mapping) else {_ONE_FEATURE}
+    feature_names = set(features) if isinstance(features, Mapping) else {_ONE_RECEIVER}
     label_names = set(labels) if isinstance(labels, Mapping) else {_ONE_LABEL}
     shared = sorted(feature_names & label_names)
     if shared:
@@ -173,15 +184,38 @@ def build_raw_supervised_input_receiver_fn(
         )
 
     def supervised_input_receiver_fn() -> SupervisedInputReceiver:
-        feature_tensors = _make_placeholders(features, _ONE_FEATURE, default_batch_size)
+        feature_tensors = _make_placeholders(features, _ONE_RECEIVER, default_batch_size)
         label_tensors = _make_placeholders(labels, _ONE_LABEL, default_batch_size)
         return SupervisedInputReceiver(
-            feature_tensors if isinstance(features, Mapping) else feature_tensors[_ONE_FEATURE],
+            feature_tensors if isinstance(features, Mapping) else feature_tensors[_ONE_RECEIVER],
             label_tensors if isinstance(labels, Mapping) else label_tensors[_ONE_LABEL],
             {**feature_tensors, **label_tensors},
         )
 
     return supervised_input_receiver_fn
+
+
+def build_supervised_input_receiver_fn_from_input_fn(
+    input_fn: Callable[..., Any], **input_fn_args: Any
+) -> Callable[[], SupervisedInputReceiver]:
+    """Build an input receiver function whose placeholders are like the batches of an input_fn.
+
+    The input_fn is called once, by this function and in a graph of its own.
+
+    Args:
+      input_fn: returns batches of (features, labels), as a tf.data.Dataset or as tensors.
+      input_fn_args: the arguments of input_fn, by name.
+
+    Returns:
+      See `build_raw_supervised_input_receiver_fn`.
+
+    Raises:
+      InvalidSetting: input_fn returns no batches of features and labels, or a feature and a label
+        have the same name.
+    """
+    with tf.Graph().as_default():
+        inputs = build_inputs(input_fn(**input_fn_args))
+    return build_raw_supervised_input_receiver_fn(inputs.features, inputs.labels)
 
 
 def build_parsing_serving_input_receiver_fn(

@@ -24,7 +24,7 @@ class TrainSpec(NamedTupleMixin):
 
     Raises:
       InvalidSetting: max_steps is less than 1.
-      InvalidType: input_fn cannot be called, or a hook has a wrong type.
+      InvalidType: input_fn cannot be called, or a hook or a listener has a wrong type.
     """
 
     input_fn: Callable[..., Any]
@@ -37,7 +37,8 @@ class TrainSpec(NamedTupleMixin):
         max_steps = validation.round_up_steps("TrainSpec max_steps", self.max_steps)
         object.__setattr__(self, "max_steps", max_steps)
         object.__setattr__(self, "hooks", _validate_hooks("TrainSpec hooks", self.hooks))
-        object.__setattr__(self, "saving_listeners", tuple(self.saving_listeners or ()))
+        listeners = _validate_listeners("TrainSpec saving_listeners", self.saving_listeners)
+        object.__setattr__(self, "saving_listeners", listeners)
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,19 @@ def _validate_hooks(name: str, hooks: Sequence[Any] | None) -> tuple[Any, ...]:
     for hook in checked:
         if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
             raise InvalidType(f"{name} holds {hook!r}. Give SessionRunHook instances.")
+    return checked
+
+
+def _validate_listeners(name: str, listeners: Sequence[Any] | None) -> tuple[Any, ...]:
+    """Check the types of checkpoint saver listeners, and return the listeners as a tuple.
+
+    Raises:
+      InvalidType: an element is not a CheckpointSaverListener.
+    """
+    checked = tuple(listeners or ())
+    for listener in checked:
+        if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
+            raise InvalidType(f"{name} holds {listener!r}. Give CheckpointSaverListener instances.")
     return checked
 
 

@@ -338,3 +338,61 @@ def test_programs_may_hang_things_on_a_config_that_its_copies_keep() -> None:
 def test_what_a_config_has_said_stays_so(name: str) -> None:
     with pytest.raises(AttributeError, match=f"RunConfig {name} cannot be set"):
         setattr(RunConfig(), name, "other")
+
+
+class ConfigWithProperties(RunConfig):
+    """A program's RunConfig that overrides settings by properties without setters."""
+
+    @property
+    def master(self) -> str:
+        return "grpc://mine:1"
+
+    @property
+    def model_dir(self) -> str | None:
+        return f"{super().model_dir}/run"
+
+
+def test_a_subclass_overrides_settings_by_properties() -> None:
+    config = ConfigWithProperties(TPUConfig(3), model_dir="/m", save_summary_steps=7)
+    assert (config.master, config.evaluation_master) == ("grpc://mine:1", "grpc://mine:1")
+    assert (config.model_dir, config.save_summary_steps) == ("/m/run", 7)
+    copied = copy.deepcopy(config).replace(model_dir="/n")
+    assert (type(copied), copied.model_dir) == (ConfigWithProperties, "/n/run")
+    assert copied.master == "grpc://mine:1"
+
+
+def test_no_hours_between_kept_checkpoints_are_a_valid_setting() -> None:
+    assert RunConfig(keep_checkpoint_every_n_hours=None).keep_checkpoint_every_n_hours is None
+
+
+CLUSTER = {"chief": ["a:1"], "ps": ["b:1"], "worker": ["c:1", "d:1"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "index", "filters"),
+    [
+        ("chief", 0, ["/job:ps", "/job:chief"]),
+        ("worker", 1, ["/job:ps", "/job:worker/task:1"]),
+        ("ps", 0, ["/job:ps", "/job:worker", "/job:chief", "/job:master"]),
+    ],
+)
+def test_a_plain_config_of_a_cluster_evaluates_here_and_sees_its_servers(
+    task: str, index: int, filters: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = {"cluster": CLUSTER, "task": {"type": task, "index": index}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(described))
+    plain = RunConfig()
+    assert plain.evaluation_master == ""
+    assert list(plain.session_config.device_filters) == filters
+    assert plain.session_config.allow_soft_placement
+    of_tpu = RunConfig(TPUConfig())
+    assert (of_tpu.evaluation_master, of_tpu.session_config) == (of_tpu.master, None)
+
+
+def test_an_evaluator_has_no_session_settings_and_no_training_master(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    described = {"cluster": CLUSTER, "task": {"type": "evaluator", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({**described, "session_master": "grpc://chief:1"}))
+    assert (RunConfig().session_config, RunConfig().evaluation_master) == (None, "")

@@ -33,7 +33,7 @@ def test_input_fn_learns_its_host_and_the_number_of_its_call() -> None:
 def test_hosts_of_an_emulated_system_have_a_context_each() -> None:
     result = topology(is_emulated=True)
     assert [context_of_host(each, result).current_host for each in range(4)] == [0, 1, 2, 3]
-    assert context_of_host(1, result).device_for_replica(9) == ("/replica:0/task:0/device:CPU:0", 9)
+    assert context_of_host(1, result).device_for_replica(9) == ("/task:0/device:CPU:0", 9)
 
 
 def test_what_only_input_fn_has_is_refused_in_model_fn() -> None:
@@ -55,6 +55,7 @@ def test_replicas_and_hosts_have_devices() -> None:
     assert context.device_for_replica(5) == ("/job:worker/task:1/device:CPU:0", 2)
     place = context.tpu_host_placement_function
     assert place(replica_id=5) == place(host_id=1) == "/job:worker/task:1/device:CPU:0"
+    assert place(1) == place(host_id=1)
 
 
 @pytest.mark.parametrize("which", [{}, {"replica_id": 0, "host_id": 0}, {"host_id": 4}])

@@ -72,6 +72,16 @@ def test_the_function_is_called_every_so_many_seconds(estimator: trainer.TPUEsti
     assert calls.count == 4
 
 
+def test_zero_seconds_call_the_function_after_every_loop(
+    estimator: trainer.TPUEstimator,
+) -> None:
+    calls = Calls()
+    hook = make_early_stopping_hook(estimator, calls, run_every_secs=0)
+    assert last_step(estimator, hook) == 20
+    # Ten loops of two steps.
+    assert calls.count == 10
+
+
 def test_early_stopping_leaves_nothing_in_the_checkpoint(
     estimator: trainer.TPUEstimator,
 ) -> None:

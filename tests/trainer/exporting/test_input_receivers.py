@@ -74,3 +74,30 @@ def test_a_supervised_receiver_is_fed_features_and_labels() -> None:
 def test_features_and_labels_have_names_apart() -> None:
     with pytest.raises(InvalidSetting, match="distinct keys, and both have x"):
         trainer.build_raw_supervised_input_receiver_fn({"x": X}, {"x": X})
+
+
+def test_a_bare_feature_of_a_supervised_receiver_is_fed_as_input() -> None:
+    with tf.Graph().as_default():
+        receiver = trainer.export.build_raw_supervised_input_receiver_fn(X, X)()
+    assert list(receiver.receiver_tensors) == ["input", "label"]
+    assert receiver.features is receiver.receiver_tensors["input"]
+
+
+def test_a_supervised_receiver_is_like_the_batches_of_an_input_fn() -> None:
+    def input_fn(rows: int) -> tf.data.Dataset:
+        x = tf.zeros([6, 3])
+        return tf.data.Dataset.from_tensor_slices(({"x": x}, tf.range(6))).batch(rows)
+
+    make = trainer.export.build_supervised_input_receiver_fn_from_input_fn(input_fn, rows=2)
+    with tf.Graph().as_default() as graph:
+        receiver = make()
+    assert {op.type for op in graph.get_operations()} == {"Placeholder"}
+    assert list(receiver.receiver_tensors) == ["x", "label"]
+    assert receiver.features["x"].shape.as_list() == [None, 3]
+    assert receiver.labels.dtype == tf.int32
+
+
+def test_an_unsupervised_receiver_has_features_only() -> None:
+    receiver = trainer.export.UnsupervisedInputReceiver(X, X)
+    assert isinstance(receiver, trainer.ServingInputReceiver)
+    assert (list(receiver.features), list(receiver.receiver_tensors)) == (["feature"], ["input"])

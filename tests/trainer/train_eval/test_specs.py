@@ -71,6 +71,8 @@ def test_a_train_spec_checks_its_types() -> None:
         TrainSpec(None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="TrainSpec hooks holds 1"):
         TrainSpec(input_fn, hooks=[1])
+    with pytest.raises(TypeError, match="TrainSpec saving_listeners holds 'x'. Give CheckpointS"):
+        TrainSpec(input_fn, saving_listeners=["x"])
 
 
 def test_a_spec_has_what_a_named_tuple_has() -> None:

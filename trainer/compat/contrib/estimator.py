@@ -11,7 +11,10 @@ from trainer.estimator.early_stopping import (
     stop_if_no_increase_hook,
 )
 from trainer.estimator.in_memory_evaluator import InMemoryEvaluatorHook
-from trainer.exporting.input_receivers import build_raw_supervised_input_receiver_fn
+from trainer.exporting.input_receivers import (
+    build_raw_supervised_input_receiver_fn,
+    build_supervised_input_receiver_fn_from_input_fn,
+)
 from trainer.hooks.checkpoint_hooks import make_stop_at_checkpoint_step_hook
 from trainer.model.logit_fns import call_logit_fn, dnn_logit_fn_builder, linear_logit_fn_builder
 
@@ -19,6 +22,7 @@ __all__ = [
     "InMemoryEvaluatorHook",
     "add_metrics",
     "build_raw_supervised_input_receiver_fn",
+    "build_supervised_input_receiver_fn_from_input_fn",
     "call_logit_fn",
     "dnn_logit_fn_builder",
     "linear_logit_fn_builder",

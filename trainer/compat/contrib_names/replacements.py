@@ -158,9 +158,6 @@ _ESTIMATOR = {
     "RNNEstimator": "Use tf.nn.dynamic_rnn in a model_fn.",
     "DNNClassifierWithLayerAnnotations": "Use trainer.dnn_logit_fn_builder in a model_fn.",
     "DNNRegressorWithLayerAnnotations": "Use trainer.dnn_logit_fn_builder in a model_fn.",
-    "build_supervised_input_receiver_fn_from_input_fn": (
-        "Use build_raw_supervised_input_receiver_fn."
-    ),
     "SavedModelEstimator": "Use warm_start_from with the variables of the SavedModel.",
 }
 

@@ -20,6 +20,41 @@ def _root_targets(names: str) -> dict[str, str]:
 
 _KERAS = {"model_to_estimator": "trainer.compat.keras_estimator:model_to_estimator"}
 
+_CONSTANTS = "trainer.compat.estimator_constants"
+
+_RECEIVERS = {
+    name: f"trainer.export:{name}"
+    for name in (
+        "ServingInputReceiver",
+        "SupervisedInputReceiver",
+        "TensorServingInputReceiver",
+        "UnsupervisedInputReceiver",
+        "build_parsing_serving_input_receiver_fn",
+        "build_raw_serving_input_receiver_fn",
+        "build_raw_supervised_input_receiver_fn",
+        "build_supervised_input_receiver_fn_from_input_fn",
+    )
+}
+# The parts of tensorflow_estimator's exports that TensorFlow itself has.
+_SAVED_MODEL = {
+    name: f"tensorflow.python.saved_model.model_utils:{name}"
+    for name in (
+        "EXPORT_TAG_MAP",
+        "SIGNATURE_KEY_MAP",
+        "build_all_signature_defs",
+        "export_outputs_for_mode",
+        "get_export_outputs",
+        "get_temp_export_dir",
+        "get_timestamped_export_dir",
+    )
+}
+_EXPORT_LIB = {
+    **_V1["export"],
+    **_RECEIVERS,
+    **_SAVED_MODEL,
+    "TrainOutput": "tensorflow.python.saved_model.model_utils.export_output:TrainOutput",
+}
+
 _READ_GLOBAL_STEP = "trainer.compat.checkpoint_step:read_latest_global_step"
 
 _TPU_EMBEDDING = "tensorflow.python.tpu.tpu_embedding"
@@ -47,9 +82,9 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     },
     "estimator_lib": _ROOT,
     "export": {},
-    "export.export": _V1["export"],
-    "export.export_lib": _V1["export"],
-    "export.export_output": _V1["export"],
+    "export.export": _EXPORT_LIB,
+    "export.export_lib": _EXPORT_LIB,
+    "export.export_output": _EXPORT_LIB,
     "exporter": _root_targets("BestExporter Exporter FinalExporter LatestExporter"),
     "extenders": _root_targets("add_metrics"),
     "hooks": {},
@@ -62,13 +97,15 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "inputs.numpy_io": {"numpy_input_fn": _V1["inputs"]["numpy_input_fn"]},
     "inputs.pandas_io": {"pandas_input_fn": _V1["inputs"]["pandas_input_fn"]},
     "keras": _KERAS,
-    "keras_lib": _KERAS,
+    "keras_lib": {**_KERAS, "FormattedKeyError": "tpuserve.errors:MissingKey"},
     "mode_keys": _root_targets("ModeKeys"),
     "model_fn": {
         **_root_targets("EstimatorSpec ModeKeys"),
         "call_logit_fn": _V1["experimental"]["call_logit_fn"],
+        "LOSS_METRIC_KEY": f"{_CONSTANTS}:LOSS_METRIC_KEY",
+        "AVERAGE_LOSS_METRIC_KEY": f"{_CONSTANTS}:AVERAGE_LOSS_METRIC_KEY",
     },
-    "run_config": _root_targets("RunConfig"),
+    "run_config": {**_root_targets("RunConfig"), "TaskType": f"{_CONSTANTS}:TaskType"},
     "training": _root_targets("EvalSpec TrainSpec train_and_evaluate"),
     "util": {"fn_args": "trainer.tensorflow_internals:fn_args"},
 }

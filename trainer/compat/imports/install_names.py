@@ -42,11 +42,14 @@ def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
       replaces_resolver: whether a TPUClusterResolver without the name of a TPU means this machine.
     """
     tensorflow: Any = sys.modules["tensorflow"]
-    v1 = tensorflow.compat.v1
+    v1, v2 = tensorflow.compat.v1, tensorflow.compat.v2
     contrib = import_contrib()
-    v1.estimator = sys.modules[f"{_V1}.estimator"]
-    v1.contrib = contrib
-    for module in (tensorflow, tensorflow.compat.v2):
+    # Both versions of the API contain both versions again, as other module objects: programs
+    # write `import tensorflow.compat.v2 as tf` and then tf.compat.v1.estimator.
+    for module in (v1, v1.compat.v1, v2.compat.v1):
+        module.estimator = sys.modules[f"{_V1}.estimator"]
+        module.contrib = contrib
+    for module in (tensorflow, v2, v1.compat.v2, v2.compat.v2):
         module.estimator = sys.modules["tensorflow.estimator"]
         module.contrib = contrib
     for name in optimization_parameters.__all__:
@@ -68,11 +71,22 @@ def enable_tf1() -> TensorFlow1Proxy:
 
     TensorFlow must be imported.
     """
-    from trainer.tensorflow_internals import deprecation, module_wrapper, pywrap_tensorflow
+    from trainer.tensorflow_internals import deprecation
 
     tensorflow: Any = sys.modules["tensorflow"]
     with deprecation.silence():
         tensorflow.compat.v1.disable_v2_behavior()
+    return make_tf1_proxy()
+
+
+def make_tf1_proxy() -> TensorFlow1Proxy:
+    """Return a module with version 1's symbols, without a change of TensorFlow's behaviour.
+
+    TensorFlow must be imported.
+    """
+    from trainer.tensorflow_internals import module_wrapper, pywrap_tensorflow
+
+    tensorflow: Any = sys.modules["tensorflow"]
     # Suppress the warnings by which TensorFlow advises programs to replace symbols of TensorFlow 1.
     module_wrapper._PER_MODULE_WARNING_LIMIT = 0
     # Supply pywrap_tensorflow.NewCheckpointReader, by which TensorFlow 1 programs read checkpoints.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tpuserve.errors import InvalidSetting, InvalidType
+from tpuserve.errors import InvalidSetting, InvalidType, MissingKey
 from trainer.tensorflow_internals import PredictOutput
 
 _DEFAULT_SIGNATURE = "serving_default"
@@ -94,7 +94,7 @@ class NameMaps:
           Signature name → export output; None for the default signature alone.
 
         Raises:
-          InvalidSetting: the map names an output that the model does not have.
+          MissingKey: the map names an output that the model does not have.
         """
         if not self.outputs:
             return None
@@ -109,11 +109,11 @@ class NameMaps:
           names: the names of the model's outputs.
 
         Raises:
-          InvalidSetting: the model lacks an output; the message names it.
+          MissingKey: the model lacks an output; the message names it.
         """
         unknown = [name for name in self.outputs or {} if name not in names]
         if unknown:
-            raise InvalidSetting(
+            raise MissingKey(
                 f"export_outputs has the keys {', '.join(self.outputs or {})}, and the model has "
                 f"the outputs {', '.join(names)}: {', '.join(unknown)} is not an output. Use "
                 f"names of the model's outputs; the signature serving_default always exists."

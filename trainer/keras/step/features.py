@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tpuserve.errors import InvalidSetting
+from tpuserve.errors import InvalidSetting, MissingKey
 
 # The name of the feature that TPUEstimator adds to a dict of features. The model has no such input.
 _PADDING_MASK = "is_padding"
@@ -99,7 +99,7 @@ def select_model_inputs(features: Any, input_names: Any, label: str) -> Any:
       The selected features, structured like input_names: the argument to call the model with.
 
     Raises:
-      InvalidSetting: the features lack an input.
+      MissingKey: the features lack an input.
     """
     if not isinstance(features, Mapping):
         return features
@@ -118,7 +118,7 @@ def select_model_inputs(features: Any, input_names: Any, label: str) -> Any:
         return _only_feature(features, input_names, label)
     missing = [name for name in names if name not in features]
     if missing:
-        raise InvalidSetting(
+        raise MissingKey(
             f"{label} has the inputs {', '.join(names)}, and the features are "
             f"{', '.join(features) or 'empty'}: {', '.join(missing)} is missing. Use the names of "
             f"the inputs as the keys of the features."
@@ -131,7 +131,7 @@ def select_model_inputs(features: Any, input_names: Any, label: str) -> Any:
 def _only_feature(features: Mapping[str, Any], name: str, label: str) -> Any:
     """Return the only feature, whatever its name, as the value of the model's only input."""
     if len(features) != 1:
-        raise InvalidSetting(
+        raise MissingKey(
             f"{label} has the input {name}, and the features are {', '.join(features) or 'empty'}. "
             f"Return the tensor alone, or under the name of the input."
         )
