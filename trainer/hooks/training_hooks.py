@@ -7,11 +7,21 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.errors import StepNotCounted
 from trainer.execution.iterations_per_loop import FixedIterations, IterationPlan
 from trainer.execution.train_loop import TrainLoop
 from trainer.tensorflow_internals import get_stop_step, summary_ops_v2
 
 logger = logging.getLogger("tensorflow.trainer")
+
+_COUNT_THE_STEP = (
+    "Let train_op count it: minimize(loss, global_step=tf.train.get_global_step()), or "
+    "apply_gradients with the same argument."
+)
+# After so many training loops, and so many steps, without a change of the global step, training
+# fails. A program that accumulates gradients over many batches moves the step before that.
+_UNMOVED_LOOPS = 3
+_UNMOVED_STEPS = 100
 
 
 class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
@@ -108,8 +118,10 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         self._clock = clock
         self._started = 0.0
         self._step = 0
-        self._has_warned = False
         self._iterations = 1
+        # The numbers of training loops, and of steps, since the global step last moved; None once
+        # the step has moved.
+        self._unmoved: tuple[int, int] | None = (0, 0)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Record the global step of the new session, at which the next training loop starts."""
@@ -129,20 +141,47 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         )
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Record the duration of the training loop that ran, and stop training at the last step."""
+        """Record the duration of the training loop that ran, and stop training at the last step.
+
+        Raises:
+          StepNotCounted: the global step has never moved, and training waits for its last step.
+        """
         self._plan.record(self._iterations, self._clock() - self._started)
         step = int(run_values.results)
-        if step == self._step and not self._has_warned:
-            self._has_warned = True
-            logger.warning(
-                "global step %d has not moved in a training loop. Does train_op count it, as "
-                "minimize(loss, global_step=tf.train.get_global_step()) does?",
-                step,
-            )
-        self._step = step
         last_step = self._last_step()
+        self._check_step_moves(step, last_step)
+        self._step = step
         if last_step is not None and step >= last_step:
             run_context.request_stop()
+
+    def _check_step_moves(self, step: int, last_step: int | None) -> None:
+        """Warn after a loop in which the global step has not moved; fail after several of them.
+
+        A program that accumulates gradients may move the step after some loops only.
+
+        Args:
+          step: the global step after the loop.
+          last_step: the global step at which training stops; None if the end of the input stops it.
+
+        Raises:
+          StepNotCounted: the step has never moved, so training would not end.
+        """
+        if step != self._step:
+            self._unmoved = None
+        if self._unmoved is None:
+            return
+        loops, steps = self._unmoved
+        self._unmoved = loops + 1, steps + self._iterations
+        if loops == 0:
+            logger.warning(
+                "global step %d has not moved in a training loop. %s", step, _COUNT_THE_STEP
+            )
+        loops, steps = self._unmoved
+        if last_step is not None and loops >= _UNMOVED_LOOPS and steps >= _UNMOVED_STEPS:
+            raise StepNotCounted(
+                f"training is to stop at global step {last_step}, and the global step is still "
+                f"{step} after {steps} steps in {loops} training loops. {_COUNT_THE_STEP}"
+            )
 
     def _next_iterations(self) -> int:
         """Return the number of steps of the next training loop, at least 1."""

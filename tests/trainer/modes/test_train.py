@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+import tpuserve
 import trainer
 from tests.trainer import programs
-from tpuserve.errors import CheckpointMismatch, InvalidSetting, TpuNotFound
+from tpuserve.errors import CheckpointMismatch, InvalidSetting, StepNotCounted, TpuNotFound
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
@@ -281,7 +282,37 @@ def test_a_train_op_that_counts_no_steps_is_logged_once(
     estimator.train(programs.ones(), hooks=[StopAtThird()], max_steps=10)
     messages = [message for message in caplog.messages if "has not moved" in message]
     assert len(messages) == 1
-    assert "Does train_op count it" in messages[0]
+    assert "Let train_op count it" in messages[0]
+
+
+def uncounted_model_fn(features: Any, labels: Any, mode: str) -> Any:
+    """A model_fn whose minimize() lacks the argument global_step."""
+    loss = tf.reduce_mean(tf.square(v1.get_variable("w", initializer=1.0) * features["x"]))
+    train_op = v1.train.GradientDescentOptimizer(0.5).minimize(loss)
+    return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_training_with_a_forgotten_global_step_ends_with_an_error(
+    use_tpu: bool, tmp_path: Path
+) -> None:
+    with tpuserve.emulated_tpu(1):
+        estimator = programs.estimator(
+            tmp_path,
+            model_fn=uncounted_model_fn,
+            iterations_per_loop=40,
+            use_tpu=use_tpu,
+            train_batch_size=2,
+        )
+        # Three loops of 40 steps.
+        with pytest.raises(StepNotCounted, match="step 1000, .* still 0 after 120 steps in 3 "):
+            estimator.train(lambda params: programs.ones()(), max_steps=1000)
+
+
+def test_training_to_the_end_of_the_input_needs_no_global_step(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path, model_fn=uncounted_model_fn, iterations_per_loop=50)
+    # Four loops of 50 steps; the input ends after them.
+    assert estimator.train(programs.ones(200)) is estimator
 
 
 def test_a_checkpoint_of_another_shape_is_refused_by_every_method(tmp_path: Path) -> None:
