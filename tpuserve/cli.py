@@ -19,8 +19,9 @@ from tpuserve.errors import TpuserveError
 COMMANDS_GROUP = "tpuserve.commands"
 OWN_COMMANDS = ("compile", "convert", "doctor", "export", "inspect", "verify")
 """The commands of this package; tpuserve/commands/NAME.py defines the function NAME."""
-RUN_COMMAND = "run"
-"""The command that runs a user's program. The program's output includes TensorFlow's log."""
+
+QUIET_LOG_LEVEL = "3"
+"""The value of TF_CPP_MIN_LOG_LEVEL with which TensorFlow's C++ code logs fatal errors only."""
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -63,10 +64,10 @@ def cli(context: click.Context, debug: bool) -> None:
     """Train with TPUEstimator, export for CPU and TPU, and serve to TensorFlow Serving clients."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-    if context.invoked_subcommand != RUN_COMMAND:
-        # Silence TensorFlow's log, which is about missing GPUs and CPU features. TensorFlow
-        # raises exceptions for errors that matter.
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # Silence the log of TensorFlow's C++ code, which is about missing GPUs and CPU features.
+    # TensorFlow raises exceptions for errors that matter. The messages that Python code logs, such
+    # as those of a program that `tpuserve run` runs, do not depend on this level.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", QUIET_LOG_LEVEL)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

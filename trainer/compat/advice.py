@@ -1,8 +1,10 @@
 """Advice on TensorFlow's errors about ops that the CPU, or a TPU, cannot run."""
 
 import re
+from dataclasses import dataclass
 
 from tpuserve import devices
+from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.lowering.rules import op_table
 from tpuserve.stablehlo import xla_errors
 
@@ -13,24 +15,41 @@ _NO_KERNEL = re.compile(
 )
 
 
-def get_error_advice(error: BaseException) -> str | None:
+@dataclass(frozen=True)
+class Advice:
+    """What to do about an error.
+
+    Attributes:
+      text: sentences for the user.
+      replaces_traceback: whether the text says all that the user needs, so that the error's
+        tracebacks, which show TensorFlow's code, can be left out.
+    """
+
+    text: str
+    replaces_traceback: bool = False
+
+
+def get_error_advice(error: BaseException) -> Advice | None:
     """Return advice if TensorFlow's error is about an op that cannot run; None for other errors."""
     message = str(error)
+    if isinstance(error, UnsupportedOnTpu):
+        return Advice(message, replaces_traceback=True)
     ops = (match["op"] for match in _NO_KERNEL.finditer(message))
     tpu_op = next(filter(op_table.is_tpu_op, ops), None)
     if tpu_op is not None:
         tpu_system = devices.find_tpu_system()
         if tpu_system.has_tpu:
             return None
-        return (
+        return Advice(
             f"the program runs {tpu_op}, which only a TPU can run; {tpu_system}. Emulate a TPU: "
             f"tpuserve run --emulate-tpu 8 SCRIPT."
         )
     unsupported_ops = xla_errors.find_unsupported_ops(message)
     if unsupported_ops and devices.find_tpu_system().is_emulated:
         names = ", ".join(f"{op.op} ({op.node})" for op in unsupported_ops)
-        return (
+        return Advice(
             f"a TPU cannot run {names}. Wrap the op in tpu.outside_compilation, or compute it "
-            f"outside the TPU computation."
+            f"outside the TPU computation.",
+            replaces_traceback=True,
         )
     return None

@@ -49,6 +49,14 @@ def _validate_topology(
     "default depends on the names that the program's source uses.",
 )
 @click.option(
+    "--as_tf1",
+    "tf1_packages",
+    metavar="PACKAGE",
+    multiple=True,
+    help="Give an installed package the names of TensorFlow 1. Packages that use names that only "
+    "TensorFlow 1 has get them without this option. May be given several times.",
+)
+@click.option(
     "-m", "--module", is_flag=True, help="Run SCRIPT as the name of a module, as `python -m` does."
 )
 @click.option(
@@ -78,6 +86,7 @@ def _validate_topology(
 def run(
     emulate_tpu: str | None,
     tf1: bool | None,
+    tf1_packages: tuple[str, ...],
     module: bool,
     processes: int | None,
     cores: int | None,
@@ -98,6 +107,7 @@ def run(
     _check_hosts(emulate_tpu, processes, cores, hosts, host_index)
     if processes is not None:
         options = [] if tf1 is None else ["--tf1" if tf1 else "--no-tf1"]
+        options += [f"--as_tf1={package}" for package in tf1_packages]
         options += ["--module"] if module else []
         # Import the module only here, because only the option --processes needs it.
         import trainer.compat.host_processes as host_processes
@@ -117,7 +127,13 @@ def run(
         program = programs.program_from_module(script)
     else:
         program = programs.program_from_script(script)
-    launch.run_program(program, list(arguments), tf1=tf1)
+    launch.run_program(
+        program,
+        list(arguments),
+        tf1=tf1,
+        tf1_packages=tf1_packages,
+        shows_tracebacks=bool(click.get_current_context().find_root().params.get("debug")),
+    )
 
 
 def _check_hosts(

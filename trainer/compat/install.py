@@ -1,19 +1,24 @@
 """Prepares the process so that a program for TPUEstimator finds tf.estimator, tf.contrib etc."""
 
+import contextlib
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tpuserve.devices import EMULATION_VARIABLE
 from tpuserve.errors import InvalidSetting
+from tpuserve.runtime import tf_logging
+from trainer.compat import removed_names
 from trainer.compat.contrib_names import module_aliases
 from trainer.compat.imports import estimator_aliases, install_names, override_shims
 from trainer.compat.imports.import_hooks import ImportHook, ProgramImportFunction
 from trainer.compat.imports.module_proxy import TensorFlow1Proxy
 from trainer.compat.source import tf1_detection
 from trainer.compat.source.program import Program
+from trainer.compat.source.tf1_packages import Tf1Packages
 
 TF1_VARIABLE = "TPUSERVE_TF1"
 
@@ -32,15 +37,19 @@ class _Installation:
         without the name of a TPU means this machine.
       proxy: the stand-in that the program gets for `import tensorflow` if uses_tf1 is true; None
         if the program gets TensorFlow itself, or as long as TensorFlow is not imported.
+      package_proxy: the stand-in that installed packages for TensorFlow 1 get, if `proxy` is None;
+        None as long as no package needs it.
     """
 
     uses_tf1: bool
     is_for_tpu: bool
     proxy: TensorFlow1Proxy | None = None
+    package_proxy: TensorFlow1Proxy | None = None
 
     def prepare_tensorflow(self) -> None:
         """Patch TensorFlow, and add tf.estimator etc.; enable TensorFlow 1 if uses_tf1 is true."""
         importlib.import_module("trainer.execution.protobuf_compat").patch_graph_io()
+        importlib.import_module("trainer.compat.log_lines").drop_repeated_lines()
         # Patch TensorFlow's functions before tf.contrib.tpu is imported, because tf.contrib.tpu
         # copies references to these functions.
         importlib.import_module("trainer.compat.emulation").install_emulation()
@@ -48,17 +57,35 @@ class _Installation:
         if self.uses_tf1:
             self.proxy = install_names.enable_tf1()
 
+    def find_package_proxy(self) -> TensorFlow1Proxy:
+        """Return the stand-in that an installed package for TensorFlow 1 gets for TensorFlow.
+
+        It is the program's own, if the program has one.
+        """
+        if self.proxy is not None:
+            return self.proxy
+        if self.package_proxy is None:
+            self.package_proxy = install_names.make_tf1_proxy()
+        return self.package_proxy
+
 
 _installation: _Installation | None = None
 
 
-def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
+def install(
+    program: Program,
+    tf1: bool | None,
+    tf1_option: str,
+    tf1_packages: Sequence[str] = (),
+    *,
+    filters_log: bool = False,
+) -> None:
     """Supply tf.estimator, tf.contrib and the other symbols that a program for TPUEstimator uses.
 
-    Does not import TensorFlow; the symbols are added when the program imports TensorFlow. If
-    TensorFlow 1 is enabled, only the program's own modules get its symbols, and libraries do not; a
-    line on standard error says that TensorFlow 1 is enabled. Further calls in the same process have
-    no effect.
+    Does not import TensorFlow; the symbols are added when the program imports TensorFlow. The
+    program's own modules get TensorFlow 1's symbols if TensorFlow 1 is enabled; an installed
+    package gets them if it is written for TensorFlow 1. Lines on standard error say so. Further
+    calls in the same process have no effect.
 
     Args:
       program: the program whose modules get the symbols.
@@ -67,6 +94,9 @@ def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
       tf1_option: text for the line on standard error. If `tf1` is true, the option or variable that
         the user has set, such as "--tf1". If `tf1` is None, how to prevent TensorFlow 1:
         "--no-tf1 turns that off".
+      tf1_packages: names of installed packages that get TensorFlow 1's symbols in any case.
+      filters_log: whether to drop what TensorFlow's C++ code logs about missing GPUs and CPU
+        features when it is imported.
 
     Raises:
       InvalidSetting: the program is to get TensorFlow 1 and has imported TensorFlow already.
@@ -95,13 +125,18 @@ def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
             if alias.startswith(_TPU_ALIASES)
         }
     )
-    sys.meta_path.insert(0, ImportHook(installation.prepare_tensorflow))
+    removed_names.supply_names()
+    context = tf_logging.filtered_log if filters_log else contextlib.nullcontext
+    sys.meta_path.insert(0, ImportHook(installation.prepare_tensorflow, context))
     if is_tensorflow_imported:
         installation.prepare_tensorflow()
     batch_normalization = sys.modules.get(override_shims.BATCH_NORMALIZATION_MODULE)
     if batch_normalization is not None:
         override_shims.install_override_shims(batch_normalization)
-    ProgramImportFunction(program, lambda: installation.proxy)
+    packages = Tf1Packages(tf1_packages, is_searched=tf1 is not False)
+    ProgramImportFunction(
+        program, lambda: installation.proxy, packages, installation.find_package_proxy
+    )
 
 
 def read_tf1_variable() -> dict[str, Any]:

@@ -5,10 +5,12 @@ import os
 import signal
 import sys
 import types
+from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
+from tpuserve.cli import QUIET_LOG_LEVEL
 from trainer.compat import advice, install
 from trainer.compat.source.program import Program, set_script_directory
 
@@ -23,18 +25,31 @@ _HIDDEN_DIRECTORIES = {
     os.path.join(_OUR_DIRECTORY, "source"),
 }
 
+_DEBUG_HINT = " `tpuserve --debug run` shows the traceback."
+
 _is_interrupted = False
 
 
-def run_program(program: Program, arguments: list[str], tf1: bool | None) -> NoReturn:
+def run_program(
+    program: Program,
+    arguments: list[str],
+    tf1: bool | None,
+    *,
+    tf1_packages: Sequence[str] = (),
+    shows_tracebacks: bool = False,
+) -> NoReturn:
     """Run a program and exit with the program's status.
 
-    sys.argv, the output, tracebacks and the exit status are as with `python SCRIPT ARGS`.
+    sys.argv, the output, tracebacks and the exit status are as with `python SCRIPT ARGS`. An error
+    about ops that a TPU cannot run is printed without its tracebacks, in which it would be lost.
 
     Args:
       program: the program to run.
       arguments: the command-line arguments of the program, without the program's name.
       tf1: whether the program gets TensorFlow 1; see `install.install`.
+      tf1_packages: names of installed packages that get the names of TensorFlow 1, in addition to
+        those that use names that only TensorFlow 1 has.
+      shows_tracebacks: whether to print the tracebacks of all errors.
     """
     # Register this exit handler before the program registers its own: `_exit_as_interrupted` may
     # end the process, so it must run last, and exit handlers run in reverse order of registration.
@@ -43,13 +58,16 @@ def run_program(program: Program, arguments: list[str], tf1: bool | None) -> NoR
     set_script_directory(program.directories[0])
     main = _make_main_module(program)
     sys.modules["__main__"] = main
-    install.install(program, tf1, "--no-tf1 turns that off" if tf1 is None else "--tf1")
+    tf1_option = "--no-tf1 turns that off" if tf1 is None else "--tf1"
+    # Keep TensorFlow's C++ log if the user has asked for it by this variable.
+    filters_log = os.environ.get("TF_CPP_MIN_LOG_LEVEL") == QUIET_LOG_LEVEL
+    install.install(program, tf1, tf1_option, tf1_packages, filters_log=filters_log)
     try:
         exec(program.compile_source(), vars(main))
     except SystemExit:
         raise
     except BaseException as error:
-        _exit_with_error(error)
+        _exit_with_error(error, shows_tracebacks=shows_tracebacks)
     sys.exit()
 
 
@@ -74,14 +92,22 @@ def _make_main_module(program: Program) -> ModuleType:
     return main
 
 
-def _exit_with_error(error: BaseException) -> NoReturn:
-    """Print an uncaught error as Python does, followed by advice if there is any, and exit."""
+def _exit_with_error(error: BaseException, *, shows_tracebacks: bool) -> NoReturn:
+    """Print an uncaught error as Python does, followed by advice if there is any, and exit.
+
+    Args:
+      error: the error.
+      shows_tracebacks: whether to print the tracebacks of an error about ops that a TPU cannot run.
+    """
     global _is_interrupted
-    _strip_our_frames(error, set())
-    sys.excepthook(type(error), error, error.__traceback__)
     error_advice = advice.get_error_advice(error)
+    is_explained = error_advice is not None and error_advice.replaces_traceback
+    if shows_tracebacks or not is_explained:
+        _strip_our_frames(error, set())
+        sys.excepthook(type(error), error, error.__traceback__)
     if error_advice is not None:
-        print(f"tpuserve: {error_advice}", file=sys.stderr, flush=True)
+        hint = "" if shows_tracebacks or not is_explained else _DEBUG_HINT
+        print(f"tpuserve: {error_advice.text}{hint}", file=sys.stderr, flush=True)
     _is_interrupted = isinstance(error, KeyboardInterrupt)
     sys.exit(EXIT_FAILED)
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer.compat.source import guarded_names
 from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names import (
     arguments,
-    guarded_names,
     other_modules,
     shadowed_names,
     tensorflow_names,
@@ -68,7 +68,7 @@ def find_references(source: SourceFile, *, tf1: bool, directories: Iterable[Path
 def _references(
     tree: ast.Module, tf1: bool, directories: tuple[Path, ...]
 ) -> Iterator[tuple[int, str, str, Classification]]:
-    optional_lines = other_modules.optional_import_lines(tree)
+    optional_lines = guarded_names.find_optional_import_lines(tree)
     shadowed, guarded = (
         shadowed_names.find_shadowed_names(tree),
         guarded_names.find_guarded_names(tree),

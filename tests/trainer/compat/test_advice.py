@@ -1,6 +1,7 @@
 import pytest
 
 import tpuserve
+from tpuserve.errors import UnsupportedOnTpu
 from trainer.compat import advice
 
 REFUSED = (
@@ -11,11 +12,17 @@ REFUSED = (
 
 def test_advice_for_an_op_that_a_tpu_cannot_run_is_outside_compilation() -> None:
     with tpuserve.emulated_tpu(8):
-        message = advice.get_error_advice(ValueError(REFUSED))
-    assert message is not None
-    assert message.startswith(
+        found = advice.get_error_advice(ValueError(REFUSED))
+    assert found is not None
+    assert found.replaces_traceback
+    assert found.text.startswith(
         "a TPU cannot run PyFunc (ask). Wrap the op in tpu.outside_compilation"
     )
+
+
+def test_an_error_of_the_trainer_about_an_op_needs_no_traceback() -> None:
+    found = advice.get_error_advice(UnsupportedOnTpu("no AsString on a TPU"))
+    assert found == advice.Advice("no AsString on a TPU", replaces_traceback=True)
 
 
 @pytest.mark.parametrize(

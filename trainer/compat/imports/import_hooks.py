@@ -5,15 +5,18 @@ because a finder does not know which module an import statement belongs to.
 """
 
 import builtins
+import contextlib
 import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
+from trainer.compat import removed_names
 from trainer.compat.contrib_names import missing_names, module_aliases
 from trainer.compat.imports import estimator_aliases, override_shims
 from trainer.compat.imports.lazy_module import LazyModule
@@ -21,6 +24,7 @@ from trainer.compat.imports.module_proxy import TensorFlow1Proxy
 from trainer.compat.source import name_collisions
 from trainer.compat.source.paths import OUR_PACKAGES
 from trainer.compat.source.program import Program
+from trainer.compat.source.tf1_packages import Tf1Packages
 
 _CONTRIB = "tensorflow.contrib"
 _OUR_CONTRIB = "trainer.compat.contrib"
@@ -40,14 +44,20 @@ class ImportHook(MetaPathFinder):
     this call.
     """
 
-    def __init__(self, on_tensorflow: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        on_tensorflow: Callable[[], None],
+        tensorflow_context: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
         """Create a finder.
 
         Args:
           on_tensorflow: is called when TensorFlow has been imported, before the import statement
             returns.
+          tensorflow_context: returns the context in which the code of the module tensorflow runs.
         """
         self._on_tensorflow = on_tensorflow
+        self._tensorflow_context = tensorflow_context
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -59,7 +69,13 @@ class ImportHook(MetaPathFinder):
             tensorflow_estimator; the message says what to use instead.
         """
         if fullname == "tensorflow":
-            return self._find_spec_and_then(fullname, path, target, lambda _: self._on_tensorflow())
+            return self._find_spec_and_then(
+                fullname, path, target, lambda _: self._on_tensorflow(), self._tensorflow_context
+            )
+        if fullname == removed_names.NUMPY:
+            return self._find_spec_and_then(
+                fullname, path, target, removed_names.supply_numpy_names
+            )
         if fullname == override_shims.BATCH_NORMALIZATION_MODULE:
             return self._find_spec_and_then(
                 fullname, path, target, override_shims.install_override_shims
@@ -84,6 +100,7 @@ class ImportHook(MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None,
         callback: Callable[[ModuleType], None],
+        context: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> ModuleSpec | None:
         """Return the spec that Python's other finders find; its loader finally calls `callback`.
 
@@ -92,6 +109,7 @@ class ImportHook(MetaPathFinder):
           path: the search path, as in `find_spec`.
           target: the module to reload, as in `find_spec`.
           callback: is called with the module when the module's code has been executed.
+          context: returns the context in which the module's code is executed.
         """
         other_finders = (finder for finder in sys.meta_path if finder is not self)
         specs = (finder.find_spec(name, path, target) for finder in other_finders)
@@ -101,7 +119,8 @@ class ImportHook(MetaPathFinder):
         execute = spec.loader.exec_module
 
         def execute_and_call_back(module: ModuleType) -> None:
-            execute(module)
+            with context():
+                execute(module)
             callback(module)
 
         spec.loader.exec_module = execute_and_call_back  # type: ignore[method-assign]
@@ -198,18 +217,29 @@ class ProgramImportFunction:
     """A replacement of builtins.__import__, for import statements in a program's own modules.
 
     They get the symbols of TensorFlow 1 if the program is written for TensorFlow 1, and the
-    program's own package where it has the name of one of tpuserve's: see `name_collisions`.
+    program's own package where it has the name of one of tpuserve's: see `name_collisions`. The
+    modules of some installed packages get the symbols of TensorFlow 1 too.
     """
 
-    def __init__(self, program: Program, get_proxy: Callable[[], TensorFlow1Proxy | None]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        get_proxy: Callable[[], TensorFlow1Proxy | None],
+        packages: Tf1Packages,
+        get_package_proxy: Callable[[], TensorFlow1Proxy],
+    ) -> None:
         """Replace builtins.__import__ by this object.
 
         Args:
-          program: the program; only imports in its modules are changed, and not those in libraries.
+          program: the program.
           get_proxy: returns the module that stands for `tensorflow` in the program; None if the
             program gets TensorFlow itself. It is called after TensorFlow's import.
+          packages: decides which installed packages get the symbols of TensorFlow 1. In the modules
+            of other packages, imports are not changed.
+          get_package_proxy: returns the module that stands for `tensorflow` in these packages.
         """
         self._program, self._get_proxy = program, get_proxy
+        self._packages, self._get_package_proxy = packages, get_package_proxy
         self._original: Callable[..., Any] = builtins.__import__
         builtins.__import__ = self
 
@@ -223,38 +253,46 @@ class ProgramImportFunction:
     ) -> Any:
         """Import a module; see `builtins.__import__`."""
         root = name.partition(".")[0]
-        is_ordinary = level != 0 or root not in (*_ROOTS, *OUR_PACKAGES)
-        if is_ordinary or not self._program.owns_module(globals):
+        if level != 0 or root not in (*_ROOTS, *OUR_PACKAGES):
             return self._original(name, globals, locals, fromlist, level)
-        if root in OUR_PACKAGES:
+        is_own = self._program.owns_module(globals)
+        if is_own and root in OUR_PACKAGES:
             name = name_collisions.resolve_module_name(name, self._program.directories)
             return self._original(name, globals, locals, fromlist, level)
+        is_of_package = root in _ROOTS and not is_own and self._packages.includes_module(globals)
+        if not is_own and not is_of_package:
+            return self._original(name, globals, locals, fromlist, level)
         self._original(root)
-        module = self._find_public_module(name)
+        proxy = self._get_proxy() if is_own else self._get_package_proxy()
+        module = _find_public_module(name, proxy)
         if module is None:
             _import_contrib_submodules(name, fromlist or ())
             module = self._original(name, globals, locals, fromlist, level)
-            proxy = self._get_proxy()
             if proxy is not None and module is sys.modules.get("tensorflow"):
                 module = proxy
         elif not fromlist:
             # Return the `TensorFlow1Proxy` and not the submodule, because a statement `import
             # tensorflow.X` binds the name `tensorflow`.
-            module = self._get_proxy()
+            module = proxy
         _check_names_exist(module, fromlist or ())
         return module
 
-    def _find_public_module(self, name: str) -> ModuleType | None:
-        """Return the public module of TensorFlow 1 that has a name such as "tensorflow.train".
 
-        Returns None if the program gets TensorFlow itself, or if Python can import the module from
-        TensorFlow's files.
-        """
-        proxy = self._get_proxy()
-        root, _, path = name.partition(".")
-        if proxy is None or root != "tensorflow" or path.partition(".")[0] in ("", *_REAL_PACKAGES):
-            return None
-        return proxy.get_submodule(path)
+def _find_public_module(name: str, proxy: TensorFlow1Proxy | None) -> ModuleType | None:
+    """Return the public module of TensorFlow 1 that has a name such as "tensorflow.train".
+
+    Args:
+      name: the full name of the module.
+      proxy: the stand-in for `tensorflow`; None for TensorFlow itself.
+
+    Returns:
+      The module; None without a stand-in, or if Python can import the module from TensorFlow's
+      files.
+    """
+    root, _, path = name.partition(".")
+    if proxy is None or root != "tensorflow" or path.partition(".")[0] in ("", *_REAL_PACKAGES):
+        return None
+    return proxy.get_submodule(path)
 
 
 def _import_contrib_submodules(package: str, names: Sequence[str]) -> None:

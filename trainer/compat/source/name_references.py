@@ -1,11 +1,15 @@
 """Finds the TensorFlow symbols that a source file uses. Does not import TensorFlow."""
 
 import ast
+import dataclasses
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 _ROOTS = ("tensorflow", "tensorflow_estimator")
 _V1 = "tensorflow.compat.v1"
+# Both versions of the API contain both versions again, as in tf.compat.v2.compat.v1.
+_NESTED_API = re.compile(r"^tensorflow\.(?:compat\.v[12]\.)+(?=compat\.v[12]\b)")
 
 
 @dataclass(frozen=True, order=True)
@@ -40,7 +44,13 @@ def find_name_references(tree: ast.Module) -> list[NameReference]:
     _follow_assignments(tree, bound_names)
     references = {reference for reference, _ in imports}
     references.update(_find_attributes(tree, bound_names))
-    return sorted(references)
+    return sorted(map(_shorten_api_path, references))
+
+
+def _shorten_api_path(reference: NameReference) -> NameReference:
+    """Return a reference with "tensorflow.compat.v1.X" for "tensorflow.compat.v2.compat.v1.X"."""
+    name = _NESTED_API.sub("tensorflow.", reference.name)
+    return reference if name == reference.name else dataclasses.replace(reference, name=name)
 
 
 def _find_imports(tree: ast.Module) -> Iterator[tuple[NameReference, str]]:

@@ -9,8 +9,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-from trainer.compat.source import api_names
+from trainer.compat.source import api_names, guarded_names
 from trainer.compat.source.name_references import NameReference, find_name_references
 from trainer.compat.source.paths import is_library_file
 from trainer.compat.source.program import Program
@@ -47,6 +48,30 @@ def uses_tpu_estimator(program: Program) -> bool:
     return _find_evidence(program, lambda reference: _TPU in reference.name) is not None
 
 
+def find_package_evidence(package: str, file: Path) -> Tf1Evidence | None:
+    """Return the first use of a TensorFlow 1 symbol in the part of a package that a program uses.
+
+    A use that the package guards, by a try or by hasattr, does not count: such a package runs with
+    TensorFlow 2 too.
+
+    Args:
+      package: the name of the package at the top level, such as "bert".
+      file: the file of a module of the package. The files that the module imports, and the
+        package's `__init__.py`, are searched too.
+    """
+    root = next((parent for parent in file.parents if parent.name == package), None)
+    starts = [file] if root is None else [root / "__init__.py", file]
+    place = file.parent if root is None else root.parent
+
+    def is_in_package(path: Path) -> bool:
+        return root is not None and root in path.parents
+
+    unread: list[_Source] = [
+        (each.read_bytes(), each, str(each.relative_to(place))) for each in starts if each.is_file()
+    ]
+    return _find_in_files(unread, (place,), is_in_package, place, _find_unguarded_tf1_names)
+
+
 def _find_evidence(
     program: Program, is_evidence: Callable[[NameReference], bool]
 ) -> Tf1Evidence | None:
@@ -55,7 +80,37 @@ def _find_evidence(
     Searches the program's main file, and the files in the program's directories that the main file
     imports, directly or indirectly. Returns None if there is no such name.
     """
-    unread: list[tuple[bytes, Path | None, str]] = [(program.source, program.file, program.name)]
+
+    def is_own(path: Path) -> bool:
+        return not is_library_file(path.resolve())
+
+    def find(tree: ast.Module) -> Iterator[NameReference]:
+        yield from filter(is_evidence, find_name_references(tree))
+
+    unread = [(program.source, program.file, program.name)]
+    return _find_in_files(unread, program.directories, is_own, Path.cwd(), find)
+
+
+_Source: TypeAlias = tuple[bytes, Path | None, str]
+"""A source file: its contents; its path, None if unknown; and its name in messages."""
+
+
+def _find_in_files(
+    unread: list[_Source],
+    directories: Sequence[Path],
+    is_own: Callable[[Path], bool],
+    place: Path,
+    find: Callable[[ast.Module], Iterator[NameReference]],
+) -> Tf1Evidence | None:
+    """Return the first reference that a search finds in files and in the files that they import.
+
+    Args:
+      unread: the files to start with; changed.
+      directories: the directories in which absolute imports are looked up.
+      is_own: returns whether an imported file is to be searched too.
+      place: the directory to which the paths in messages are relative.
+      find: yields the references in a syntax tree that count.
+    """
     seen: set[Path] = set()
     while unread:
         source, path, display_name = unread.pop(0)
@@ -64,14 +119,26 @@ def _find_evidence(
         except (SyntaxError, ValueError):
             # Skip a file that is not valid Python. Python reports the error when it runs the file.
             continue
-        for reference in find_name_references(tree):
-            if is_evidence(reference):
-                return Tf1Evidence(display_name, reference.line, reference.written_name)
-        for file in _find_imported_files(tree, path, program.directories) if path else ():
-            if file not in seen:
+        for reference in find(tree):
+            return Tf1Evidence(display_name, reference.line, reference.written_name)
+        for file in _find_imported_files(tree, path, directories) if path else ():
+            if file not in seen and is_own(file):
                 seen.add(file)
-                unread.append((file.read_bytes(), file, os.path.relpath(file)))
+                unread.append((file.read_bytes(), file, os.path.relpath(file, place)))
     return None
+
+
+def _find_unguarded_tf1_names(tree: ast.Module) -> Iterator[NameReference]:
+    """Yield the references to symbols of TensorFlow 1 that a file uses without a guard."""
+    references = [each for each in find_name_references(tree) if is_tf1_only(each)]
+    if not references:
+        return
+    guarded = guarded_names.find_guarded_names(tree)
+    optional_lines = guarded_names.find_optional_import_lines(tree)
+    for reference in references:
+        place = (reference.line, reference.written_name)
+        if place not in guarded and not (reference.is_import and reference.line in optional_lines):
+            yield reference
 
 
 def is_tf1_only(reference: NameReference) -> bool:
@@ -95,7 +162,7 @@ def is_tf1_only(reference: NameReference) -> bool:
 def _find_imported_files(
     tree: ast.Module, importer: Path, directories: Sequence[Path]
 ) -> Iterator[Path]:
-    """Yield the files below the given directories that a module imports.
+    """Yield the files below the given directories that a module imports, also those of libraries.
 
     Args:
       tree: the syntax tree of the importing module.
@@ -116,5 +183,5 @@ def _find_imported_files(
         for start, name in itertools.product(starts, filter(None, names)):
             path = start.joinpath(*name.split("."))
             for file in (path.with_suffix(".py"), path / "__init__.py"):
-                if file.is_file() and not is_library_file(file.resolve()):
+                if file.is_file():
                     yield file

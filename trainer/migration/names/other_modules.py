@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainer.compat.source import guarded_names
 from trainer.migration.names.classification import Classification, NameStatus
 
 _TENSORFLOW = ("tensorflow", "tensorflow_estimator")
-_IMPORT_ERRORS = {"Exception", "ImportError", "ModuleNotFoundError"}
 
 # Module of Python 2 → its name in Python 3.
 _PYTHON_2_MODULES = {
@@ -51,7 +51,7 @@ def find_missing(
     Yields:
       Line number, name and classification of each module or name.
     """
-    optional = set(_optional_nodes(tree))
+    optional = set(guarded_names.find_optional_nodes(tree))
     for node in ast.walk(tree):
         if node in optional or not isinstance(node, ast.Import | ast.ImportFrom):
             continue
@@ -104,33 +104,6 @@ def _find_in_parents(name: str, directories: tuple[Path, ...]) -> Path | None:
             if (parent / name / "__init__.py").is_file() or (parent / f"{name}.py").is_file():
                 return parent
     return None
-
-
-def _optional_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the syntax nodes inside a try that catches ImportError, and inside its handlers."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Try) and any(
-            _catches_import_error(handler) for handler in node.handlers
-        ):
-            for part in (*node.body, *node.handlers):
-                yield from ast.walk(part)
-
-
-def _catches_import_error(handler: ast.ExceptHandler) -> bool:
-    if handler.type is None:
-        return True
-    return any(
-        isinstance(name, ast.Name) and name.id in _IMPORT_ERRORS for name in ast.walk(handler.type)
-    )
-
-
-def optional_import_lines(tree: ast.Module) -> set[int]:
-    """Return the line numbers of imports inside a try that catches ImportError."""
-    return {
-        node.lineno
-        for node in _optional_nodes(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    }
 
 
 def _python_2_names(tree: ast.Module) -> Iterator[tuple[int, str, Classification]]:

@@ -4,8 +4,8 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer.compat.source import guarded_names
 from trainer.compat.source.paths import OUR_PACKAGES
-from trainer.migration.names import other_modules
 from trainer.migration.program.sources import SourceFile
 
 
@@ -33,7 +33,7 @@ def find_package(script: SourceFile) -> PackageScript | None:
     root = path.parent
     while (root / "__init__.py").is_file() and root.parent != root:
         root = root.parent
-    optional_lines = other_modules.optional_import_lines(script.tree)
+    optional_lines = guarded_names.find_optional_import_lines(script.tree)
     imports = [
         node
         for node in ast.walk(script.tree)

@@ -1,9 +1,10 @@
-"""Names that a program uses only if they exist: inside try/except or behind hasattr."""
+"""Names and modules that a program uses only if they exist: in a try, or behind hasattr."""
 
 import ast
 from collections.abc import Iterator
 
 _BROAD_EXCEPTIONS = {"BaseException", "Exception"}
+_IMPORT_ERRORS = {"Exception", "ImportError", "ModuleNotFoundError"}
 
 
 def find_guarded_names(tree: ast.Module) -> set[tuple[int, str]]:
@@ -58,3 +59,30 @@ def _prefixes(node: ast.Attribute) -> Iterator[str]:
     while isinstance(value, ast.Attribute):
         yield ast.unparse(value)
         value = value.value
+
+
+def find_optional_nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the syntax nodes inside a try that catches ImportError, and inside its handlers."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and any(
+            _catches_import_error(handler) for handler in node.handlers
+        ):
+            for part in (*node.body, *node.handlers):
+                yield from ast.walk(part)
+
+
+def find_optional_import_lines(tree: ast.Module) -> set[int]:
+    """Return the line numbers of imports inside a try that catches ImportError."""
+    return {
+        node.lineno
+        for node in find_optional_nodes(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+
+
+def _catches_import_error(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    return any(
+        isinstance(name, ast.Name) and name.id in _IMPORT_ERRORS for name in ast.walk(handler.type)
+    )

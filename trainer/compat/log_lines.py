@@ -1,0 +1,29 @@
+"""Keeps log lines of TensorFlow from being written twice in programs that call tf.app.run."""
+
+import logging
+
+from absl import logging as absl_logging
+
+_TENSORFLOW = "tensorflow"
+
+
+def drop_repeated_lines() -> None:
+    """Let absl's log handler leave out messages that TensorFlow's handler writes to its stream.
+
+    tf.app.run adds absl's handler to the root logger. Messages of TensorFlow's logger reach that
+    handler too, although TensorFlow's own handler has written them.
+    """
+    absl_logging.get_absl_handler().python_handler.addFilter(_is_written_once)
+
+
+def _is_written_once(record: logging.LogRecord) -> bool:
+    """Return whether TensorFlow's handler does not write a message to the stream of absl's handler.
+
+    Args:
+      record: the message.
+    """
+    if record.name.partition(".")[0] != _TENSORFLOW:
+        return True
+    stream = absl_logging.get_absl_handler().python_handler.stream
+    handlers = logging.getLogger(_TENSORFLOW).handlers
+    return all(getattr(handler, "stream", None) is not stream for handler in handlers)

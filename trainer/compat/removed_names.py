@@ -1,0 +1,191 @@
+"""The names that Python and NumPy have removed since the years of TensorFlow 1.
+
+`supply_names` adds those that have an exact replacement to their modules, where they are missing.
+"""
+
+import base64
+import collections
+import collections.abc
+import fractions
+import importlib
+import inspect
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+NUMPY = "numpy"
+
+_ArgSpec = collections.namedtuple("_ArgSpec", "args varargs keywords defaults")
+
+
+def _get_arg_spec(function: Callable[..., Any]) -> _ArgSpec:
+    """Return the positional arguments of a function, as inspect.getargspec did.
+
+    Args:
+      function: a function or a method.
+
+    Returns:
+      A named tuple: the names of the arguments; the name after `*`, or None; the name after `**`,
+      or None; the default values of the last arguments, or None.
+
+    Raises:
+      ValueError: the function has keyword-only arguments.
+      TypeError: the argument is no function.
+    """
+    spec = inspect.getfullargspec(function)
+    if spec.kwonlyargs:
+        raise ValueError(
+            f"{function!r} has the keyword-only arguments {', '.join(spec.kwonlyargs)}, which "
+            f"inspect.getargspec cannot return. Use inspect.signature."
+        )
+    return _ArgSpec(spec.args, spec.varargs, spec.varkw, spec.defaults)
+
+
+_PYTHON: Mapping[ModuleType, Mapping[str, Any]] = {
+    base64: {"decodestring": base64.decodebytes, "encodestring": base64.encodebytes},
+    collections: {name: getattr(collections.abc, name) for name in collections.abc.__all__},
+    fractions: {"gcd": math.gcd},
+    inspect: {"ArgSpec": _ArgSpec, "getargspec": _get_arg_spec},
+    time: {"clock": time.process_time},
+}
+
+# Name that NumPy has removed → the name in NumPy, or the type of Python, that replaces it.
+_NUMPY: Mapping[str, str | type] = {
+    "Inf": "inf",
+    "Infinity": "inf",
+    "NaN": "nan",
+    "PINF": "inf",
+    "alltrue": "all",
+    "bool": bool,
+    "complex": complex,
+    "complex_": "complex128",
+    "cumproduct": "cumprod",
+    "float": float,
+    "float_": "float64",
+    "infty": "inf",
+    "int": int,
+    "long": int,
+    "mat": "asmatrix",
+    "object": object,
+    "product": "prod",
+    "rank": "ndim",
+    "round_": "round",
+    "row_stack": "vstack",
+    "sometrue": "any",
+    "str": str,
+    "string_": "bytes_",
+    "trapz": "trapezoid",
+    "unicode": str,
+    "unicode_": "str_",
+}
+
+# Full name that is not supplied → a sentence that says what replaces it.
+_ADVICE: Mapping[str, str] = {
+    "cgi.escape": "Use html.escape.",
+    "inspect.formatargspec": "Use inspect.signature.",
+    "numpy.asfarray": "Use numpy.asarray(a, dtype=float).",
+    "numpy.asscalar": "Use a.item().",
+    "numpy.cast": "Use numpy.asarray(a, dtype).",
+    "numpy.find_common_type": "Use numpy.result_type.",
+    "numpy.in1d": "Use numpy.isin.",
+    "numpy.loads": "Use pickle.loads.",
+    "numpy.msort": "Use numpy.sort(a, axis=0).",
+    "numpy.testing.Tester": "Use pytest.",
+    "os.errno": "Import the module errno.",
+    "os.getcwdu": "Use os.getcwd.",
+    "platform.linux_distribution": "Use platform.freedesktop_os_release.",
+    "string.letters": "Use string.ascii_letters.",
+    "string.maketrans": "Use str.maketrans.",
+    "sys.maxint": "Use sys.maxsize.",
+    "sys.setdefaultencoding": "Remove the call: Python 3 uses UTF-8.",
+}
+
+# Module that Python has removed → a sentence that says what replaces it.
+REMOVED_MODULES: Mapping[str, str] = {
+    "asynchat": "Python 3.12 removed it. Use asyncio.",
+    "asyncore": "Python 3.12 removed it. Use asyncio.",
+    "cgi": "Python 3.13 removed it. Use html and email.message.",
+    "distutils": "Python 3.12 removed it. Install setuptools, which brings it.",
+    "imghdr": "Python 3.13 removed it. Compare the first bytes of the file.",
+    "imp": "Python 3.12 removed it. Use importlib.",
+    "pipes": "Python 3.13 removed it. Use subprocess and shlex.",
+    "smtpd": "Python 3.12 removed it. Use the package aiosmtpd.",
+}
+
+MODULES = frozenset(
+    {name.partition(".")[0] for name in _ADVICE} | {module.__name__ for module in _PYTHON} | {NUMPY}
+)
+"""The modules that have lost names."""
+
+
+# The full names that `supply_names` has added.
+_added: set[str] = set()
+
+
+def supply_names() -> None:
+    """Add the removed names to modules of Python, and to NumPy if it is imported already."""
+    for module, names in _PYTHON.items():
+        for name, value in names.items():
+            if not hasattr(module, name):
+                _add(module, name, value)
+    numpy = sys.modules.get(NUMPY)
+    if numpy is not None:
+        supply_numpy_names(numpy)
+
+
+def supply_numpy_names(numpy: ModuleType) -> None:
+    """Add the removed names to NumPy.
+
+    Args:
+      numpy: the imported module numpy.
+    """
+    for name, replacement in _NUMPY.items():
+        if name not in vars(numpy):
+            value = getattr(numpy, replacement) if isinstance(replacement, str) else replacement
+            _add(numpy, name, value)
+
+
+def _add(module: ModuleType, name: str, value: Any) -> None:
+    """Add a name to a module, and record it in `_added`."""
+    setattr(module, name, value)
+    _added.add(f"{module.__name__}.{name}")
+
+
+def find_supplied(name: str) -> str | None:
+    """Return what `supply_names` supplies for a name, such as "numpy.prod" for "numpy.product".
+
+    Returns:
+      None if the installed Python or NumPy has the name, or if the name is not supplied.
+    """
+    module, _, attribute = name.rpartition(".")
+    if module == NUMPY and attribute in _NUMPY:
+        replacement = _NUMPY[attribute]
+        text = f"numpy.{replacement}" if isinstance(replacement, str) else replacement.__name__
+        return None if _exists(name) else text
+    for python_module, names in _PYTHON.items():
+        if module == python_module.__name__ and attribute in names and not _exists(name):
+            value = names[attribute]
+            return f"{value.__module__}.{value.__name__}"
+    return None
+
+
+def find_advice(name: str) -> str | None:
+    """Return what replaces a removed name that is not supplied, such as "numpy.asscalar".
+
+    Returns:
+      None if the installed Python or NumPy has the name, or if no replacement is known.
+    """
+    return None if name not in _ADVICE or _exists(name) else _ADVICE[name]
+
+
+def _exists(name: str) -> bool:
+    """Return whether the module of a name is installed and has the name without `supply_names`."""
+    module_name, _, attribute = name.rpartition(".")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError:
+        return False
+    return attribute in vars(module) and name not in _added
