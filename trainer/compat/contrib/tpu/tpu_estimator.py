@@ -10,11 +10,6 @@ from tpuserve.export import (
     model_fn_inference_on_tpu,
 )
 from trainer.compat.contrib_names import missing_names
-from trainer.compat.embedding_parameters import (
-    AdagradParameters,
-    AdamParameters,
-    StochasticGradientDescentParameters,
-)
 from trainer.config.run_config import InputPipelineConfig, RunConfig, TPUConfig
 from trainer.distribution.cross_shard import CrossShardOptimizer
 from trainer.distribution.tpu_context import TPUContext
