@@ -63,6 +63,8 @@ def spec(
     pipelined: bool = False,
     clipping_limit: float | None = None,
     multiplier_fn: Any = None,
+    rows: int = ROWS,
+    dimension: int = DIMENSION,
     **table: Any,
 ) -> EmbeddingConfigSpec:
     """Return the spec of a table "words", in which the feature "x" is looked up."""
@@ -70,7 +72,7 @@ def spec(
     return EmbeddingConfigSpec(
         optimization_parameters=parameters or StochasticGradientDescentParameters(0.5),
         feature_to_config_dict={"x": FeatureConfig("words", max_sequence_length)},
-        table_to_config_dict={"words": TableConfig(ROWS, DIMENSION, **settings)},
+        table_to_config_dict={"words": TableConfig(rows, dimension, **settings)},
         partition_strategy=partition_strategy,
         pipeline_execution_with_tensor_core=pipelined,
         clipping_limit=clipping_limit,

@@ -1,0 +1,142 @@
+"""Embedding tables on PJRT devices: the same numbers as on the CPU and on an emulated TPU."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainer
+from tests.trainer.backends.tpu import slope
+from tests.trainer.embedding import sums
+from tests.trainer.embedding.test_training import OPTIMIZERS
+from tpuserve.graph.row_sharding import RowSharding
+from tpuserve.pjrt.executable_cache import ExecutableCache
+from tpuserve.pjrt.step_program import StepProgram
+
+pytest.importorskip("jax")
+
+pytestmark = pytest.mark.slow
+
+CORES = 4
+# Rows with up to 2, 3 and 5 ids: on the devices they are filled up to 2, 4 and 8.
+BATCHES = (
+    [[0, 5], [5, -1], [-1, -1], [6, 6]],
+    sums.IDS,
+    [[0, 1, 2, 3, 4], [5, -1, -1, -1, -1], [5, 6, -1, -1, -1], [5, 5, 5, 5, 5]],
+)
+
+
+@pytest.fixture(autouse=True)
+def shapes_on_devices(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The shapes of the arrays of each divided variable after the last dispatch."""
+    shapes: dict[str, Any] = {}
+    dispatch = StepProgram.dispatch
+
+    def recording(self: StepProgram, *arguments: Any, **options: Any) -> Any:
+        result = dispatch(self, *arguments, **options)
+        for index in self.step.row_shardings:
+            name = self.step.variables[index].name
+            shapes[name] = [shard.shape for shard in self.get_shards(index)]
+        return result
+
+    monkeypatch.setattr(StepProgram, "dispatch", recording)
+    return shapes
+
+
+def assert_same(first: Path, second: Path) -> None:
+    """Assert that two trainings have the same variables, within the tolerance of test_training."""
+    expected = sums.variables(first)
+    found = sums.variables(second)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [
+        ("adagrad", "div"),
+        ("adam of all rows", "mod"),
+        ("ftrl", "mod"),
+        ("one by one", "div"),
+    ],
+)
+def test_pjrt_devices_train_the_variables_of_the_cpu(
+    name: str, strategy: str, tmp_path: Path, shapes_on_devices: dict[str, Any]
+) -> None:
+    parameters, ids = OPTIMIZERS[name], sums.batches(*BATCHES)
+    cpu = sums.estimator(tmp_path / "cpu", sums.spec(parameters), use_tpu=False)
+    cpu.train(ids, steps=3)
+    spec = sums.spec(parameters, partition_strategy=strategy)
+    with slope.tpu(CORES, kind="pjrt"):
+        sums.estimator(tmp_path / "pjrt", spec).train(ids, steps=3)
+    assert_same(tmp_path / "cpu", tmp_path / "pjrt")
+    rows = RowSharding(strategy, sums.ROWS, CORES).rows_per_replica
+    tables = sums.variables(tmp_path / "pjrt").keys() - {"global_step"}
+    assert shapes_on_devices == {name: [(rows, sums.DIMENSION)] * CORES for name in tables}
+
+
+def test_checkpoints_go_round_from_cpu_to_pjrt_to_emulated_tpu_to_cpu(tmp_path: Path) -> None:
+    spec, ids = sums.spec(OPTIMIZERS["adam"]), sums.batches(sums.IDS)
+    sums.estimator(tmp_path / "cpu", spec, use_tpu=False).train(ids, max_steps=8)
+    for kind, max_steps in (("cpu", 2), ("pjrt", 4), ("emulated", 6), ("cpu", 8)):
+        with nullcontext() if kind == "cpu" else slope.tpu(CORES, kind=kind):
+            model = sums.estimator(tmp_path / "ring", spec, use_tpu=kind != "cpu")
+            model.train(ids, max_steps=max_steps)
+    assert_same(tmp_path / "cpu", tmp_path / "ring")
+
+
+def model_fn(features: Any, labels: Any, mode: str) -> Any:
+    """The model of `sums`, without an optimizer in an evaluation."""
+    if mode != trainer.ModeKeys.EVAL:
+        return sums.model_fn(features, labels, mode)
+    y = tf.reduce_sum(features["x"], axis=1, keepdims=True)
+    return trainer.TPUEstimatorSpec(mode, loss=tf.reduce_mean((y - labels) ** 2))
+
+
+def test_evaluation_and_prediction_divide_the_table_too(
+    tmp_path: Path, shapes_on_devices: dict[str, Any]
+) -> None:
+    spec, ids = sums.spec(OPTIMIZERS["adagrad"]), sums.batches(sums.IDS)
+    cpu = sums.estimator(tmp_path, spec, use_tpu=False, model=model_fn)
+    cpu.train(ids, steps=2)
+    expected = cpu.evaluate(ids, steps=1)["loss"]
+    first = next(iter(cpu.predict(ids)))
+    with slope.tpu(CORES, kind="pjrt"):
+        model = sums.estimator(tmp_path, spec, model=model_fn)
+        assert model.evaluate(ids, steps=1)["loss"] == pytest.approx(expected, rel=1e-5)
+        assert shapes_on_devices["words"] == [(2, 2)] * CORES
+        shapes_on_devices.clear()
+        found = next(iter(model.predict(ids)))
+        assert shapes_on_devices["words"] == [(2, 2)] * CORES
+    np.testing.assert_allclose(found["y"], first["y"], rtol=1e-5)
+
+
+def test_no_device_ever_has_memory_for_all_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[Any] = []
+    monkeypatch.setattr(
+        ExecutableCache, "store", lambda self, key, executable: compiled.append(executable)
+    )
+    rows, dimension = 40_000, 16
+    parameters = OPTIMIZERS["adam"]
+    spec = sums.spec(parameters, initializer=None, rows=rows, dimension=dimension)
+    ids = sums.batches(sums.IDS)
+    with slope.tpu(CORES, kind="pjrt"):
+        model = sums.estimator(tmp_path, spec, model=model_fn)
+        model.train(ids, steps=2)
+        model.evaluate(ids, steps=1)
+        next(iter(model.predict(ids)))
+    part = rows * dimension * 4 // CORES
+    # Training has the table and two slots, the others have the table.
+    for executable, variables in zip(compiled, (3, 1, 1), strict=True):
+        memory, text = executable.memory_analysis(), executable.as_text()
+        assert variables * part <= memory.argument_size_in_bytes < (variables + 0.1) * part
+        assert memory.alias_size_in_bytes >= variables * part
+        assert memory.temp_size_in_bytes < 0.1 * part
+        assert "all-gather" not in text
+        assert f"[{rows}," not in text
