@@ -1,4 +1,4 @@
-"""The capture of the gradients of activations, which model_fn's optimizer computes."""
+"""Records the gradients of activations when model_fn's optimizer computes gradients."""
 
 import logging
 from collections.abc import Mapping
@@ -14,9 +14,10 @@ _ANCHOR = "embedding_gradient_anchor"
 class GradientCapture:
     """Records the gradients of some tensors when model_fn's optimizer computes gradients.
 
-    An optimizer differentiates with respect to the trainable variables, and tables are none of
-    them. So the tensors are made to depend on a trainable variable, the anchor, whose value does
-    not matter. The anchor gets no gradient, so that no optimizer changes it or adds slots for it.
+    An optimizer computes gradients with respect to the trainable variables, and the tables are not
+    among them. So each tensor is made to depend on one more trainable variable, the anchor, whose
+    value has no effect: computing the gradient of the anchor computes those of the tensors. The
+    anchor itself gets no gradient, so that no optimizer changes it or creates slots for it.
     """
 
     def __init__(self) -> None:
@@ -32,7 +33,7 @@ class GradientCapture:
         self._gradients: dict[str, Any] = {}
 
     def watch(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """Return equal tensors, whose gradients are recorded under the same names."""
+        """Return copies of tensors to use in their place; record the gradients by name."""
         anchor = self._anchor.read_value()
         return {name: self._watch(name, tensor, anchor) for name, tensor in tensors.items()}
 
@@ -40,7 +41,7 @@ class GradientCapture:
         @tf.custom_gradient
         def identity(tensor: Any, anchor: Any) -> tuple[Any, Any]:
             def record(gradient: Any) -> tuple[Any, Any]:
-                # If model_fn computes gradients several times, the last ones count.
+                # If model_fn computes gradients several times, keep the last ones.
                 self._gradients[name] = gradient
                 return tf.zeros_like(tensor), self._anchor_gradient(anchor)
 
@@ -49,8 +50,8 @@ class GradientCapture:
         return identity(tensor, anchor)
 
     def _anchor_gradient(self, anchor: Any) -> Any:
-        # An optimizer without any gradient raises an error. So give the anchor one if it is the
-        # only trainable variable.
+        # Optimizers raise an error if no variable has a gradient. So give the anchor the gradient 0
+        # if it is the only trainable variable.
         others = [
             variable
             for variable in tf.compat.v1.trainable_variables()

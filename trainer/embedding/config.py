@@ -19,7 +19,8 @@ from trainer.embedding.optimization_parameters import OptimizationParameters
 from trainer.tensorflow_internals import tpu_feature_column, tpu_feature_column_v2
 
 COMBINERS = ("mean", "sum", "sqrtn", None)
-# The feature columns that are not looked up here, which a program may list with the others.
+# The classes of feature columns without a table on the TPU. An EmbeddingConfigSpec may have such
+# columns, but then it does not work on a TPU.
 _OTHER_COLUMNS = ("EmbeddingColumn", "SharedEmbeddingColumn", "NumericColumn")
 
 
@@ -35,9 +36,9 @@ class TableConfig(NamedTupleMixin):
       combiner: how the rows of several ids are combined: "mean", "sum", "sqrtn", or None for dense
         features with one id for each example.
       hot_id_replication: has no effect.
-      learning_rate: the learning rate of this table; None for that of the optimizer.
+      learning_rate: the learning rate of this table; None for the optimizer's learning rate.
       learning_rate_fn: takes the global step and returns the learning rate of this table.
-      optimization_parameters: the optimizer of this table; None for that of the
+      optimization_parameters: the optimizer of this table; None for the optimizer of the
         EmbeddingConfigSpec.
 
     Raises:
@@ -89,8 +90,8 @@ class FeatureConfig(NamedTupleMixin):
 
     Attributes:
       table_id: name of the table.
-      max_sequence_length: number of ids of an example that are looked up without combining them;
-        further ones are cut. 0 for a feature whose rows are combined.
+      max_sequence_length: number of ids of an example that are looked up without combining their
+        rows; further ids are ignored. 0 for a feature whose rows are combined.
       weight_key: name of the feature with the weights of the ids; None for equal weights.
 
     Raises:
@@ -115,21 +116,22 @@ class EmbeddingConfigSpec(NamedTupleMixin):
 
     Attributes:
       feature_columns: results of tf.compat.v1.tpu.experimental.embedding_column and
-        shared_embedding_columns. Columns that are looked up by the model itself, on the TPU's
-        cores, are in `tensor_core_feature_columns` instead.
+        shared_embedding_columns. Columns that the model itself looks up, on the TPU's cores, are
+        moved to `tensor_core_feature_columns`.
       optimization_parameters: the optimizer of the tables. With table_to_config_dict, it may be
         None if each table has its own.
-      clipping_limit: the largest absolute value of the tables' entries, for optimizers without
-        clip_weight_min and clip_weight_max; None for no limit.
-      pipeline_execution_with_tensor_core: whether a step looks rows up before the update of the
-        step before it, as a TPU does that overlaps the two.
+      clipping_limit: the largest absolute value of the tables' entries, for optimizers that have
+        neither clip_weight_min nor clip_weight_max; None for no limit.
+      pipeline_execution_with_tensor_core: whether a step looks rows up before the previous step has
+        updated them, as on a TPU that runs the lookup and the update at the same time.
       experimental_gradient_multiplier_fn: takes the global step, and returns a factor for the
         gradients of all tables.
       feature_to_config_dict: name of a feature → FeatureConfig.
       table_to_config_dict: name of a table → TableConfig.
       partition_strategy: "div" gives each replica consecutive rows, "mod" every n-th row.
       profile_data_directory: has no effect.
-      tensor_core_feature_columns: see feature_columns; None without columns.
+      tensor_core_feature_columns: the columns that the model itself looks up; by default those
+        among feature_columns. None if there are no feature_columns.
 
     Raises:
       InvalidSetting: the arguments contradict each other, or one is invalid.
@@ -227,10 +229,10 @@ class EmbeddingConfigSpec(NamedTupleMixin):
 
 @dataclass(frozen=True)
 class Table:
-    """A table of an EmbeddingConfigSpec, however the spec describes it.
+    """A table that an EmbeddingConfigSpec describes, by feature columns or by dicts.
 
     Attributes:
-      name: name of the table; without columns, the name of its variable.
+      name: name of the table; also the name of its variable if dicts describe the table.
       config: the settings of the table.
       parameters: the optimizer of the table.
       features: names of the features that are looked up in the table, sorted.
@@ -250,7 +252,7 @@ class EmbeddingConfig:
       spec: the EmbeddingConfigSpec.
       tables: the tables, in the order of the spec.
       features: name of a feature → its settings.
-      columns: name of a feature → its column; empty without columns.
+      columns: name of a feature → its feature column; empty if dicts describe the tables.
     """
 
     spec: EmbeddingConfigSpec
@@ -269,8 +271,8 @@ def build_config(spec: EmbeddingConfigSpec, *, only_table_columns: bool = False)
 
     Args:
       spec: the description of the tables.
-      only_table_columns: whether to leave out columns that no table of the TPU belongs to, which
-        a program may use off the TPU.
+      only_table_columns: whether to leave out feature columns without a table on the TPU, instead
+        of raising InvalidType. Off the TPU, programs may use such columns.
 
     Raises:
       InvalidSetting: a feature has two columns.
@@ -309,7 +311,7 @@ def configs_from_columns(
 ) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
     """Return the tables and the features that feature columns describe.
 
-    The name of a table is "tbl_" and the name by which its column records its variable.
+    The name of a table is "tbl_" and the result of the column's get_embedding_var_name().
 
     Raises:
       InvalidSetting: a feature has two columns.
@@ -346,7 +348,7 @@ def configs_from_columns(
 
 
 def default_initializer(dimension: int) -> Any:
-    """Return the initializer of tables without one of their own."""
+    """Return the initializer of a table for which the program gives none."""
     return tf.compat.v1.truncated_normal_initializer(0.0, 1 / math.sqrt(dimension))
 
 

@@ -1,7 +1,8 @@
 """Ids of table rows as dense tensors: [rows, k], padded with -1, each id with its weight.
 
-The dense tensors are what a TPU is fed. k is the largest number of ids of an example, rounded up to
-a power of two, so that few programs are compiled; of a sequence, k is max_sequence_length.
+A TPU takes only dense tensors. For a sparse feature, k is the largest number of ids of an example,
+rounded up to a power of two, so that few programs are compiled. For a dense feature, k is its
+number of columns, and for a sequence, it is max_sequence_length.
 """
 
 from collections.abc import Mapping
@@ -27,12 +28,13 @@ def pad_features(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
       config: the tables.
 
     Returns:
-      The features, in which each feature with ids is a dict of the ids, int32 [rows, k], and of
-      their weights, float32 [rows, k]. The weights sum up to 1 for the combiner "mean". For a
-      sequence, a feature with the lengths of the sequences, int64 [rows], is added.
+      The features. Each feature with ids is a dict of the ids, int32 [rows, k], and of their
+      weights, float32 [rows, k]. The weights include the division by which the combiner differs
+      from a sum: for "mean", the weights of an example sum up to 1. For a sequence, a feature with
+      the lengths of the sequences, int64 [rows], is added.
 
     Raises:
-      InvalidType: the features are no dict, or a feature has a type that holds no ids.
+      InvalidType: the features are not a dict, or a feature has a type that cannot hold ids.
       InvalidSetting: a feature is missing.
     """
     if not isinstance(features, Mapping):
@@ -60,7 +62,7 @@ def pad_features(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
 
 
 def with_rows(padded: Mapping[str, Any], config: EmbeddingConfig, rows: int) -> dict[str, Any]:
-    """Return the results of `pad_features` with a static number of rows, if they have none."""
+    """Return the results of `pad_features` with the number of rows set where it is unknown."""
 
     def set_rows(tensor: Any) -> Any:
         if tensor.shape[0] is not None:
@@ -80,7 +82,7 @@ def with_rows(padded: Mapping[str, Any], config: EmbeddingConfig, rows: int) -> 
 
 
 def numbers_of_words(features: Any, config: EmbeddingConfig) -> Any:
-    """Return features in which the columns' vocabularies have made ids of strings."""
+    """Replace strings in the features by ids, with the vocabularies of the columns."""
     if not isinstance(features, Mapping):
         return features
     cache = feature_column_v2.FeatureTransformationCache(dict(features))
@@ -158,7 +160,7 @@ def _pad(name: str, ids: Any, weights: Any, table: Table, feature: FeatureConfig
 
 
 def _normalize(weights: Any, combiner: str | None, axes: tuple[int, ...]) -> Any:
-    """Divide the weights by what the combiner divides the sum of the rows by."""
+    """Divide the weights by the number by which the combiner divides the weighted sum of rows."""
     if combiner == "mean":
         total = tf.reduce_sum(weights, axes, keepdims=True)
     elif combiner == "sqrtn":
@@ -181,7 +183,7 @@ def _dense_ids(name: str, ids: Any) -> Any:
 
 
 def _to_sparse(name: str | None, feature: Any) -> Any:
-    """Return a feature as a SparseTensor of rank 2 without negative entries."""
+    """Return a feature as a SparseTensor of rank 2, without the entries -1 of a dense feature."""
     _check_integers(name, feature, or_floats=True)
     if isinstance(feature, tf.RaggedTensor):
         feature = feature.to_sparse()
@@ -213,9 +215,10 @@ def _pad_to(sparse: Any, size: int | None, filler: Any = _NO_ID) -> Any:
 
     Args:
       sparse: a SparseTensor [rows, any].
-      size: the number of columns, in which entries keep their columns, and further ones are cut;
-        None moves the entries of each row to its first columns.
-      filler: the value of the other places.
+      size: the number of columns. Entries keep their columns, and those in further columns are left
+        out. If None, the entries of each row move to its first columns, and the number of columns
+        is that of the longest row, rounded up to a power of two.
+      filler: the value of the places without an entry.
     """
     values = _to_int32(sparse.values) if sparse.dtype.is_integer else sparse.values
     filler = tf.cast(filler, values.dtype)
@@ -239,7 +242,7 @@ def _pad_to(sparse: Any, size: int | None, filler: Any = _NO_ID) -> Any:
 
 
 def _sequence_lengths(feature: Any, limit: int) -> Any:
-    """Return the lengths of sequences, int64 [rows]: the last column with an entry, plus 1."""
+    """Return the lengths of sequences: the last column with an entry, plus 1; at most `limit`."""
     sparse = _to_sparse("", feature)
     rows, columns = sparse.indices[:, 0], sparse.indices[:, 1]
     lengths = tf.math.unsorted_segment_max(columns + 1, rows, sparse.dense_shape[0])
@@ -261,7 +264,8 @@ def _check_vocabulary(ids: Any, name: str, table: Table) -> Any:
 
 
 def _to_int32(ids: Any) -> Any:
-    # An id that 32 bits cannot hold stays too large for every table.
+    # Ids that do not fit into 32 bits become the largest int32, which is still too large for every
+    # table.
     return (
         tf.cast(tf.clip_by_value(ids, _NO_ID, 2**31 - 1), tf.int32)
         if (ids.dtype == tf.int64)

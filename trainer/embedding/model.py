@@ -15,12 +15,12 @@ from trainer.tensorflow_internals import tpu_function
 
 
 class EmbeddingModel:
-    """The tables of an EmbeddingConfigSpec, around the model_fn that uses them.
+    """Calls model_fn with rows of the embedding tables in the place of ids.
 
-    On a TPU, model_fn finds activations in the place of ids: features[name] is float32
-    [rows, dimension]. Off the TPU, model_fn finds activations too if the spec has dicts, and in
-    training, so that the same optimizers train the tables. Otherwise feature columns look ids up
-    themselves, with TensorFlow's own ops.
+    In a TPU's step, model_fn finds activations in the place of ids: features[name] is float32
+    [rows, dimension]. Off the TPU, model_fn finds activations too in training, so that the same
+    optimizers train the tables, and always if dicts describe the tables. Otherwise, model_fn finds
+    the ids, and feature columns look them up with TensorFlow's own ops.
     """
 
     def __init__(self, spec: EmbeddingConfigSpec) -> None:
@@ -81,7 +81,7 @@ class EmbeddingModel:
         features = ids.pad_features(ids.numbers_of_words(features, config), config)
         if not config.columns:
             return _call_with_activations(model_fn, features, mode, config)
-        # In the scope of a TPU, columns take activations out of the features.
+        # In a TPU's shard context, feature columns take activations, not ids, from the features.
         with tpu_function.tpu_shard_context(1):
             return _call_with_activations(model_fn, features, mode, config)
 
@@ -102,7 +102,7 @@ def _call_with_activations(
       features: the features, with dense ids; see `ids.pad_features`.
       mode: one of `ModeKeys`.
       config: the tables.
-      replicas: number of replicas that make the step.
+      replicas: number of replicas that run the step together.
       on_tpu: whether the graph is the step of a TPU.
     """
     tables = StepTables(config, replicas)
@@ -127,7 +127,7 @@ def _call_with_activations(
 def _call_with_activations_of_host(
     model_fn: Callable[[Any], Any], features: Any, mode: str, config: EmbeddingConfig
 ) -> Any:
-    """Look ids up on the host of a TPU, in an export, and call model_fn."""
+    """Call model_fn, in the graph of an export, after the TPU's host has looked the ids up."""
 
     def look_up() -> Any:
         return StepTables(config, 1).look_up(ids.pad_features(features, config))

@@ -37,8 +37,7 @@ class OptimizationParameters:
       clip_gradient_max: the upper bound of the gradients; None for no bound.
     """
 
-    # The subclasses, which are dataclasses, assign the values. Without values here, these are no
-    # fields of theirs.
+    # These lines only declare types. The fields are in the subclasses, which are dataclasses.
     learning_rate: Any
     use_gradient_accumulation: bool
     clip_weight_min: float | None

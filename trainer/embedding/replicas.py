@@ -8,7 +8,7 @@ from trainer.tensorflow_internals import gen_xla_ops
 
 
 class Replicas:
-    """The replicas that make a step together.
+    """The replicas that run a step together.
 
     Attributes:
       count: number of replicas.
@@ -27,8 +27,8 @@ class Replicas:
     def gather(self, tensor: Any) -> Any:
         """Return the tensors of all replicas, concatenated along the first dimension.
 
-        All replicas get the same result, and a sum of which only one addend differs from 0 is
-        exact.
+        All replicas get the same result. It is computed as a sum over the replicas, which is exact
+        because at most one addend differs from 0.
 
         Args:
           tensor: a tensor of rank 1 or more, of the same shape on all replicas.
@@ -42,11 +42,11 @@ class Replicas:
         return _merge_first_dimensions(tf.compat.v1.tpu.cross_replica_sum(own), tensor)
 
     def scatter_sums(self, tensor: Any) -> Any:
-        """Add the tensors of all replicas; return the part of the sum for the own replica.
+        """Add the tensors of all replicas; return the part of the sum that is for this replica.
 
         Args:
           tensor: a tensor with the parts for all replicas, concatenated along the first dimension
-            as by `gather`; its shape is static but for the first dimension.
+            as by `gather`. All sizes except the first are static.
         """
         if self.count == 1:
             return tensor

@@ -1,7 +1,7 @@
 """The arithmetic of the optimizers of embedding tables, on rows that have been read.
 
 The formulas are those of TensorFlow's optimization_parameters.proto for TPU embeddings: Adam has no
-bias correction, and clipping and weight decay apply to the rows of one update.
+bias correction, and clipping and weight decay apply only to the rows that an update changes.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ class Slot:
     """A variable of a table's optimizer, with the shape of the table.
 
     Attributes:
-      suffix: what follows the table's name in the name of the variable.
+      suffix: the end of the slot's name, which is "<name of the table's variable>/<suffix>".
       initial_value: the initial value of all entries.
     """
 
@@ -37,7 +37,7 @@ class RowOptimizer(ABC):
 
     Attributes:
       parameters: the parameters of the optimizer.
-      updates_all_rows: whether an update also changes rows that no id of the batch names.
+      updates_all_rows: whether an update also changes rows whose ids are not in the batch.
     """
 
     updates_all_rows = False
@@ -146,8 +146,9 @@ class _Ftrl(RowOptimizer):
         parameters = self.parameters
         accumulator = slots[0] + gradients * gradients
         powers = [self._power(slots[0]), self._power(accumulator)]
-        # With multiply_linear_by_learning_rate, the linear term and what is compared with it are
-        # multiplied by the learning rate, so that nothing is divided by a rate of 0.
+        # With multiply_linear_by_learning_rate, the linear term is stored multiplied by the
+        # learning rate. So multiply all other terms by it too; then no term is divided by a rate of
+        # 0.
         if parameters.multiply_linear_by_learning_rate:
             factor, divisor = learning_rate, tf.ones([])
         else:

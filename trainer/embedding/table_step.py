@@ -1,8 +1,9 @@
 """The lookup and the update of one table in a step, in which the replicas share the table.
 
-Each replica gets the ids of all replicas, reads those rows that it owns, and sends each replica its
-part. The gradients take the same way back: each replica gets those of all replicas, sums those of
-equal ids, and updates its own rows. No replica reads or writes rows of another.
+In the lookup, each replica gets the ids of all replicas, reads those rows that it owns, and sends
+each replica the rows for that replica's ids. In the update, each replica gets the gradients of all
+replicas, sums the gradients of equal ids, and updates the rows that it owns. No replica reads or
+writes rows of another replica.
 """
 
 from collections.abc import Mapping
@@ -38,7 +39,7 @@ class TableStep:
     Attributes:
       table: the settings of the table.
       variable: the table's variable; None until it is created.
-      handle: the handle of the variable, or what stands for it.
+      handle: the handle of the variable; until the variable is created, a placeholder or None.
       sharding: the division of the rows among the replicas; None if each replica has all rows.
     """
 
@@ -55,9 +56,10 @@ class TableStep:
         Args:
           table: the settings of the table.
           features: name of a feature → its settings.
-          replicas: the replicas that make the step.
+          replicas: the replicas that run the step together.
           partition_strategy: "div" or "mod".
-          handle: the handle of the table's variable, or what stands for it.
+          handle: a placeholder for the handle of the table's variable; None if the variable is
+            created before the lookup.
         """
         self.table, self.handle = table, handle
         self.variable: Any = None
@@ -134,8 +136,9 @@ class TableStep:
             return self._update_all_rows(collected, optimizer, slots, learning_rate)
         occurrences = _Occurrences(collected)
         is_owned = self._is_owned(occurrences.ids)
-        # Shapes are static, so write a row for each occurrence: where there is no id of an own row,
-        # write once more the first own row of the batch, or, without any, a row without a change.
+        # Shapes are static, so write as many rows as the batch has ids. In the places without an id
+        # that this replica owns, write the first owned row of the batch again. If there is none,
+        # write a row unchanged.
         first = tf.argmax(tf.cast(is_owned, tf.int32), output_type=tf.int32)
         has_any = tf.reduce_any(is_owned)
         chosen = tf.where(is_owned, tf.range(tf.size(is_owned)), first)
@@ -155,13 +158,13 @@ class TableStep:
     def _update_all_rows(
         self, collected: RowGradients, optimizer: RowOptimizer, slots: list[Any], rate: Any
     ) -> list[Any]:
-        """Build the ops that update all rows that the replica owns, with ids or without."""
+        """Build the ops that update all rows that the replica owns, in the batch or not."""
         ids = self._own_rows()
         is_owned = self._is_owned(collected.ids)
         places = tf.where(is_owned, self._local_row(collected.ids), -1)
         sums = tf.math.unsorted_segment_sum(collected.gradients, places, tf.size(ids))
         old = [self._gather(handle, ids) for handle in (self.handle, *slots)]
-        # Rows that the last replica has twice get equal values twice.
+        # If `ids` repeats a row, the row is written several times, with equal values.
         gradients = tf.gather(sums, self._local_row(ids))
         rows, new_slots = optimizer.step(old[0], old[1:], gradients, rate)
         return [
@@ -170,7 +173,7 @@ class TableStep:
         ]
 
     def _read(self, ids: Any) -> Any:
-        """Return the rows with some ids, and zeros for ids of others and for -1.
+        """Return the rows with some ids; zeros for -1 and for rows that other replicas own.
 
         Args:
           ids: int32 [rows, k].
@@ -205,7 +208,10 @@ class TableStep:
         return ids if self.sharding is None else self.sharding.local_row(ids)
 
     def _own_rows(self) -> Any:
-        """Return the ids of all rows that the replica owns, int32 [rows_per_replica]."""
+        """Return the ids of all rows that the replica owns, int32 [rows_per_replica].
+
+        If the replica owns fewer rows, ids are repeated.
+        """
         if self.sharding is None:
             return tf.range(self.table.config.vocabulary_size)
         places = tf.range(self.sharding.rows_per_replica)
@@ -224,16 +230,17 @@ def divide_rows(table: Table, strategy: str, replicas: int) -> RowSharding | Non
 
 
 def mark(operation: Any, sharding: RowSharding) -> None:
-    """Mark an op as one whose variable is divided; see `row_sharding`."""
+    """Mark an op as one that uses a variable with divided rows; see `row_sharding`."""
     value = tf.compat.v1.AttrValue(s=sharding.strategy.encode())
     operation._set_attr(row_sharding.ATTRIBUTE, value)
 
 
 class _Occurrences:
-    """The ids of a batch, sorted, with equal ones in one segment.
+    """The ids of a batch, sorted, and their gradients. Equal ids form a segment.
 
     Attributes:
-      ids: int32 [n]: the id of each segment; negative if there is no such segment.
+      ids: int32 [n]: the id of each segment; negative for padding and for places without a segment.
+      most: the largest number of occurrences of one id.
     """
 
     def __init__(self, collected: RowGradients) -> None:
@@ -246,7 +253,7 @@ class _Occurrences:
         self.ids = tf.math.unsorted_segment_max(ids, self._segments, self._count)
         places = tf.range(self._count)
         first_places = tf.math.unsorted_segment_min(places, self._segments, self._count)
-        # The number of earlier occurrences of the same id.
+        # For each place, the number of earlier occurrences of the same id.
         self._ranks = tf.where(ids >= 0, places - tf.gather(first_places, self._segments), 0)
         self.most = tf.reduce_max(self._ranks) + 1
 
@@ -255,7 +262,11 @@ class _Occurrences:
         return tf.math.unsorted_segment_sum(self._gradients, self._segments, self._count)
 
     def nth(self, rank: Any) -> tuple[Any, Any]:
-        """Return the gradients of the n-th occurrence in each segment, and where there is one."""
+        """Return the gradients of one occurrence in each segment, and whether the segment has it.
+
+        Args:
+          rank: number of the occurrence in its segment, int32 []; 0 for the first.
+        """
         is_nth = tf.equal(self._ranks, rank)
         gradients = tf.where(is_nth[:, tf.newaxis], self._gradients, tf.zeros([]))
         return (
@@ -268,7 +279,18 @@ class _Occurrences:
 def _step_one_by_one(
     optimizer: RowOptimizer, old: list[Any], occurrences: _Occurrences, chosen: Any, rate: Any
 ) -> list[Any]:
-    """Apply the gradients of each id one after the other; return new rows of table and slots."""
+    """Apply the gradients of each id one after the other.
+
+    Args:
+      optimizer: computes the new rows.
+      old: the rows of the table and of each slot.
+      occurrences: the ids and gradients of the batch.
+      chosen: for each of the rows, its segment in `occurrences`.
+      rate: the learning rate.
+
+    Returns:
+      The new rows of the table and of each slot.
+    """
 
     def apply(rank: Any, *values: Any) -> Any:
         gradients, exists = occurrences.nth(rank)

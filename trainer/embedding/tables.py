@@ -16,9 +16,9 @@ from trainer.tensorflow_internals import tpu_feature_column
 class StepTables:
     """The tables of an EmbeddingConfig in one step of one replica.
 
-    A table without a column has a variable of its own name. The variable of a column has the name
-    that it has off the TPU, in the variable scope in which model_fn uses the column; so it is
-    created after model_fn was called.
+    If dicts describe the tables, a table's variable has the name of the table. The variable of a
+    feature column has the same name as off the TPU, which depends on the variable scope in which
+    model_fn uses the column. So the variable is created after model_fn was called.
     """
 
     def __init__(self, config: EmbeddingConfig, replicas: int) -> None:
@@ -26,12 +26,13 @@ class StepTables:
 
         Args:
           config: the tables and the features.
-          replicas: number of replicas that make the step.
+          replicas: number of replicas that run the step together.
         """
         self._config = config
         self._replicas = Replicas(replicas)
         self._steps: dict[str, TableStep] = {}
-        # The handles that stand for variables without a name yet: name of the table → placeholder.
+        # The tables whose variables are not created yet: name of the table → placeholder for the
+        # handle of the variable.
         self._pending: dict[str, Any] = {}
         for table in config.tables:
             if config.columns:
@@ -57,7 +58,7 @@ class StepTables:
         return activations
 
     def create_column_variables(self) -> None:
-        """Create the variables of the columns, after model_fn has used the columns.
+        """Create the variables of the feature columns, after model_fn has used the columns.
 
         Raises:
           InvalidSetting: model_fn has not used a column.
@@ -107,7 +108,7 @@ class StepTables:
         return self._steps[table.name].update(collected, optimizer, slots, rate)
 
     def _create_variable(self, table: Table, name: str) -> None:
-        """Create the variable of a table, and let the ops that have its placeholder use it."""
+        """Create a table's variable, and give its handle to the ops that have the placeholder."""
         step = self._steps[table.name]
         config = table.config
         shape = [config.vocabulary_size, config.dimension]
@@ -115,7 +116,7 @@ class StepTables:
         if step.sharding is not None:
             mark(variable.handle.op, step.sharding)
         graph = tf.compat.v1.get_default_graph()
-        # In a step, which is a function, the handle is an argument.
+        # In a step, whose graph is a function, ops use the handle as a captured argument.
         handle = graph.capture(variable.handle) if hasattr(graph, "capture") else variable.handle
         placeholder = self._pending.pop(table.name, None)
         for operation in [] if placeholder is None else placeholder.consumers():

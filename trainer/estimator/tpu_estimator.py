@@ -293,11 +293,11 @@ def _check_embeddings(spec: Any, config: Any, *, on_tpu_only: bool) -> None:
     Args:
       spec: the argument embedding_config_spec.
       config: the RunConfig.
-      on_tpu_only: whether training and evaluation run on a TPU.
+      on_tpu_only: whether both training and evaluation run on a TPU.
 
     Raises:
       InvalidSetting: another setting does not allow for embedding tables.
-      InvalidType: the spec has another type.
+      InvalidType: the spec is not an EmbeddingConfigSpec.
     """
     if not isinstance(spec, EmbeddingConfigSpec):
         raise InvalidType(

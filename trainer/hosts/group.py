@@ -178,7 +178,7 @@ class HostGroup:
     def serve_calls(self, method: Callable[[Any], None]) -> int:
         """Let host 0 call a bound method on this host; return the number for `call_others`.
 
-        The group does not keep the object of the method alive.
+        The group keeps only a weak reference to the object of the method.
         """
         self._served.append(weakref.WeakMethod(method))
         return len(self._served) - 1
@@ -186,8 +186,8 @@ class HostGroup:
     def call_others(self, number: int, value: Any) -> None:
         """Let all other hosts call a method; only host 0 may do so.
 
-        A host calls the method in the thread that waits for an exchange next, before the exchange.
-        Host 0 does not wait for that.
+        Each host calls the method before its next exchange, in the thread that waits for the
+        exchange. Host 0 does not wait until the methods have returned.
 
         Args:
           number: the result of `serve_calls`, which is the same on all hosts.
@@ -261,7 +261,7 @@ class HostGroup:
         )
 
     def _take(self, host: int) -> dict[str, Any]:
-        """Wait for a host's next message in an exchange, and return it; make the calls before."""
+        """Return a host's next message in an exchange, after making the calls that come before."""
         while (message := self._wait_for_message(host))["kind"] == "call":
             method = self._served[message["number"]]()
             assert method is not None

@@ -99,7 +99,7 @@ def per_replica_batches(
 def pad_to_common_sizes(
     replica_batches: list[list[Any]], leaves: Sequence[TensorLeaf]
 ) -> list[list[Any]]:
-    """Pad the tensors whose number of columns differs, to the most columns that a replica has.
+    """Pad tensors with an unknown number of columns, so that all replicas have equally many.
 
     Args:
       replica_batches: the tensors of the batch of each replica.

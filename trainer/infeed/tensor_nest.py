@@ -10,7 +10,7 @@ from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.inputs.input_pipeline import split_features_and_labels
 from trainer.tensorflow_internals import nest
 
-# The keys of a dict in the features with the ids of a feature of embedding tables and with the
+# A feature that is looked up in an embedding table is a dict with these keys: its ids, and the
 # weights of the ids. The number of columns of both may differ from batch to batch.
 PADDED_IDS = "padded_ids"
 PADDED_WEIGHTS = "padded_weights"
@@ -23,8 +23,8 @@ class TensorLeaf:
     Attributes:
       path: the path as a program would write it, such as features['age'].
       spec: the TensorSpec, or the TypeSpec of a value that is not a dense tensor.
-      padding: fills further columns of a tensor whose number of columns differs from batch to
-        batch; None if only the number of rows may differ.
+      padding: the value with which to add columns to a tensor whose number of columns differs from
+        batch to batch; None if only the number of rows may differ.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""A model whose every number can be worked out: y is the sum of the activations of a row's ids."""
+"""A model with numbers that are easy to work out: y is the sum of the activations of a row."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ v1 = tf.compat.v1
 
 ROWS, DIMENSION = 7, 2
 INITIAL = np.arange(ROWS * DIMENSION, dtype=np.float32).reshape(ROWS, DIMENSION) / 10
-# The ids of the four rows of a batch; -1 is no id.
+# The ids in the four rows of a batch, padded with -1.
 IDS = [[1, 2, -1], [3, -1, -1], [4, 6, 3], [1, 3, 1]]
 
 
@@ -30,7 +30,7 @@ def sparse(ids: Any) -> Any:
 
 
 def batches(*batches: Any, labels: float = 1.0) -> Callable[..., Any]:
-    """An input_fn of some batches of ids, again and again; the labels are all the same."""
+    """Return an input_fn that repeats some batches of ids; all labels have the same value."""
 
     def input_fn(params: Any) -> Any:
         tensors = [
@@ -103,7 +103,7 @@ def estimator(
 
 
 def variables(model_dir: Path) -> dict[str, Any]:
-    """Return the variables in the newest checkpoint."""
+    """Return the variables in the newest checkpoint: name → value."""
     checkpoint = tf.train.latest_checkpoint(str(model_dir))
     names = [name for name, _ in tf.train.list_variables(checkpoint)]
     return {name: tf.train.load_variable(checkpoint, name) for name in names}

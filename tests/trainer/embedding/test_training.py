@@ -1,4 +1,4 @@
-"""Training embedding tables: the same numbers on the CPU and on the cores of an emulated TPU."""
+"""Embedding tables are trained to the same numbers on the CPU and on an emulated TPU."""
 
 from pathlib import Path
 from typing import Any
@@ -46,16 +46,16 @@ SLOTS = {
 def test_gradients_of_an_id_in_several_replicas_are_summed_before_one_update(
     tmp_path: Path,
 ) -> None:
-    # Two replicas with two rows each: ids 0 | 0, 1 and 1 | 2, all rows of the table are 0. With
-    # labels of 1, each activation has the gradient -1 / 4 in both columns. Row 1 is in a row of
-    # both replicas: with the combiner sum, its gradient is -1 / 2.
+    # Replica 0 gets rows with the ids [0] and [0, 1], and replica 1 gets [1] and [2]. All numbers
+    # in the table are 0 at first. So with labels of 1, each activation has the gradient -1 / 4 in
+    # both columns. Both replicas look up id 1: with the combiner sum, its gradient is -1 / 2.
     spec = sums.spec(combiner="sum", initializer=sums.v1.zeros_initializer())
     with slope.tpu(2):
         sums.estimator(tmp_path, spec).train(
             sums.batches([[0, -1], [0, 1], [1, -1], [2, -1]]), steps=1
         )
     table = sums.variables(tmp_path)["words"]
-    # Row 0 is in two rows of the batch too.
+    # Id 0 is in two rows of the batch too, both of replica 0.
     expected = [[0.25] * 2, [0.25] * 2, [0.125] * 2] + [[0.0] * 2] * 4
     np.testing.assert_allclose(table, expected, rtol=1e-6)
 
@@ -63,8 +63,8 @@ def test_gradients_of_an_id_in_several_replicas_are_summed_before_one_update(
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.numeric
 def test_cpu_and_emulated_cores_train_the_same_variables(name: str, tmp_path: Path) -> None:
-    # Both runs compute in float32, with other orders of the sums: each of the 3 steps changes an
-    # entry by less than 1, so 1e-5 leaves room for the rounding of a hundred sums.
+    # Both runs compute in float32, but add in different orders. Each of the 3 steps changes an
+    # entry by less than 1, so 1e-5 allows for the rounding of about a hundred additions.
     spec = sums.spec(OPTIMIZERS[name])
     ids = sums.batches(sums.IDS, [[0, 5, -1], [5, -1, -1], [-1, -1, -1], [6, 6, 6]])
     sums.estimator(tmp_path / "cpu", spec, use_tpu=False).train(ids, steps=3)
@@ -85,7 +85,7 @@ def test_cpu_and_emulated_cores_train_the_same_variables(name: str, tmp_path: Pa
 def test_division_of_the_rows_does_not_change_the_numbers(
     cores: int, strategy: str, is_divided: bool, tmp_path: Path
 ) -> None:
-    # 7 rows on 4 replicas are divided; on 8, a replica would have no row.
+    # The 7 rows are divided among 4 replicas, but not among 8: one replica would have no row.
     parameters = OPTIMIZERS["adam of all rows"]
     ids = sums.batches(sums.IDS + sums.IDS[::-1])
     cpu = sums.estimator(tmp_path / "cpu", sums.spec(parameters), use_tpu=False, batch_size=8)
@@ -165,7 +165,7 @@ def test_gradient_multiplier_takes_the_global_step(tmp_path: Path) -> None:
     with slope.tpu(2):
         model = sums.estimator(tmp_path, spec, batch_size=2)
         model.train(sums.batches([[0], [0]]), steps=1)
-    # The rate is 0.5: y = 2 * 0.5 * 0.5.
+    # The learning rate and the multiplier are both 0.5, and the gradient is -1.
     np.testing.assert_allclose(sums.variables(tmp_path)["words"][0], [0.25, 0.25], rtol=1e-6)
 
 

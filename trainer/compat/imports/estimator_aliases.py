@@ -127,7 +127,7 @@ def register_estimator_aliases(tpu_modules: Mapping[str, str]) -> None:
     }
     for root in ROOTS:
         lazy_module.register_lazy_modules(root, root, namespaces, estimator_names.UNSUPPORTED)
-    # TensorFlow no longer has this module of its own package `tensorflow.python.tpu`.
+    # TensorFlow has the package `tensorflow.python.tpu`, but no longer this module of it.
     lazy_module.register_lazy_modules(
         _TPU_EMBEDDING, _TPU_EMBEDDING, {"": _TPU_EMBEDDING_NAMES}, {}
     )

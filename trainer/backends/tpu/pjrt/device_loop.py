@@ -143,9 +143,9 @@ class DeviceLoop:
         return steps, None
 
     def _find_sizes(self, steps: list[Any]) -> list[int]:
-        """Return the largest sizes in these steps of the dimensions that the program leaves open.
+        """Return the largest size in these steps of each dimension whose size differs by batch.
 
-        Such a dimension is the number of entries of a row of a sparse feature.
+        Such a dimension is the number of entries in a row of a sparse feature.
         """
         return [
             max((values[index].shape[dimension] for step in steps for values in step), default=1)
@@ -157,8 +157,9 @@ class DeviceLoop:
 
         Args:
           steps: the batches; see `_take_batches`.
-          count: the number of steps that were wanted, which all hosts make room for.
-          sizes: the sizes that all hosts make room for; see `_find_sizes`.
+          count: the number of steps to allocate arrays for: the same on all hosts, and at least the
+            number of `steps`.
+          sizes: the sizes to allocate, the same on all hosts; see `_find_sizes`.
         """
         batches = self._program.make_batches(count, sizes)
         for number, step in enumerate(steps):
@@ -186,7 +187,7 @@ class DeviceLoop:
     def _agree_on_batches(
         self, taken: int, sizes: list[int], end: Exception | None
     ) -> tuple[int, list[int], Exception | None]:
-        """Return what the batches of all hosts allow in the next dispatch.
+        """Agree with the other hosts on the number of steps and the sizes of the next dispatch.
 
         Args:
           taken: the number of steps that this host has batches for.

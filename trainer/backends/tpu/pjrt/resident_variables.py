@@ -15,7 +15,7 @@ from tpuserve.stablehlo.abstract_tensor import sizes_of
 from trainer.backends.tpu.pjrt.variable_uses import shared_name
 from trainer.hosts.group import current_group
 
-# How many bytes of a divided variable the hosts send each other at once.
+# The largest number of bytes of a divided variable that a host sends to the others at once.
 _MAX_BYTES = 2**26
 
 
@@ -90,7 +90,7 @@ class ResidentVariables:
 
         Args:
           values: index of a variable → the value in the session of this host. On the other hosts,
-            the values of host 0 replace those of variables that are not divided.
+            the values of variables that are not divided are replaced by those of host 0.
         """
         whole = [index for index in values if index not in self._row_shardings]
         with self._hosts.needing_all():
@@ -109,7 +109,14 @@ class ResidentVariables:
             self._newer_on_devices.update(values, self._newer_in_session)
 
     def _receive_shards(self, index: int, value: Any) -> Iterator[Any]:
-        """Yield the rows of each replica of this host; host 0 sends all rows to all hosts."""
+        """Yield the rows of each replica of this host, from host 0's value of a divided variable.
+
+        Host 0 sends all rows to all hosts, so all hosts call this method together.
+
+        Args:
+          index: the index of the variable.
+          value: the value in the session of this host, which counts only on host 0.
+        """
         sharding = self._row_shardings[index]
         for replica in range(sharding.num_replicas):
             shard = row_shards.take_shard(value, sharding, replica)
@@ -125,8 +132,8 @@ class ResidentVariables:
           indices: the indices of the variables that the session is about to use.
 
         Raises:
-          WrongContext: on several hosts, another host than host 0 uses a variable whose rows are
-            divided, or a host_call on host 0 does.
+          WrongContext: with several hosts, a variable whose rows are divided is used on a host
+            other than host 0, or by a host_call.
         """
         newer = sorted(self._newer_on_devices.intersection(indices))
         if not newer:
@@ -147,7 +154,14 @@ class ResidentVariables:
         self._newer_on_devices.difference_update(newer)
 
     def _check_collection(self, divided: Sequence[int]) -> None:
-        """Check that this thread of this host may collect rows from the other hosts."""
+        """Check that this thread of this host may collect rows from the other hosts.
+
+        Args:
+          divided: the indices of the variables whose rows are to be collected.
+
+        Raises:
+          WrongContext: this is not host 0, or the thread is not that of the training.
+        """
         if self._hosts.is_first and threading.get_ident() == self._thread:
             return
         place = "a host_call" if self._hosts.is_first else f"host {self._hosts.index}"
@@ -164,7 +178,11 @@ class ResidentVariables:
             pass
 
     def _exchange_rows(self, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
-        """Yield divided variables with all of their rows; all hosts call this method together."""
+        """Exchange the rows of divided variables between the hosts; all hosts call this together.
+
+        Yields:
+          (index of a variable, its value with all rows).
+        """
         for index in indices:
             spec, sharding = self._program.step.variables[index], self._row_shardings[index]
             value = np.zeros(sizes_of(spec.shape), spec.dtype.as_numpy_dtype)
@@ -192,11 +210,13 @@ class ResidentVariables:
 
 
 def _broadcast_rows(rows: Any, *, is_source: bool) -> Any:
-    """Return one host's rows on all hosts, some at a time: the devices have little memory left.
+    """Return one host's rows on all hosts.
+
+    The rows are sent in parts, because the devices may have little free memory.
 
     Args:
       rows: an array [rows, ...], of the same shape and type on all hosts.
-      is_source: whether the rows of this host are to be returned; true on one host.
+      is_source: whether this host's rows are the ones to return; true on exactly one host.
     """
     size = max(_MAX_BYTES // max(rows[:1].nbytes, 1), 1)
     parts = [
