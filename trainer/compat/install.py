@@ -60,7 +60,7 @@ class _Installation:
     def find_package_proxy(self) -> TensorFlow1Proxy:
         """Return the stand-in that an installed package for TensorFlow 1 gets for TensorFlow.
 
-        It is the program's own, if the program has one.
+        It is the stand-in that the program gets, if the program gets one.
         """
         if self.proxy is not None:
             return self.proxy

@@ -41,7 +41,8 @@ def run_program(
     """Run a program and exit with the program's status.
 
     sys.argv, the output, tracebacks and the exit status are as with `python SCRIPT ARGS`. An error
-    about ops that a TPU cannot run is printed without its tracebacks, in which it would be lost.
+    about ops that a TPU cannot run is printed without its tracebacks, because users would overlook
+    it below them.
 
     Args:
       program: the program to run.

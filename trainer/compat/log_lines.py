@@ -8,7 +8,7 @@ _TENSORFLOW = "tensorflow"
 
 
 def drop_repeated_lines() -> None:
-    """Let absl's log handler leave out messages that TensorFlow's handler writes to its stream.
+    """Let absl's log handler drop messages that TensorFlow's handler writes to the same stream.
 
     tf.app.run adds absl's handler to the root logger. Messages of TensorFlow's logger reach that
     handler too, although TensorFlow's own handler has written them.
@@ -17,7 +17,7 @@ def drop_repeated_lines() -> None:
 
 
 def _is_written_once(record: logging.LogRecord) -> bool:
-    """Return whether TensorFlow's handler does not write a message to the stream of absl's handler.
+    """Return whether only absl's handler, and not TensorFlow's too, writes a message to its stream.
 
     Args:
       record: the message.

@@ -1,6 +1,6 @@
 """The names that Python and NumPy have removed since the years of TensorFlow 1.
 
-`supply_names` adds those that have an exact replacement to their modules, where they are missing.
+`supply_names` adds the names that have an exact replacement to the modules that lack them.
 """
 
 import base64
@@ -33,7 +33,7 @@ def _get_arg_spec(function: Callable[..., Any]) -> _ArgSpec:
 
     Raises:
       ValueError: the function has keyword-only arguments.
-      TypeError: the argument is no function.
+      TypeError: the argument is not a function.
     """
     spec = inspect.getfullargspec(function)
     if spec.kwonlyargs:

@@ -51,9 +51,10 @@ class RunConfig:
       tpu_config: the settings of the training loop; None stands for `TPUConfig()`. A path is taken
         as model_dir, which is the first argument of tf.estimator.RunConfig.
       evaluation_master: the session target of evaluation. None takes eval_session_master of
-        TF_CONFIG or, if that is missing, the target of training. In an evaluator process, and in
-        a task of TF_CONFIG's cluster without tpu_config, master and cluster, the missing target is
-        this process. After construction it is a string; '' is this process.
+        TF_CONFIG or, if that is missing, the target of training. The exceptions are an evaluator
+        process, and a task of TF_CONFIG's cluster if tpu_config, master and cluster are not given:
+        there, this process is the target if eval_session_master is missing. After construction it
+        is a string; '' is this process.
       master: the session target of training. None takes the target of TF_CONFIG or of the
         cluster. After construction it is a string; '' is this process.
       cluster: a tf.distribute.cluster_resolver.ClusterResolver, as an alternative to master.
@@ -68,8 +69,8 @@ class RunConfig:
       save_checkpoints_secs: the time between two checkpoints, in seconds; 600 if neither interval
         is set.
       session_config: a tf.compat.v1.ConfigProto; None for soft placement and TensorFlow's
-        defaults. In a task of TF_CONFIG's cluster without tpu_config, master and cluster, None
-        is replaced by a ConfigProto with device filters.
+        defaults. In a task of TF_CONFIG's cluster, if tpu_config, master and cluster are not given,
+        None is replaced by a ConfigProto with device filters.
       keep_checkpoint_max: the number of recent checkpoints to keep; 0 or None keeps all.
       keep_checkpoint_every_n_hours: one checkpoint of each interval of this length, in hours, is
         kept permanently. With None, every checkpoint is kept, as in tf.estimator.
@@ -514,10 +515,10 @@ def _make_field_setter(name: str) -> Callable[[RunConfig, Any], None]:
 
 
 class _FieldValue:
-    """The class attribute of a field of RunConfig: reads the field's value of an instance.
+    """A descriptor that reads a field of a RunConfig; it is the class attribute of the field.
 
-    A property of a subclass that overrides the field can so read the value by `super()`. On the
-    class itself, the attribute is the field's default, as in every dataclass.
+    It lets a property of a subclass that overrides the field read the field's value with `super()`.
+    On the class itself, the attribute is the field's default, as in every dataclass.
     """
 
     def __init__(self, name: str, default: Any) -> None:

@@ -18,8 +18,9 @@ _COUNT_THE_STEP = (
     "Let train_op count it: minimize(loss, global_step=tf.train.get_global_step()), or "
     "apply_gradients with the same argument."
 )
-# After so many training loops, and so many steps, without a change of the global step, training
-# fails. A program that accumulates gradients over many batches moves the step before that.
+# Training fails if the global step has not moved in its first training loops: at least this many
+# loops, with at least this many steps in all. A program that accumulates gradients over many
+# batches moves the global step sooner.
 _UNMOVED_LOOPS = 3
 _UNMOVED_STEPS = 100
 
@@ -119,8 +120,8 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         self._started = 0.0
         self._step = 0
         self._iterations = 1
-        # The numbers of training loops, and of steps, since the global step last moved; None once
-        # the step has moved.
+        # The numbers of training loops and of steps so far, as long as the global step has not
+        # moved; None once it has moved.
         self._unmoved: tuple[int, int] | None = (0, 0)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -144,7 +145,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         """Record the duration of the training loop that ran, and stop training at the last step.
 
         Raises:
-          StepNotCounted: the global step has never moved, and training waits for its last step.
+          StepNotCounted: the global step has never moved, so training would not end.
         """
         self._plan.record(self._iterations, self._clock() - self._started)
         step = int(run_values.results)

@@ -1,4 +1,4 @@
-"""Programs whose installed packages, or whose own lines, are of the years of TensorFlow 1."""
+"""Programs that are from the years of TensorFlow 1, or that use installed packages from then."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-# Its names show that it is written for TensorFlow 1.
+# A package that uses names that only TensorFlow 1 has.
 OLD = """
 import tensorflow as tf
 from tensorflow.contrib import slim
@@ -19,7 +19,7 @@ def count_ones():
     with tf.Graph().as_default(), tf.Session() as session:
         return session.run(tf.reduce_sum(tf.ones([2, 3]), keep_dims=True))
 """
-# Only an argument shows it.
+# A package that needs TensorFlow 1 only for an argument, keep_dims. The user must name it.
 NAMED = """
 import tensorflow as tf
 
@@ -76,7 +76,7 @@ def test_old_packages_and_lines_run_and_the_log_is_short(tmp_path: Path) -> None
         "['unused'] True 6 True",
         "TPUEstimator False",
     ]
-    # The C++ code of TensorFlow writes nothing, and what the program logs comes once.
+    # TensorFlow's C++ code has written nothing, and the program's own log line is there only once.
     assert process.stderr.splitlines() == [
         "tpuserve: the package named_library gets TensorFlow 1's names: --as_tf1 named_library is "
         "set",

@@ -1,4 +1,4 @@
-"""Embedding tables on PJRT devices: the same numbers as on the CPU and on an emulated TPU."""
+"""Embedding tables train on PJRT devices as they do on the CPU and on an emulated TPU."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,7 +21,8 @@ pytest.importorskip("jax")
 pytestmark = pytest.mark.slow
 
 CORES = 4
-# Rows with up to 2, 3 and 5 ids: on the devices they are filled up to 2, 4 and 8.
+# The rows of these batches have up to 2, 3 and 5 ids. On the devices, they are padded to 2, 4 and
+# 8.
 BATCHES = (
     [[0, 5], [5, -1], [-1, -1], [6, 6]],
     sums.IDS,
@@ -31,7 +32,7 @@ BATCHES = (
 
 @pytest.fixture(autouse=True)
 def shapes_on_devices(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The shapes of the arrays of each divided variable after the last dispatch."""
+    """Record, for each divided variable, the shape of its part on each device: name → shapes."""
     shapes: dict[str, Any] = {}
     dispatch = StepProgram.dispatch
 
@@ -90,7 +91,7 @@ def test_checkpoints_go_round_from_cpu_to_pjrt_to_emulated_tpu_to_cpu(tmp_path: 
 
 
 def model_fn(features: Any, labels: Any, mode: str) -> Any:
-    """The model of `sums`, without an optimizer in an evaluation."""
+    """Build the model of `sums`; in an evaluation, build no optimizer."""
     if mode != trainer.ModeKeys.EVAL:
         return sums.model_fn(features, labels, mode)
     y = tf.reduce_sum(features["x"], axis=1, keepdims=True)
@@ -132,7 +133,8 @@ def test_no_device_ever_has_memory_for_all_rows(
         model.evaluate(ids, steps=1)
         next(iter(model.predict(ids)))
     part = rows * dimension * 4 // CORES
-    # Training has the table and two slots, the others have the table.
+    # The executable for training has the table and two slots; those for evaluation and prediction
+    # have only the table.
     for executable, variables in zip(compiled, (3, 1, 1), strict=True):
         memory, text = executable.memory_analysis(), executable.as_text()
         assert variables * part <= memory.argument_size_in_bytes < (variables + 0.1) * part

@@ -35,7 +35,7 @@ _RECEIVERS = {
         "build_supervised_input_receiver_fn_from_input_fn",
     )
 }
-# The parts of tensorflow_estimator's exports that TensorFlow itself has.
+# The names in tensorflow_estimator's export modules that TensorFlow itself has.
 _SAVED_MODEL = {
     name: f"tensorflow.python.saved_model.model_utils:{name}"
     for name in (

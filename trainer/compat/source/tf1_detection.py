@@ -109,7 +109,7 @@ def _find_in_files(
       directories: the directories in which absolute imports are looked up.
       is_own: returns whether an imported file is to be searched too.
       place: the directory to which the paths in messages are relative.
-      find: yields the references in a syntax tree that count.
+      find: yields the references in a syntax tree that are evidence.
     """
     seen: set[Path] = set()
     while unread:

@@ -41,7 +41,7 @@ def test_a_package_that_uses_names_of_tensorflow_1_gets_them(
     package, packages = write(tmp_path, one=OLD, two=NEW), Tf1Packages()
     assert includes(package, "one", packages)
     assert includes(package, "two", packages)
-    # The line comes once.
+    # The line is printed only once.
     assert capsys.readouterr().err == (
         "tpuserve: the package library gets TensorFlow 1's names: library/one.py:2 names "
         "tf.gfile.Glob, which only TensorFlow 1 has (--no-tf1 turns that off)\n"
