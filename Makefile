@@ -97,6 +97,8 @@ protos:  ## Compile the .proto files of tpuserve and server.
 	  tpuserve/proto/*.proto server/proto/serialized_input.proto
 	cd server/proto && ../../.venv-protos/bin/python -m grpc_tools.protoc -I. --include_imports \
 	  --descriptor_set_out=model_server.binpb model_server.proto
+	cd server/proto && ../../.venv-protos/bin/python -m grpc_tools.protoc -I. \
+	  --descriptor_set_out=open_inference.binpb open_inference.proto
 
 clean:  ## Remove .venv and what tools leave behind.
 	rm -rf .venv .venv-* build .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

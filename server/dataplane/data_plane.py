@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 from server.admission import nonblocking
@@ -222,7 +223,13 @@ class DataPlane(DataPlaneInterface):
             if field != SIGNATURE_DEF:
                 raise InvalidInput(f"Metadata field {field} is not supported")
         with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
-            return Metadata(spec.model, servable.version, servable.model.signature_defs)
+            signatures_of_model = {
+                name: replace(signature, defaults={})
+                for name, signature in servable.model.signatures.items()
+            }
+            return Metadata(
+                spec.model, servable.version, servable.model.signature_defs, signatures_of_model
+            )
 
     def statistics(self, spec: ModelSpec) -> Statistics:
         """Return the batching statistics of a version since it was loaded.

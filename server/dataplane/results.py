@@ -1,11 +1,12 @@
 """The results of requests, independent of any protocol."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from server.servables.servable import Array, VersionStatus
 from tpuserve.errors import TpuserveError
+from tpuserve.saved_model.signature import Signature
 
 
 class Prediction(NamedTuple):
@@ -68,11 +69,13 @@ class Metadata:
       model: the name of the model.
       version: the version.
       signature_defs: signature name → SignatureDef message.
+      signatures: signature name → signature, without the default values of inputs.
     """
 
     model: str
     version: int
     signature_defs: Mapping[str, Any]
+    signatures: Mapping[str, Signature] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Mapping
 
+from server.admission.memory_budget import MemoryBudget, MemoryReservation
+from server.codec.array_to_json import JsonText
 from server.codec.requests import count_bytes
 from server.servables.servable import Array
 
 # Outputs of fewer bytes reserve no memory, because counting would slow small responses down.
 _UNCOUNTED_BYTES = 64 << 10
+# The smallest response body, in bytes, whose memory is reserved until the body is sent.
+_MIN_COUNTED_BYTES = 64 << 10
 # The memory reserved for a number as JSON text with its separator, such as "-1.1754944e-38, ", in
 # bytes.
 _JSON_BYTES_PER_NUMBER = 24
@@ -42,3 +46,8 @@ def reserve_for_json(outputs: Mapping[str, Array], reserve: Callable[[int], obje
         for array in outputs.values()
     )
     reserve(count_bytes(outputs) + text)
+
+
+def reserve_for_body(body: JsonText, budget: MemoryBudget) -> MemoryReservation | None:
+    """Reserve the memory of a response's body until it is sent; None for a small body."""
+    return budget.reserve(len(body)) if len(body) >= _MIN_COUNTED_BYTES else None

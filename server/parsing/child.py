@@ -10,11 +10,14 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from server.codec import examples, json_parser, requests
+from server.codec.open_inference.infer_request import decode_infer_request
 from server.parsing import messages
 from server.parsing.messages import Buffer, Header
+from server.servables.servable import Array
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
@@ -32,6 +35,8 @@ def serve(connection: socket.socket) -> None:
         try:
             if operation == "parse":
                 document, answer, results = _parse(bytes(buffers.pop()))
+            elif operation == "infer":
+                answer, results = _decode_infer_request(bytes(buffers.pop()))
             elif operation == "inputs":
                 answer, results = _decode_inputs(document, header["dtypes"])
             elif operation == "examples":
@@ -56,14 +61,25 @@ def _parse(body: bytes) -> tuple[Any, Header, list[Buffer]]:
     return document, answer, []
 
 
+def _decode_infer_request(body: bytes) -> tuple[Header, list[Buffer]]:
+    request = decode_infer_request(json_parser.parse_json(body))
+    arrays, results = _pack_arrays(request.arrays)
+    return {"request": request._replace(arrays={})._asdict(), "arrays": arrays}, results
+
+
 def _decode_inputs(document: Any, dtypes: dict[str, str]) -> tuple[Header, list[Buffer]]:
     specs = {alias: TensorSpec(alias, dtype, None) for alias, dtype in dtypes.items()}
-    arrays: Header = {}
-    results: list[Buffer] = []
-    for alias, array in requests.decode_inputs(document, Signature(specs, {})).items():
-        arrays[alias], buffers = messages.pack_array(array)
-        results += buffers
+    arrays, results = _pack_arrays(requests.decode_inputs(document, Signature(specs, {})))
     return {"arrays": arrays}, results
+
+
+def _pack_arrays(arrays: Mapping[str, Array]) -> tuple[Header, list[Buffer]]:
+    descriptions: Header = {}
+    results: list[Buffer] = []
+    for alias, array in arrays.items():
+        descriptions[alias], buffers = messages.pack_array(array)
+        results += buffers
+    return descriptions, results
 
 
 def main() -> None:

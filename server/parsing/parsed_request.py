@@ -50,20 +50,8 @@ class LocalRequest:
         "signature_name",
     )
 
-    def __init__(
-        self,
-        document: Json,
-        reservation: MemoryReservation | None = None,
-        estimated_bytes: int = 0,
-    ) -> None:
-        """Wrap a parsed body.
-
-        Args:
-          document: The parsed body.
-          reservation: The memory of the request. None if the request is too small to be counted;
-            such a request stays open until `close`.
-          estimated_bytes: The part of the reservation that is for the parsed values. It is given
-            back once the tensors are decoded, and the memory of the tensors is reserved instead.
+    def __init__(self, document: Json) -> None:
+        """Wrap a parsed body. Without `hold_memory`, the request stays open until `close`.
 
         Raises:
           InvalidJson: The document is not an object, or names its signature by another value than
@@ -73,6 +61,16 @@ class LocalRequest:
         self.is_row_format = requests.is_row_format(document)
         self.is_closed = False
         self._document = document
+        self._reservation: MemoryReservation | None = None
+        self._estimated_bytes = 0
+
+    def hold_memory(self, reservation: MemoryReservation | None, estimated_bytes: int) -> None:
+        """Give memory back once the tensors are decoded, and reserve that of the tensors instead.
+
+        Args:
+          reservation: The memory of the request. None for no limit.
+          estimated_bytes: The part of the reservation that is for the parsed values.
+        """
         self._reservation = reservation
         self._estimated_bytes = estimated_bytes
 

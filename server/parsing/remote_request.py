@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryReservation
 from server.codec import requests
+from server.codec.open_inference.infer_request import InferInput, InferRequest
 from server.codec.requests import Arrays
 from server.parsing import messages
 from server.parsing.memory_estimate import estimate_memory_bytes
@@ -62,11 +63,7 @@ class RemoteRequest:
         Raises:
           TpuserveError: See `RequestParser.parse`.
         """
-        if self._reservation is not None:
-            # Reserve memory for the body too, because the parse process gets a copy.
-            estimated_bytes = len(body) + estimate_memory_bytes(body)
-            self._reservation.grow(estimated_bytes)
-            self._estimated_bytes = estimated_bytes
+        self._reserve_for_parsing(body)
         answer, _ = self._call("parse", [body])
         self.signature_name = answer["signature_name"]
         self.is_row_format = answer["is_row_format"]
@@ -75,15 +72,24 @@ class RemoteRequest:
         """Decode the inputs; see `ParsedRequest.decode_inputs`."""
         dtypes = {alias: spec.dtype for alias, spec in signature.inputs.items()}
         answer, buffers = self._call("inputs", dtypes=dtypes)
-        descriptions: Mapping[str, Header] = answer["arrays"]
-        arrays = {
-            alias: messages.unpack_array(description, buffers)
-            for alias, description in descriptions.items()
-        }
-        if self._reservation is not None:
-            self._reservation.grow(requests.count_bytes(arrays))
-        self.close()
-        return arrays
+        return self._receive_arrays(answer["arrays"], buffers)
+
+    def decode_infer_request(self, body: bytes) -> InferRequest:
+        """Parse and decode an infer request of the Open Inference Protocol, and close the request.
+
+        Raises:
+          TpuserveError: See `RequestParser.parse_infer_request`.
+        """
+        self._reserve_for_parsing(body)
+        answer, buffers = self._call("infer", [body])
+        request = InferRequest(**answer["request"])
+        return request._replace(
+            inputs=tuple(
+                InferInput(name, datatype, tuple(shape), num_bytes)
+                for name, datatype, shape, num_bytes in request.inputs
+            ),
+            arrays=self._receive_arrays(answer["arrays"], buffers),
+        )
 
     def decode_examples(self) -> list[bytes]:
         """Decode the examples; see `ParsedRequest.decode_examples`."""
@@ -102,6 +108,25 @@ class RemoteRequest:
         except TpuserveError:
             return  # `_call` has closed the request, because the process has ended.
         self._close(self._process)
+
+    def _reserve_for_parsing(self, body: bytes) -> None:
+        if self._reservation is not None:
+            # Reserve memory for the body too, because the parse process gets a copy.
+            estimated_bytes = len(body) + estimate_memory_bytes(body)
+            self._reservation.grow(estimated_bytes)
+            self._estimated_bytes = estimated_bytes
+
+    def _receive_arrays(
+        self, descriptions: Mapping[str, Header], buffers: list[bytearray]
+    ) -> Arrays:
+        arrays = {
+            alias: messages.unpack_array(description, buffers)
+            for alias, description in descriptions.items()
+        }
+        if self._reservation is not None:
+            self._reservation.grow(requests.count_bytes(arrays))
+        self.close()
+        return arrays
 
     def _call(
         self, operation: str, buffers: Sequence[Buffer] = (), **arguments: object

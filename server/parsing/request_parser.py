@@ -3,15 +3,21 @@
 import os
 import threading
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryReservation
-from server.codec import json_parser
+from server.codec import json_parser, requests
+from server.codec.json_parser import Json
+from server.codec.open_inference.infer_request import InferRequest, decode_infer_request
 from server.parsing.memory_estimate import estimate_memory_bytes, worst_memory_bytes
 from server.parsing.parsed_request import LocalRequest, ParsedRequest
 from server.parsing.process_pool import ParseProcessPool
 from server.parsing.remote_request import RemoteRequest
 from tpuserve.errors import MemoryBudgetExceeded, RequestTooLarge
+
+Decoded = TypeVar("Decoded")
 
 # The largest body, in bytes, that is parsed without waiting for the parsing of other bodies and
 # without reserving memory: it takes less than a millisecond, and little memory.
@@ -74,42 +80,90 @@ class RequestParser:
             with self._local_lock:
                 if cancellation is not None:
                     cancellation.raise_if_cancelled()
-                request = _parse_locally(body, reservation)
-                if request is not None:
+                parsed = _parse_locally(body, reservation, LocalRequest)
+                if parsed is not None:
+                    request, estimated_bytes = parsed
+                    request.hold_memory(reservation, estimated_bytes)
                     return request
-        return self._parse_in_process(body, reservation, timeout_ms, cancellation)
+        remote = self._start_remote_request(reservation, timeout_ms, cancellation)
+        try:
+            remote.parse(body)
+        except BaseException:
+            remote.close()
+            raise
+        return remote
+
+    def parse_infer_request(
+        self,
+        body: bytes,
+        reservation: MemoryReservation | None = None,
+        *,
+        timeout_ms: float | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> InferRequest:
+        """Parse and decode the JSON of an infer request of the Open Inference Protocol.
+
+        Args:
+          body: The JSON text.
+          reservation: The memory of the request. Grows by the memory of the parsed values, which
+            is then given back, and of the arrays. None for no limit.
+          timeout_ms: The time limit in milliseconds. None for no limit.
+          cancellation: Ends the parsing.
+
+        Raises:
+          InvalidJson, InvalidTensor, InvalidInputNames, InvalidInput: See `decode_infer_request`.
+          RequestTooLarge, MemoryBudgetExceeded, DeadlineExceeded, Cancelled: See `parse`.
+        """
+        if len(body) <= _MAX_TINY_BYTES:
+            return decode_infer_request(json_parser.parse_json(body))
+        if len(body) <= MAX_LOCAL_NUMERIC_BYTES:
+            with self._local_lock:
+                if cancellation is not None:
+                    cancellation.raise_if_cancelled()
+                parsed = _parse_locally(body, reservation, decode_infer_request)
+                if parsed is not None:
+                    request, estimated_bytes = parsed
+                    _give_back(reservation, estimated_bytes)
+                    if reservation is not None:
+                        reservation.grow(requests.count_bytes(request.arrays))
+                    return request
+        remote = self._start_remote_request(reservation, timeout_ms, cancellation)
+        try:
+            return remote.decode_infer_request(body)
+        except BaseException:
+            remote.close()
+            raise
 
     def close(self) -> None:
         """End the parse processes that no request uses."""
         self._processes.close()
 
-    def _parse_in_process(
+    def _start_remote_request(
         self,
-        body: bytes,
         reservation: MemoryReservation | None,
         timeout_ms: float | None,
         cancellation: Cancellation | None,
-    ) -> ParsedRequest:
+    ) -> RemoteRequest:
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         process = self._processes.acquire(timeout_ms, cancellation)
-        request = RemoteRequest(process, self._processes, reservation, deadline, cancellation)
-        try:
-            request.parse(body)
-        except BaseException:
-            request.close()
-            raise
-        return request
+        return RemoteRequest(process, self._processes, reservation, deadline, cancellation)
 
 
-def _parse_locally(body: bytes, reservation: MemoryReservation | None) -> LocalRequest | None:
-    """Parse a body in this process; None if that may take too long."""
+def _parse_locally(
+    body: bytes, reservation: MemoryReservation | None, decode: Callable[[Json], Decoded]
+) -> tuple[Decoded, int] | None:
+    """Parse a body in this process, and decode it; None if that may take too long.
+
+    Returns:
+      The decoded body, and the number of bytes that are reserved for the parsed values.
+    """
     estimated_bytes = _reserve_for_parsing(body, reservation)
     try:
         if len(body) <= MAX_LOCAL_BYTES:
-            return LocalRequest(json_parser.parse_json(body), reservation, estimated_bytes)
+            return decode(json_parser.parse_json(body)), estimated_bytes
         document = json_parser.parse_numeric_json(body, MAX_LOCAL_BYTES)
         if document is not None:
-            return LocalRequest(document, reservation, estimated_bytes)
+            return decode(document), estimated_bytes
     except BaseException:
         _give_back(reservation, estimated_bytes)
         raise

@@ -20,9 +20,6 @@ Spans: TypeAlias = "array.array[int]"
 A place holds packed values, or one value.
 """
 
-# The alignment of the arrays, in bytes, with which TensorFlow uses an array without a copy.
-# Source: EIGEN_MAX_ALIGN_BYTES, which TF_NewTensor compares with.
-_ALIGNMENT = 64
 # The number of bytes of varints that are decoded at a time, which bounds the intermediate arrays.
 _CHUNK_BYTES = 1 << 18
 _MAX_VARINT_BYTES = 10
@@ -143,15 +140,6 @@ class WireTensor:
             joined[position : position + end - start] = self._octets[start:end]
             position += end - start
         return joined
-
-
-def copy_aligned(values: Array) -> Array:
-    """Copy values of shape [n] to memory that TensorFlow can use without a further copy."""
-    octets = np.empty(values.nbytes + _ALIGNMENT, np.uint8)
-    start = -octets.ctypes.data % _ALIGNMENT
-    aligned: Array = octets[start : start + values.nbytes].view(values.dtype)
-    np.copyto(aligned, values)
-    return aligned
 
 
 def decode_varints(octets: Array, dtype: np.dtype[Any], max_values: int) -> Array:

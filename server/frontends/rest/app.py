@@ -7,6 +7,7 @@ from server.admission.api_keys import ApiKeys
 from server.admission.memory_budget import MemoryBudget
 from server.config.settings import Settings
 from server.dataplane import DataPlaneInterface
+from server.frontends.open_inference.describer import Describer
 from server.frontends.rest.access_log_middleware import AccessLogMiddleware
 from server.frontends.rest.asgi_app import RootApp
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
@@ -14,6 +15,7 @@ from server.frontends.rest.dispatch.router import Router
 from server.frontends.rest.openapi.lazy_app import LazyOpenApiApp
 from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.v1.router import V1Router
+from server.frontends.rest.v2.router import V2Router
 from server.metrics import Metrics
 from server.parsing.request_parser import RequestParser
 from server.request_log.access_log import AccessLog
@@ -44,11 +46,17 @@ def build_rest_app(
       queues: Decide when requests run. None means queues that no other frontend shares.
       monitoring_path: The path of the metrics, for example "/monitoring/prometheus/metrics". None
         means that metrics are not served.
-      extra_routers: The routers of further APIs to serve beside TensorFlow Serving's.
+      extra_routers: The routers of further APIs to serve beside TensorFlow Serving's and the
+        Open Inference Protocol.
     """
     config = RestConfig.from_settings(settings)
     parser = RequestParser()
-    routers = (V1Router(dataplane, parser, memory_budget), *extra_routers)
+    describer = Describer(dataplane)
+    routers: tuple[Router, ...] = (
+        V1Router(dataplane, parser, memory_budget),
+        V2Router(dataplane, parser, describer, memory_budget),
+        *extra_routers,
+    )
     root = RootApp(
         Dispatcher(
             routers,

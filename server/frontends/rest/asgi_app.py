@@ -14,6 +14,7 @@ from server.frontends.rest.openapi import paths as openapi_paths
 from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.transport.headers import Headers, Peer, get_header
 from server.frontends.rest.transport.responses import (
+    JSON,
     TEXT,
     AnySyncResponse,
     Response,
@@ -21,6 +22,7 @@ from server.frontends.rest.transport.responses import (
     not_found,
     send_response,
 )
+from server.frontends.rest.v2 import paths as v2_paths
 from server.metrics import Metrics
 from tpuserve.errors import ServerStarting, Unauthenticated
 
@@ -69,7 +71,7 @@ class RootApp:
         self._monitoring_path = monitoring_path if metrics is not None else None
         self._cors_headers = _CORS_HEADERS if config.allow_origins else ()
         self._open_paths = {
-            *((HEALTH, READINESS) if config.open_health else ()),
+            *((HEALTH, READINESS, v2_paths.LIVE, v2_paths.READY) if config.open_health else ()),
             *((monitoring_path,) if config.open_metrics else ()),
         }
 
@@ -111,7 +113,9 @@ class RootApp:
             path += "?" + query.decode("latin-1")
         response = self._authenticate(path, scope["method"], scope["headers"])
         if response is None:
-            if self._dispatcher.is_routed(path):
+            if path in (v2_paths.LIVE, v2_paths.READY):
+                response = self._check_health(path)
+            elif self._dispatcher.is_routed(path):
                 response = self._refuse_while_starting()
                 response = response or await self._dispatcher.dispatch(path, scope, receive)
             elif path.startswith(openapi_paths.PATHS):
@@ -187,15 +191,27 @@ class RootApp:
             ServerStarting(f"the server is starting: {activity}. Send the request again later.")
         )
 
+    def _check_health(self, path: str) -> Response:
+        """Answer a health check of the Open Inference Protocol."""
+        if path == v2_paths.LIVE:
+            return Response(200, b'{"live":true}', JSON)
+        if self._get_unready_reason():
+            return Response(503, b'{"ready":false}', JSON, self._readiness_headers())
+        return Response(200, b'{"ready":true}', JSON)
+
+    def _readiness_headers(self) -> Headers:
+        """Return the headers of a readiness check that fails."""
+        is_draining = self._admission is not None and self._admission.is_draining
+        return (errors.CLOSE,) if is_draining else ()
+
     async def _answer_other_path(self, path: str, method: str) -> Response:
         if path == HEALTH:
             return Response(200, b"ok\n", TEXT)
         if path == READINESS:
             reason = self._get_unready_reason()
             if reason:
-                is_draining = self._admission is not None and self._admission.is_draining
-                headers = (errors.CLOSE,) if is_draining else ()
-                return Response(503, f"not ready: {reason}\n".encode(), TEXT, headers)
+                text = f"not ready: {reason}\n".encode()
+                return Response(503, text, TEXT, self._readiness_headers())
             return Response(200, b"ready\n", TEXT)
         if self._monitoring_path and path.partition("?")[0] == self._monitoring_path:
             if path != self._monitoring_path:

@@ -37,6 +37,15 @@ def read_model_name(raw: bytes) -> str:
     return _cached_name(spec) if len(spec) <= _MAX_CACHED_BYTES else _last_name(spec)
 
 
+def read_plain_model_name(raw: bytes) -> str:
+    """Return the model's name in a serialised request whose field 1 is the name itself.
+
+    Returns:
+      "" if the request names no model, or is no valid message.
+    """
+    return _last_name(_uncompressed_beginning(raw))
+
+
 def read_model_name_of_tasks(raw: bytes) -> str:
     """Return the model's name in the first task of a serialised MultiInferenceRequest.
 
@@ -59,7 +68,7 @@ def _uncompressed_beginning(raw: bytes) -> bytes:
 
 
 def _last_name(spec: bytes) -> str:
-    """Return the name in a serialised ModelSpec; the last one counts, as in protobuf's parser."""
+    """Return the string in field 1 of a message; the last one counts, as in protobuf's parser."""
     names = _first_fields(spec)
     return names[-1].decode("utf-8", "replace") if names else ""
 

@@ -6,6 +6,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, text_format
 from grpc_reflection.v1alpha import reflection_pb2
 
+from server.frontends.grpc.services.open_inference import messages
+
 # TensorFlow's profiler service and its messages, as a FileDescriptorProto in text format.
 # Source: tsl/profiler/protobuf/profiler_service.proto.
 _PROFILER_FILE = """
@@ -83,9 +85,9 @@ class ReflectionPool:
 
     @cached_property
     def _own(self) -> Any:
-        """The pool of the services without a Python module: the profiler, and reflection v1."""
+        """The pool of services without a module: the profiler, Open Inference, reflection v1."""
         pool = descriptor_pool.DescriptorPool()
-        for file in (_profiler_file(), _reflection_v1_file()):
+        for file in (_profiler_file(), _reflection_v1_file(), _open_inference_file()):
             self._add(pool, file)
         return pool
 
@@ -121,6 +123,13 @@ def _profiler_file() -> Any:
 
     file = text_format.Parse(_PROFILER_FILE, descriptor_pb2.FileDescriptorProto())
     file.dependency.extend([profiler_options_pb2.DESCRIPTOR.name, xplane_pb2.DESCRIPTOR.name])
+    return file
+
+
+def _open_inference_file() -> Any:
+    file = descriptor_pb2.FileDescriptorProto()
+    service = messages.descriptor_pool().FindServiceByName(messages.SERVICE)
+    service.file.CopyToProto(file)
     return file
 
 

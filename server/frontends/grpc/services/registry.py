@@ -1,6 +1,10 @@
 """The list of all gRPC services that the server can offer."""
 
 from server.frontends.grpc.services.health import HealthService
+from server.frontends.grpc.services.open_inference.service import (
+    OpenInferenceService,
+    OpenInferenceStatusService,
+)
 from server.frontends.grpc.services.profiler import ProfilerService
 from server.frontends.grpc.services.reflection import ReflectionService
 from server.frontends.grpc.services.service import GrpcService
@@ -9,6 +13,8 @@ from server.frontends.grpc.services.serving_services import ModelService, Predic
 SERVICE_TYPES: tuple[type[GrpcService], ...] = (
     PredictionService,
     ModelService,
+    OpenInferenceService,
+    OpenInferenceStatusService,
     ProfilerService,
     HealthService,
     ReflectionService,

@@ -117,7 +117,7 @@ class Dispatcher:
                 response = _answer_preflight(headers)
             else:
                 route = router.parse_route(method, path)
-                if route.runs_model:
+                if route.runs_model or route.has_body:
                     response = await self._run_model(router, route, scope, receive)
                 else:
                     work = partial(router.handle, route, headers, b"", timeout_ms=self._timeout_ms)

@@ -21,6 +21,7 @@ class Route:
       operation: The name of the operation, for example "predict" or "status".
       runs_model: Whether the request has a body and runs a model, as predict does. Such a request
         counts in admission control, and its latency is recorded under its operation.
+      has_body: Whether a request that runs no model has a body. It counts in admission control.
     """
 
     model: str = ""
@@ -28,6 +29,7 @@ class Route:
     label: str | None = None
     operation: str = ""
     runs_model: bool = False
+    has_body: bool = False
 
 
 class Router(Protocol):
@@ -72,7 +74,8 @@ class Router(Protocol):
         Args:
           route: The result of `parse_route`.
           headers: The headers of the request, with names in lower case.
-          body: The raw body, decompressed if it was gzip. Empty unless `route.runs_model`.
+          body: The raw body, decompressed if it was gzip. Empty unless `route.runs_model` or
+            `route.has_body`.
           timeout_ms: The milliseconds left for the answer. None means no limit.
           cancellation: Tells whether the client still waits for the answer. None if the caller, the
             event loop, cannot learn of a disconnect before the answer.

@@ -20,9 +20,6 @@ from server.servables import pending
 from server.servables.pending import Pending
 from tpuserve.errors import InvalidInput, SignatureNotFound
 
-# The smallest response body, in bytes, whose memory is reserved until the body is sent.
-_MIN_COUNTED_BYTES = 64 << 10
-
 
 class EncodedResult(NamedTuple):
     """The encoded result of an inference.
@@ -111,8 +108,7 @@ def _encode_prediction(
 
 def _hold_memory(body: JsonText, version: int, budget: MemoryBudget) -> EncodedResult:
     """Return an encoded result that holds a memory reservation for a large body."""
-    memory = budget.reserve(len(body)) if len(body) >= _MIN_COUNTED_BYTES else None
-    return EncodedResult(body, version, memory)
+    return EncodedResult(body, version, output_memory.reserve_for_body(body, budget))
 
 
 def _classify(

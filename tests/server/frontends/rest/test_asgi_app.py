@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {"model_base_path": Path("/models/half")}
 
 def test_unknown_paths_get_the_page_of_libevent(dataplane: DataPlane, serve: Serve) -> None:
     address = serve(build_rest_app(dataplane))
-    for path in ("/", "/v2/models/half", "/v1", METRICS, "/healthz/"):
+    for path in ("/", "/v3/models/half", "/v1", METRICS, "/healthz/"):
         reply, body = ask(address, "GET", path)
         assert (reply.status, reply.getheader("content-type")) == (404, "text/html")
         assert b"<TITLE>404 Not Found</TITLE>" in body

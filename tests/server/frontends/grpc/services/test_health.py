@@ -64,7 +64,7 @@ def test_list_has_the_status_of_every_name(server: Any, stub: Any) -> None:
             drain()
             statuses = message_class.FromString(ask(b"", timeout=10)).statuses
             assert {name: value.status for name, value in statuses.items()} == dict.fromkeys(
-                ["", "ModelService", "PredictionService"], status
+                ["", "ModelService", "PredictionService", "inference.GRPCInferenceService"], status
             )
 
 

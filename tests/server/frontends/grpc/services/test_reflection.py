@@ -16,6 +16,7 @@ SERVICES = {
     "tensorflow.serving.PredictionService",
     "tensorflow.serving.ModelService",
     "tensorflow.ProfilerService",
+    "inference.GRPCInferenceService",
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
 }

@@ -31,7 +31,7 @@ from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask
 from tpuserve.errors import InvalidInput
 
-INFER = "/v2/models/sum/infer"
+INFER = "/v3/models/sum/infer"
 JSON_PART = b'{"inputs": [{"name": "x"}]}'
 TENSOR = np.array([1.5, 2.0, -0.25], np.float32).tobytes()
 BODY = JSON_PART + TENSOR
@@ -43,7 +43,7 @@ SETTINGS: dict[str, Any] = {"model_base_path": Path("/models/half")}
 class SumRouter:
     """Sums the floats behind the JSON of a request."""
 
-    prefix = "/v2/"
+    prefix = "/v3/"
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -51,7 +51,7 @@ class SumRouter:
         self.entered = threading.Event()
 
     def parse_route(self, method: str, path: str) -> Route:
-        if method == "GET" and path == "/v2/models/sum":
+        if method == "GET" and path == "/v3/models/sum":
             return Route("sum", operation="metadata")
         if method == "POST" and path == INFER:
             return Route("sum", version=7, operation="infer", runs_model=True)
@@ -99,8 +99,8 @@ def test_handler_gets_headers_and_raw_bytes(
     address = serve(build_rest_app(dataplane, extra_routers=[router]))
     assert infer(address) == (200, ANSWER)
     assert infer(address, gzip.compress(BODY), {**LENGTH, "Content-Encoding": "gzip"})[1] == ANSWER
-    assert ask(address, "GET", "/V2/models/sum")[0].status == 400
-    assert ask(address, "GET", "/v2/models/sum")[1] == b'{"name": "sum"}'
+    assert ask(address, "GET", "/V3/models/sum")[0].status == 400
+    assert ask(address, "GET", "/v3/models/sum")[1] == b'{"name": "sum"}'
     status, content = infer(address, headers={})
     assert (status, json.loads(content)["error"]) == (
         400,

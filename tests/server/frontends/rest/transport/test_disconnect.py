@@ -30,13 +30,13 @@ from tpuserve.errors import Cancelled
 pytestmark = pytest.mark.slow
 
 SETTINGS: dict[str, Any] = {"model_base_path": Path("/models/half")}
-REQUEST = b"POST /v2/wait HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n" + b" " * 5000
+REQUEST = b"POST /v3/wait HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n" + b" " * 5000
 
 
 class WaitingRouter:
     """Waits in each request until the request is cancelled or the test has ended."""
 
-    prefix = "/v2/"
+    prefix = "/v3/"
 
     def __init__(self) -> None:
         self.entered: queue.Queue[Cancellation] = queue.Queue()
@@ -111,7 +111,7 @@ def test_time_limit_cancels_the_request(
 ) -> None:
     settings = {"rest_api_timeout_in_ms": 0, "default_request_timeout_ms": 50}
     address = serve_router(serve, dataplane, router, settings=settings)
-    reply, _ = ask(address, "POST", "/v2/wait", b" " * 5000)
+    reply, _ = ask(address, "POST", "/v3/wait", b" " * 5000)
     assert reply.status == 504
     assert router.left.get(timeout=30)
 
@@ -144,7 +144,7 @@ def test_client_beyond_its_share_is_refused_and_another_is_answered(
     with socket.create_connection(address, timeout=30) as first:
         first.sendall(REQUEST)
         router.entered.get(timeout=30)
-        reply, body = ask(address, "POST", "/v2/wait", b"")
+        reply, body = ask(address, "POST", "/v3/wait", b"")
         assert (reply.status, reply.headers["retry-after"]) == (429, "1")
         assert b"1 requests of 127.0.0.1 are in flight" in body
         other = socket.create_connection(address, timeout=30, source_address=("127.0.0.2", 0))

@@ -1,0 +1,1 @@
+"""Converts tensors and infer requests of the Open Inference Protocol (KServe V2)."""

@@ -1,0 +1,154 @@
+"""Converts between arrays and the binary form of tensors in the Open Inference Protocol.
+
+Numbers are in row-major order and little-endian. Each element of a BYTES tensor is preceded by its
+length, an unsigned integer of four bytes. Source: the protocol's specification ("raw tensor
+contents"), and Triton's binary tensor data extension.
+"""
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from server.codec.open_inference.datatypes import Datatype
+from server.servables.aligned_array import copy_aligned
+from server.servables.servable import Array
+from tpuserve.errors import InvalidTensor
+from tpuserve.saved_model.signature import TensorSpec
+
+_LENGTH = struct.Struct("<I")
+# The largest number of strings of a tensor, as in a PredictRequest, and the memory of one string
+# of an array: its reference, its object and the rounding of its size.
+_MAX_STRINGS, _STRING_BYTES = 1_000_000, 64
+# The largest number of dimensions of an array in NumPy 1.
+_MAX_RANK = 32
+_MAX_ELEMENTS = 2**63 - 1
+
+
+def check_shape(name: str, shape: Sequence[int]) -> int:
+    """Return the number of elements that a shape has.
+
+    Raises:
+      InvalidTensor: the shape has a negative size, too many dimensions or too many elements.
+    """
+    if len(shape) > _MAX_RANK:
+        raise InvalidTensor(
+            f"the shape of input {name!r} has {len(shape)} dimensions. Send at most {_MAX_RANK}."
+        )
+    count = math.prod(shape)
+    if shape and (min(shape) < 0 or count > _MAX_ELEMENTS):
+        raise InvalidTensor(
+            f"input {name!r} has the shape {format_shape(shape)}. Send sizes of 0 or more, whose "
+            f"product is below 2^63."
+        )
+    return count
+
+
+def check_matches(name: str, datatype: Datatype, shape: Sequence[int], spec: TensorSpec) -> None:
+    """Check the declared datatype and shape of an input against the signature.
+
+    Raises:
+      InvalidTensor: the datatype or the shape is another one.
+    """
+    if datatype.tensorflow_name != spec.dtype:
+        raise InvalidTensor(
+            f"input {name!r} has the datatype {datatype.name}; the signature expects {spec}."
+        )
+    expected = spec.shape
+    if expected is None:
+        return
+    if len(shape) != len(expected) or any(
+        size is not None and size != given for given, size in zip(shape, expected, strict=True)
+    ):
+        raise InvalidTensor(
+            f"input {name!r} has the shape {format_shape(shape)}; the signature expects {spec}."
+        )
+
+
+def decode_raw(
+    name: str,
+    data: bytes | memoryview,
+    datatype: Datatype,
+    shape: Sequence[int],
+    reserve: Callable[[int], object] = lambda num_bytes: None,
+) -> Array:
+    """Convert the binary form of a tensor to an array with memory of its own.
+
+    Args:
+      name: the name of the input, for the text of an error.
+      data: the bytes of the tensor alone.
+      datatype: the datatype of the elements.
+      shape: the shape of the tensor.
+      reserve: is called with the number of bytes of the array before they are allocated; raises an
+        error to refuse the request.
+
+    Returns:
+      An array of the shape; strings as an object array of bytes.
+
+    Raises:
+      InvalidTensor: the bytes do not fill the shape exactly.
+    """
+    count = check_shape(name, shape)
+    if datatype.dtype.hasobject:
+        return _decode_strings(name, data, count, reserve).reshape(shape)
+    if count * datatype.dtype.itemsize != len(data):
+        raise InvalidTensor(
+            f"input {name!r} has {len(data)} bytes of data; {datatype.name} of the shape "
+            f"{format_shape(shape)} takes {count * datatype.dtype.itemsize}."
+        )
+    reserve(len(data))
+    if datatype.dtype == np.bool_:
+        # Compare, because a byte other than 0 and 1 is no valid value of NumPy's bool.
+        flags: Array = np.frombuffer(data, np.uint8) != 0
+        return flags.reshape(shape)
+    return copy_aligned(np.frombuffer(data, datatype.dtype)).reshape(shape)
+
+
+def encode_raw(array: Array) -> bytes | memoryview:
+    """Return the binary form of an array: a view of its memory where the memory has this form.
+
+    Args:
+      array: numbers, or an object array of bytes, of a dtype that the protocol has.
+    """
+    if array.dtype.hasobject:
+        chunks: list[bytes] = []
+        for element in array.reshape(-1).tolist():
+            chunks += (_LENGTH.pack(len(element)), element)
+        return b"".join(chunks)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def format_shape(shape: Sequence[int]) -> str:
+    """Format a shape for the text of an error: "[2, 3]"."""
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def _decode_strings(
+    name: str, data: bytes | memoryview, count: int, reserve: Callable[[int], object]
+) -> Array:
+    if count > _MAX_STRINGS:
+        raise InvalidTensor(
+            f"input {name!r} has {count} strings. Send at most {_MAX_STRINGS} in a tensor."
+        )
+    if count * _LENGTH.size > len(data):
+        raise _wrong_strings(name, count, len(data))
+    reserve(count * _STRING_BYTES + len(data))
+    content, position = bytes(data), 0
+    array = np.empty(count, object)
+    for index in range(count):
+        start = position + _LENGTH.size
+        if start > len(content):
+            raise _wrong_strings(name, count, len(content))
+        position = start + _LENGTH.unpack_from(content, position)[0]
+        array[index] = content[start:position]
+    if position != len(content):
+        raise _wrong_strings(name, count, len(content))
+    return array
+
+
+def _wrong_strings(name: str, count: int, num_bytes: int) -> InvalidTensor:
+    return InvalidTensor(
+        f"input {name!r} has {num_bytes} bytes of data, which do not hold {count} strings: each is "
+        f"preceded by its length, an unsigned integer of 4 bytes in little-endian order."
+    )

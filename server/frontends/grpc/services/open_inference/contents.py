@@ -1,0 +1,81 @@
+"""Converts between arrays and the typed fields of the message InferTensorContents.
+
+Source: the specification of the protocol, open_inference_grpc.proto.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from server.codec.open_inference.datatypes import Datatype
+from server.codec.open_inference.raw_tensors import check_shape, format_shape
+from server.servables.servable import Array
+from tpuserve.errors import InvalidTensor
+
+# The name of a datatype → the field that holds its elements. Neither FP16 nor BF16 has one.
+_FIELDS = {
+    "BOOL": "bool_contents",
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    "INT64": "int64_contents",
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+# The dtypes of the fields that hold several datatypes.
+_WIDE: dict[str, np.dtype[Any]] = {
+    "int_contents": np.dtype(np.int32),
+    "uint_contents": np.dtype(np.uint32),
+}
+
+
+def read_contents(
+    name: str,
+    contents: Any,
+    datatype: Datatype,
+    shape: Sequence[int],
+    reserve: Callable[[int], object],
+) -> Array:
+    """Convert an InferTensorContents to an array of the given datatype and shape.
+
+    Args:
+      name: the name of the input, for the text of an error.
+      contents: the message.
+      datatype: the datatype of the input.
+      shape: the shape of the input.
+      reserve: is called with the number of bytes of the array before they are allocated.
+
+    Raises:
+      InvalidTensor: the datatype has no field, or the field does not fill the shape exactly.
+    """
+    count = check_shape(name, shape)
+    field = _FIELDS.get(datatype.name)
+    if field is None:
+        raise InvalidTensor(
+            f"input {name!r} is {datatype.name}, which the field contents cannot hold. Send it in "
+            f"raw_input_contents."
+        )
+    values = getattr(contents, field)
+    if len(values) != count:
+        raise InvalidTensor(
+            f"input {name!r} has {len(values)} elements in {field}; its shape "
+            f"{format_shape(shape)} has {count}."
+        )
+    reserve(count * max(8, datatype.dtype.itemsize))
+    if datatype.dtype.hasobject:
+        array = np.empty(count, object)
+        array[:] = list(values)
+        return array.reshape(shape)
+    wide = np.fromiter(values, _WIDE.get(field, datatype.dtype), count)
+    narrow = wide.astype(datatype.dtype, copy=False)
+    if wide.dtype != narrow.dtype and not np.array_equal(wide, narrow):
+        value = wide[wide != narrow][0]
+        raise InvalidTensor(f"input {name!r} has the value {value}, which is no {datatype.name}.")
+    return narrow.reshape(shape)
+
+
+def write_contents(contents: Any, array: Array, datatype: Datatype) -> None:
+    """Write an array to an InferTensorContents; the datatype must not be raw only."""
+    getattr(contents, _FIELDS[datatype.name]).extend(array.reshape(-1).tolist())

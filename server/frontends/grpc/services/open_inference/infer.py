@@ -1,0 +1,160 @@
+"""The method ModelInfer: runs a signature on tensors."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from server.codec.open_inference import raw_tensors
+from server.codec.open_inference.datatypes import datatype_of_array, find_datatype
+from server.codec.open_inference.raw_tensors import check_matches
+from server.dataplane import DataPlaneInterface, Prediction
+from server.frontends import output_memory
+from server.frontends.grpc.call_context import CallContext
+from server.frontends.grpc.services.open_inference.contents import read_contents, write_contents
+from server.frontends.grpc.services.open_inference.messages import Message, message_type
+from server.frontends.grpc.services.open_inference.model_spec import decode_model_spec
+from server.frontends.grpc.services.parsing import parse_within_limits, parsing_turn
+from server.servables import pending
+from server.servables.pending import Pending
+from server.servables.servable import Array
+from server.tensors import protobuf_wire
+from server.tensors.parsing_cost import COPIED, VARINTS, Fields
+from tpuserve.errors import InvalidInput, InvalidInputNames, InvalidTensor
+from tpuserve.saved_model.signature import Signature
+
+# The fields of InferTensorContents that hold varints, and those whose bytes are copied.
+_CONTENTS: Fields = {**dict.fromkeys(range(1, 6), VARINTS), **dict.fromkeys((6, 7, 8), COPIED)}
+# The fields of a ModelInferRequest that may be long: contents of inputs, and raw_input_contents.
+_LONG_FIELDS: Fields = {5: {5: _CONTENTS}, 7: COPIED}
+# The serialised tag of the field `raw_output_contents` of a ModelInferResponse.
+_RAW_OUTPUT_TAG = protobuf_wire.field_tag(6)
+
+
+class ModelInfer:
+    """The method ModelInfer: runs a signature of one of the models of a data plane."""
+
+    def __init__(self, dataplane: DataPlaneInterface) -> None:
+        """Create the method for the models of a data plane."""
+        self._dataplane = dataplane
+
+    def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:
+        """Run a model on a ModelInferRequest; return a ModelInferResponse or its Pending.
+
+        Raises:
+          TpuserveError: the request is invalid, or the data plane has raised the error.
+        """
+        message = parse_within_limits(message_type("ModelInferRequest"), raw, _LONG_FIELDS, call)
+        parameters = message.parameters
+        spec = decode_model_spec(message.model_name, message.model_version)
+        spec = spec._replace(signature_name=_read_parameter(parameters, "signature_name", "", str))
+        call.model_spec = spec
+        outputs = _read_outputs(message)
+
+        def read_inputs(signature: Signature) -> Mapping[str, Array]:
+            with parsing_turn(len(raw)):
+                return _read_inputs(message, signature, call)
+
+        timeout_us = _read_parameter(parameters, "timeout", 0, int)
+        timeout_ms = call.timeout_ms
+        if timeout_us:
+            timeout_ms = min(timeout_ms or float("inf"), max(1, timeout_us / 1000))
+        prediction = self._dataplane.start_predict(
+            spec, read_inputs, outputs, timeout_ms=timeout_ms, cancellation=call.cancellation
+        )
+        # Answer in the form of the request, because some clients read only one of the two.
+        is_raw = bool(message.raw_input_contents) or not message.inputs
+        request_id = message.id
+        return pending.transform(
+            prediction, lambda each: _serialize(each, request_id, outputs, is_raw, call)
+        )
+
+
+def _read_outputs(message: Message) -> list[str]:
+    """Return the names of the requested outputs; empty for all outputs."""
+    for output in message.outputs:
+        _refuse_shared_memory(output, "output")
+        if _read_parameter(output.parameters, "classification", 0, int):
+            raise InvalidInput(
+                f"output {output.name!r} is requested as a classification, which this server does "
+                f"not compute. Request its values."
+            )
+    return [output.name for output in message.outputs]
+
+
+def _read_inputs(message: Message, signature: Signature, call: CallContext) -> dict[str, Array]:
+    inputs, raw_contents = message.inputs, message.raw_input_contents
+    names = [tensor.name for tensor in inputs]
+    by_name = dict.fromkeys(names)
+    if len(by_name) != len(names):
+        raise InvalidInputNames("an input is given twice. Send each input once.")
+    signature.check_inputs(by_name.keys())
+    if raw_contents and len(raw_contents) != len(names):
+        raise InvalidTensor(
+            f"raw_input_contents has {len(raw_contents)} elements for {len(names)} inputs. Send "
+            f"one for each input, in the same order."
+        )
+    arrays = {}
+    for position, tensor in enumerate(inputs):
+        call.cancellation.raise_if_cancelled()
+        name, shape = tensor.name, tuple(tensor.shape)
+        datatype = find_datatype(tensor.datatype, name)
+        _refuse_shared_memory(tensor, "input")
+        raw_tensors.check_shape(name, shape)
+        check_matches(name, datatype, shape, signature.inputs[name])
+        reserve = call.memory.grow
+        if not raw_contents:
+            arrays[name] = read_contents(name, tensor.contents, datatype, shape, reserve)
+            continue
+        if tensor.HasField("contents"):
+            raise InvalidTensor(
+                f"input {name!r} has contents, and the request has raw_input_contents. Send one "
+                f"of them."
+            )
+        data = raw_contents[position]
+        arrays[name] = raw_tensors.decode_raw(name, data, datatype, shape, reserve)
+    return arrays
+
+
+def _refuse_shared_memory(tensor: Message, kind: str) -> None:
+    if "shared_memory_region" in tensor.parameters:
+        raise InvalidInput(
+            f"{kind} {tensor.name!r} is in shared memory, which this server does not read. Send "
+            f"its data."
+        )
+
+
+def _read_parameter(parameters: Any, name: str, default: Any, kind: type[Any]) -> Any:
+    """Return the value of an InferParameter; `default` if there is none of this name."""
+    if name not in parameters:
+        return default
+    parameter = parameters[name]
+    choice = parameter.WhichOneof("parameter_choice")
+    value = getattr(parameter, choice) if choice else None
+    if type(value) is not kind:
+        expected = "string_param" if kind is str else "int64_param"
+        raise InvalidInput(f"the parameter {name} is no {expected}. Send a value of this field.")
+    return value
+
+
+def _serialize(
+    prediction: Prediction, request_id: str, names: list[str], is_raw: bool, call: CallContext
+) -> bytes:
+    call.version = prediction.version
+    outputs = prediction.outputs
+    if names:
+        outputs = {name: outputs[name] for name in names}
+    output_memory.reserve_for_message(outputs, call.memory.grow)
+    datatypes = {name: datatype_of_array(array, name) for name, array in outputs.items()}
+    # All outputs must have the same form, and some datatypes have only the raw form.
+    is_raw = is_raw or any(datatype.is_raw_only for datatype in datatypes.values())
+    response = message_type("ModelInferResponse")(
+        model_name=prediction.model, model_version=str(prediction.version), id=request_id
+    )
+    chunks: list[bytes | memoryview] = []
+    for name, array in outputs.items():
+        tensor = response.outputs.add(name=name, datatype=datatypes[name].name, shape=array.shape)
+        if is_raw:
+            data = raw_tensors.encode_raw(array)
+            chunks += (_RAW_OUTPUT_TAG, protobuf_wire.encode_varint(len(data)), data)
+        else:
+            write_contents(tensor.contents, array, datatypes[name])
+    return b"".join((response.SerializeToString(), *chunks))

@@ -1,0 +1,102 @@
+"""The service of the Open Inference Protocol, with extensions of NVIDIA Triton.
+
+Source: the specification of the protocol, open_inference_grpc.proto, and Triton's
+grpc_service.proto.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from google.protobuf import json_format
+
+from server.dataplane import ModelSpec
+from server.frontends.grpc.call_context import CallContext
+from server.frontends.grpc.services.call_handler import UnaryFunction, UnaryMethod
+from server.frontends.grpc.services.model_name import read_plain_model_name
+from server.frontends.grpc.services.open_inference.infer import ModelInfer
+from server.frontends.grpc.services.open_inference.messages import SERVICE, Message, message_type
+from server.frontends.grpc.services.open_inference.model_spec import decode_model_spec
+from server.frontends.grpc.services.parsing import parse_message
+from server.frontends.grpc.services.service import UnaryService
+from server.frontends.open_inference.describer import Describer
+from tpuserve.errors import ModelNotFound
+
+
+class OpenInferenceService(UnaryService):
+    """Runs models, within the limits of the admission controller."""
+
+    names = (SERVICE,)
+    health_names = (SERVICE,)
+    counted_apis = ("ModelInfer",)
+    is_admission_controlled = True
+
+    def methods(self) -> Mapping[str, UnaryMethod]:
+        """Return the method that runs models."""
+        infer = ModelInfer(self._context.dataplane)
+        return {"ModelInfer": UnaryMethod(infer, read_model_name=read_plain_model_name)}
+
+
+class OpenInferenceStatusService(UnaryService):
+    """Describes the server and its models, without a limit of the admission controller.
+
+    Its methods belong to the same service as ModelInfer.
+    """
+
+    names = (SERVICE,)
+
+    def methods(self) -> Mapping[str, UnaryMethod]:
+        """Return the methods that run no model."""
+        describer = Describer(self._context.dataplane)
+        return {
+            "ServerLive": _method("ServerLive", lambda request, call: {"live": True}, True),
+            "ServerReady": _method("ServerReady", self._server_ready, True),
+            "ModelReady": _method(
+                "ModelReady",
+                lambda request, call: {"ready": _is_ready(describer, _read_spec(request, call))},
+                True,
+            ),
+            "ServerMetadata": _method(
+                "ServerMetadata", lambda request, call: describer.server_metadata(), True
+            ),
+            "ModelMetadata": _method(
+                "ModelMetadata",
+                lambda request, call: describer.model_metadata(_read_spec(request, call)),
+            ),
+        }
+
+    def _server_ready(self, request: Message, call: CallContext) -> dict[str, Any]:
+        admission = self._context.admission
+        is_serving = admission is None or (admission.is_ready and not admission.is_draining)
+        return {"ready": is_serving and self._context.dataplane.is_available}
+
+
+def _method(
+    name: str, answer: Callable[[Message, CallContext], dict[str, Any]], is_quick: bool = False
+) -> UnaryMethod:
+    """Return a method that parses its request, and answers with the fields of its response.
+
+    Args:
+      name: the name of the method. Its messages have this name with "Request" and "Response".
+      answer: takes the request and the state of the call, and returns field name → value.
+      is_quick: see `UnaryMethod`.
+    """
+    request_type, response_type = message_type(f"{name}Request"), message_type(f"{name}Response")
+
+    def call_method(raw: bytes | memoryview, call: CallContext) -> bytes:
+        fields = answer(parse_message(request_type, raw), call)
+        return bytes(json_format.ParseDict(fields, response_type()).SerializeToString())
+
+    function: UnaryFunction = call_method
+    return UnaryMethod(function, is_quick=is_quick)
+
+
+def _read_spec(request: Message, call: CallContext) -> ModelSpec:
+    call.model_spec = decode_model_spec(request.name, request.version)
+    return call.model_spec
+
+
+def _is_ready(describer: Describer, spec: ModelSpec) -> bool:
+    try:
+        return describer.is_ready(spec)
+    except ModelNotFound:
+        return False

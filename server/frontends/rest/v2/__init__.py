@@ -1,0 +1,1 @@
+"""The REST API of the Open Inference Protocol (KServe V2), below /v2."""

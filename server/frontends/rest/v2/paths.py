@@ -1,0 +1,105 @@
+"""Parses the URL paths of the Open Inference Protocol, and of Triton's extensions.
+
+Source: the specification of the protocol ("HTTP/REST"), and Triton's extensions for model
+configuration, statistics and the model repository.
+"""
+
+import re
+from functools import lru_cache
+from urllib.parse import unquote_to_bytes
+
+from server.frontends.rest.dispatch.router import Route
+from tpuserve.errors import InvalidInput, NotFound
+
+LIVE, READY = "/v2/health/live", "/v2/health/ready"
+"""The health checks, which the server answers even while it starts and stops."""
+
+_MAX_VERSION = 2**63 - 1
+_MAX_DIGITS = len(str(_MAX_VERSION))
+_MODEL = re.compile(
+    r"/v2/models/([^/]+)(?:/versions/([^/]+))?(?:/(ready|infer|config|stats))?", re.ASCII
+)
+_REPOSITORY_MODEL = re.compile(r"/v2/repository/models/([^/]+)/(load|unload)")
+_SERVER = {
+    ("GET", "/v2"): "server_metadata",
+    ("GET", "/v2/models/stats"): "stats",
+    ("POST", "/v2/repository/index"): "repository_index",
+}
+_METHODS = {None: "GET", "ready": "GET", "config": "GET", "stats": "GET", "infer": "POST"}
+_MAX_SHOWN_CHARACTERS = 128
+
+
+@lru_cache(maxsize=1024)
+def parse_path(method: str, path: str) -> Route:
+    """Parse a path that begins with /v2. The query string is ignored.
+
+    Args:
+      method: The HTTP method.
+      path: The path as sent, percent-encoded and with the query string.
+
+    Returns:
+      The route. Its operation is "infer", "ready", "metadata", "config", "stats",
+      "server_metadata", "repository_index", "load" or "unload".
+
+    Raises:
+      NotFound: The API has no such path.
+      InvalidInput: The path has another method, or the version is no number.
+    """
+    path = path.partition("?")[0]
+    path = path.rstrip("/") or path
+    operation = _SERVER.get((method, path))
+    if operation is not None:
+        return Route(operation=operation, has_body=method == "POST")
+    if any(path == known for _, known in _SERVER):
+        raise _wrong_method(method, path)
+    match = _REPOSITORY_MODEL.fullmatch(path)
+    if match is not None:
+        if method != "POST":
+            raise _wrong_method(method, path)
+        return Route(model=_percent_decode(match[1]), operation=match[2], has_body=True)
+    match = _MODEL.fullmatch(path)
+    if match is None:
+        raise NotFound(
+            f"the Open Inference Protocol has no path {path[:_MAX_SHOWN_CHARACTERS]!r}. Send "
+            f"/v2/models/NAME/infer or another path of /openapi.json."
+        )
+    name, version, operation = match.groups()
+    if method != _METHODS[operation]:
+        raise _wrong_method(method, path)
+    return Route(
+        model=_percent_decode(name),
+        version=None if version is None else parse_version(version),
+        operation=operation or "metadata",
+        runs_model=operation == "infer",
+    )
+
+
+def parse_version(text: str) -> int:
+    """Convert a version to a number.
+
+    Raises:
+      InvalidInput: The text is no number of at most 64 bits.
+    """
+    if not (text.isascii() and text.isdigit()) or len(text.lstrip("0")) > _MAX_DIGITS:
+        raise _invalid_version(text)
+    version = int(text)
+    if version > _MAX_VERSION:
+        raise _invalid_version(text)
+    return version
+
+
+def _invalid_version(text: str) -> InvalidInput:
+    return InvalidInput(
+        f"the version is {text[:32]!r}. Send a whole number such as 1, or no version for the "
+        f"latest."
+    )
+
+
+def _wrong_method(method: str, path: str) -> InvalidInput:
+    shown = path[:_MAX_SHOWN_CHARACTERS]
+    expected = "POST" if path.endswith(("/infer", "/index", "load")) else "GET"
+    return InvalidInput(f"{shown} does not take the method {method}. Send {expected}.")
+
+
+def _percent_decode(text: str) -> str:
+    return unquote_to_bytes(text.encode("latin-1")).decode(errors="replace")

@@ -1,0 +1,135 @@
+"""The routes of the Open Inference Protocol below /v2."""
+
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+
+from server.admission.cancellation import Cancellation
+from server.admission.memory_budget import MemoryBudget, MemoryReservation
+from server.admission.nonblocking import WouldBlock
+from server.dataplane import DataPlaneInterface, ModelSpec
+from server.frontends.open_inference.describer import Describer
+from server.frontends.rest import errors
+from server.frontends.rest.dispatch.router import Route
+from server.frontends.rest.transport.headers import Headers
+from server.frontends.rest.transport.responses import JSON, Response
+from server.frontends.rest.v2 import infer, paths
+from server.frontends.rest.v2.infer import InferResult
+from server.parsing.request_parser import RequestParser
+from server.servables.pending import Pending
+from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
+
+_BINARY = b"application/octet-stream"
+
+
+class V2Router:
+    """Answers the Open Inference Protocol; see `dispatch.router.Router`."""
+
+    prefix = "/v2"
+
+    def __init__(
+        self,
+        dataplane: DataPlaneInterface,
+        parser: RequestParser,
+        describer: Describer,
+        memory_budget: MemoryBudget | None = None,
+    ) -> None:
+        """Create a router.
+
+        Args:
+          dataplane: Finds and runs the models.
+          parser: Parses the JSON of requests.
+          describer: Answers the requests that run no model.
+          memory_budget: Bounds the memory of the outputs that are encoded at the same time. None
+            means no bound.
+        """
+        self._dataplane = dataplane
+        self._parser = parser
+        self._describer = describer
+        self._memory_budget = MemoryBudget(sys.maxsize) if memory_budget is None else memory_budget
+
+    def parse_route(self, method: str, path: str) -> Route:
+        """Return the endpoint that a request addresses; see `paths.parse_path`."""
+        return paths.parse_path(method, path)
+
+    def handle(
+        self,
+        route: Route,
+        headers: Headers,
+        body: bytes,
+        *,
+        timeout_ms: float | None,
+        cancellation: Cancellation | None = None,
+        reservation: MemoryReservation | None = None,
+    ) -> Response | Pending[Response]:
+        """Answer one request; see `dispatch.router.Router.handle`."""
+        if not route.runs_model:
+            text = json.dumps(self._describe(route, body)).encode()
+            return Response(200, text, model=route.model, version=route.version)
+        signature = ""
+        try:
+            request, binary, timeout_ms = infer.parse(
+                self._parser, headers, body, timeout_ms, cancellation, reservation
+            )
+            signature = request.signature_name or DEFAULT_SIGNATURE
+            result = infer.run(
+                self._dataplane,
+                ModelSpec(route.model, route.version, signature),
+                request,
+                binary,
+                timeout_ms=timeout_ms,
+                cancellation=cancellation,
+                reservation=reservation,
+                budget=self._memory_budget,
+            )
+        except WouldBlock:
+            raise
+        except Exception as error:
+            return _error_response(error, route, signature)
+        if isinstance(result, Pending):
+            return result.then(partial(_respond, result.finish, route, signature))
+        return _success_response(result, route, signature)
+
+    def _describe(self, route: Route, body: bytes) -> object:
+        describer = self._describer
+        if route.operation == "server_metadata":
+            return describer.server_metadata()
+        spec = ModelSpec(route.model, route.version)
+        if route.operation == "metadata":
+            return describer.model_metadata(spec)
+        describer.check_ready(spec)
+        return {"name": route.model, "ready": True}
+
+
+def _respond(finish: Callable[[], InferResult], route: Route, signature: str) -> Response:
+    try:
+        return _success_response(finish(), route, signature)
+    except Exception as error:
+        return _error_response(error, route, signature)
+
+
+def _success_response(result: InferResult, route: Route, signature: str) -> Response:
+    content_type = JSON
+    headers: Headers = ()
+    if result.json_bytes is not None:
+        content_type = _BINARY
+        headers = ((infer.JSON_SIZE_HEADER, b"%d" % result.json_bytes),)
+    return Response(
+        200,
+        result.body,
+        content_type,
+        headers,
+        "OK",
+        route.model,
+        result.version,
+        signature,
+        result.memory,
+    )
+
+
+def _error_response(error: Exception, route: Route, signature: str) -> Response:
+    # Convert errors to responses here, where the signature is known, because the access log shows
+    # the signature of failed requests too.
+    response = errors.response_to_error(error)
+    return response._replace(model=route.model, version=route.version, signature=signature)
