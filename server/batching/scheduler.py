@@ -40,11 +40,14 @@ class Scheduler:
     """Passes the batches of all queues to a pool of threads, in round-robin order of the queues.
 
     A queue exists only while tasks wait in it, so clients that request ever new combinations of
-    outputs do not fill the memory with queues. A batch of one task that is ready at once runs in
-    the thread of the request, and counts as one of the batches of the pool. Passing the batch to a
-    pool thread would cost more than the run of a small model. While clients wait for the outputs of
-    other tasks, no batch runs in the thread of a request: the thread may have to receive the
-    requests of the next batch, and send the responses of the last batch.
+    outputs do not fill the memory with queues.
+
+    A batch of one task that is ready at once runs in the thread that received the request, because
+    passing the batch to a pool thread would cost more than the run of a small model. Such a batch
+    counts towards the limit of batches that run at the same time. A thread that receives requests
+    serves several clients. While clients wait for the outputs of other tasks, all batches run in
+    the pool, so that the receiving threads are free to receive the requests of the next batch and
+    to send the responses of the last batch.
 
     Attributes:
       clock: returns seconds, as `time.monotonic` does.

@@ -39,7 +39,7 @@ class DataPlaneInterface(Protocol):
         """Whether any version of any model can answer requests."""
 
     def run_limits(self, model: str) -> RunLimits | None:
-        """Return the limits of a model's queue at once; None if no such model is known."""
+        """Return, without waiting, the limits of a model's queue; None for an unknown model."""
 
     def start_predict(
         self,

@@ -139,7 +139,9 @@ class FrontendGroup:
             frontend.drain()
 
     def stop(self) -> bool:
-        """Wait for the requests in flight, and stop accepting connections. Call `drain` first.
+        """Wait for the requests in flight, and then close the frontends.
+
+        The caller must have called `drain`, so that no new requests are accepted during the wait.
 
         Returns:
           Whether every request was answered within the grace period.

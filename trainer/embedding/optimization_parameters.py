@@ -21,8 +21,9 @@ __all__ = [
 class OptimizationParameters:
     """The base class of the parameters of an optimizer.
 
-    The subclasses declare the fields, because the order of the fields is the order of the
-    arguments. All subclasses have the following attributes.
+    This class declares no fields: the order of a dataclass's fields is the order of the arguments
+    of its constructor, and the order differs between the optimizers. So each subclass declares all
+    fields, among them the following.
 
     Attributes:
       learning_rate: the step size; a number, or a function from the global step to a number.

@@ -22,9 +22,9 @@ def train_and_evaluate(
 ) -> tuple[Any, Any] | None:
     """Train a model, evaluate its checkpoints during training, and export the model.
 
-    In a single process, the function trains and evaluates the checkpoints that the RunConfig
-    requests: a checkpoint is evaluated if throttle_secs have passed since the last evaluation of
-    the EvalSpec began. The last checkpoint is always evaluated. On the CPU, an evaluation runs
+    In a single process, the function trains, saves checkpoints as often as the RunConfig says, and
+    evaluates a new checkpoint if throttle_secs have passed since the last evaluation of the
+    EvalSpec began. The last checkpoint is always evaluated. On the CPU, an evaluation runs
     between two training loops. On a TPU, training releases the TPU for the evaluation and then
     restarts its input from the beginning; therefore shuffle and repeat the training input. If
     training was complete before the call, the last checkpoint is evaluated and exported again.

@@ -44,14 +44,14 @@ def convert(
 ) -> Conversion:
     """Write a SavedModel again with a TPU metagraph, without the program that made it.
 
-    The metagraph {serve} stays as it is. In the metagraph {serve, tpu} the largest part of each
-    signature that XLA compiles runs on the TPU. What only the host can run, such as parsing,
+    The metagraph {serve} stays as it is. In the metagraph {serve, tpu}, the largest part that
+    XLA can compile of each signature runs on the TPU. What only the host can run, such as parsing,
     strings and tables, stays on the host, in front of the TPU part and behind it. Both metagraphs
     share one set of variables, whose files are copied and not read.
 
     Args:
       directory: The SavedModel to convert: a directory with a saved_model.pb.
-      out: The directory to write, which must not exist or be empty.
+      out: The directory to write: a new or an empty one.
       tags: Tags of the metagraph to convert.
       signatures: Names of the signatures to convert; None for all. The others run on the host.
       function: Alias of a function, of tf.saved_model.SaveOptions(function_aliases=...). The calls

@@ -21,10 +21,12 @@ _DROPPED = ("_class", "_output_shapes")
 
 
 def replace_ref_variables(graph: Any) -> None:
-    """Replace the variables of TensorFlow 1 in the main graph of a GraphDef, in place.
+    """Replace the reference variables in a GraphDef's main graph by resource variables, in place.
+
+    Reference variables are the ops Variable and VariableV2 of TensorFlow 1.
 
     Raises:
-      ExportError: An op needs a reference to such a variable.
+      ExportError: An op needs a reference to a variable.
     """
     variables = {node.name: node for node in graph.node if node.op in _VARIABLES}
     if not variables:

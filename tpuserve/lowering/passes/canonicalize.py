@@ -33,14 +33,14 @@ def canonicalize_graph(graph: GraphIR, library: "Library") -> GraphIR:
 def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
     """Replace the control inputs by control inputs between nodes that have an effect.
 
-    TensorFlow gives a gradient control inputs from dozens of other gradients, so that all gradients
-    are complete together. Control inputs between pure nodes (nodes without an effect) order
+    In TensorFlow, a gradient op has control inputs from dozens of other gradient ops, so that all
+    gradients are complete together. Control inputs between pure nodes (nodes without an effect) order
     nothing, but they would split a computation into many clusters, which XLA compiles separately.
 
-    A control input from a pure node is replaced by control inputs from the nodes with effects that
-    the pure node depends on. A control input of a pure node moves to the nodes that use its output:
-    TensorFlow often gives the control input to a constant, and not to the update that adds the
-    constant.
+    If the source of a control input is pure, the control input is replaced by control inputs from
+    the nodes with effects that the source depends on. If the destination is pure, the control input
+    moves to the nodes that use the destination's output: TensorFlow often attaches the control
+    input to a constant, and not to the update that adds the constant.
     """
     # Node → the nodes that replace it as a control input: itself if it has an effect, else the
     # nodes with effects that it depends on.

@@ -23,7 +23,7 @@ class NameStatus(str, Enum):
 
     @property
     def runs(self) -> bool:
-        """Whether a program with such a name can run: TensorFlow or tpuserve has the name."""
+        """Whether a program that uses the name can run: TensorFlow or tpuserve defines it."""
         return self in (NameStatus.WORKS, NameStatus.SUPPLIED)
 
 
