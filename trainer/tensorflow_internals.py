@@ -127,7 +127,7 @@ _MODULE_ATTRIBUTES = {
     "session_interface": ("SessionInterface",),
     "summary_ops_v2": ("summary_writer_initializer_op",),
     "tensor_util": ("constant_value",),
-    "tpu": ("split_compile_and_replicate",),
+    "tpu": ("_TPUInferenceContext", "split_compile_and_replicate"),
     "tpu_cluster_resolver": ("TPUClusterResolver",),
     "tpu_feed": ("partition_or_replicate_on_host", "tag_sharding_attribute_for_dequeued_tensors"),
     "tpu_feature_column": ("_TPUEmbeddingColumn", "_TPUSharedEmbeddingColumn", "_TPU_FC_TO_SCOPE"),

@@ -31,7 +31,7 @@ def pad_features(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
       The features. Each feature with ids is a dict of the ids, int32 [rows, k], and of their
       weights, float32 [rows, k]. The weights include the division by which the combiner differs
       from a sum: for "mean", the weights of an example sum up to 1. For a sequence, a feature with
-      the lengths of the sequences, int64 [rows], is added.
+      the lengths of the sequences, int32 [rows], is added.
 
     Raises:
       InvalidType: the features are not a dict, or a feature has a type that cannot hold ids.
@@ -92,6 +92,18 @@ def numbers_of_words(features: Any, config: EmbeddingConfig) -> Any:
         else feature
         for name, feature in features.items()
     }
+
+
+def cut_sequences(features: Any, config: EmbeddingConfig) -> Any:
+    """Return features in which sequences have at most max_sequence_length entries, as on a TPU."""
+    if not isinstance(features, Mapping):
+        return features
+    cut = dict(features)
+    for name, feature in config.features.items():
+        if feature.max_sequence_length and isinstance(features.get(name), tf.SparseTensor):
+            size = tf.stack([features[name].dense_shape[0], feature.max_sequence_length])
+            cut[name] = tf.sparse.slice(features[name], [0, 0], size)
+    return cut
 
 
 def _categorical_column(column: Any) -> Any:
@@ -242,11 +254,11 @@ def _pad_to(sparse: Any, size: int | None, filler: Any = _NO_ID) -> Any:
 
 
 def _sequence_lengths(feature: Any, limit: int) -> Any:
-    """Return the lengths of sequences: the last column with an entry, plus 1; at most `limit`."""
+    """Return the lengths of sequences, int32 [rows]: the last column with an entry, plus 1."""
     sparse = _to_sparse("", feature)
     rows, columns = sparse.indices[:, 0], sparse.indices[:, 1]
     lengths = tf.math.unsorted_segment_max(columns + 1, rows, sparse.dense_shape[0])
-    lengths = tf.clip_by_value(lengths, 0, limit)
+    lengths = tf.cast(tf.clip_by_value(lengths, 0, limit), tf.int32)
     lengths.set_shape([sparse.shape[0]])
     return lengths
 

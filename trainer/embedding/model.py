@@ -11,7 +11,7 @@ from trainer.embedding.config import EmbeddingConfig, EmbeddingConfigSpec, build
 from trainer.embedding.tables import StepTables
 from trainer.inputs.input_pipeline import split_features_and_labels
 from trainer.model.spec import ModeKeys
-from trainer.tensorflow_internals import tpu_function
+from trainer.tensorflow_internals import tpu, tpu_function
 
 
 class EmbeddingModel:
@@ -74,10 +74,10 @@ class EmbeddingModel:
         config = build_config(self._spec, only_table_columns=True)
         if replicas is not None:
             if config.columns:
-                return model_fn(features)
+                return _call_for_inference(model_fn, _cut_on_host(features, config))
             return _call_with_activations_of_host(model_fn, features, mode, config)
         if config.columns and mode != ModeKeys.TRAIN:
-            return model_fn(features)
+            return model_fn(ids.cut_sequences(features, config))
         features = ids.pad_features(ids.numbers_of_words(features, config), config)
         if not config.columns:
             return _call_with_activations(model_fn, features, mode, config)
@@ -105,7 +105,8 @@ def _call_with_activations(
       replicas: number of replicas that run the step together.
       on_tpu: whether the graph is the step of a TPU.
     """
-    tables = StepTables(config, replicas)
+    is_pipelined = on_tpu and config.spec.pipeline_execution_with_tensor_core
+    tables = StepTables(config, replicas, is_pipelined=is_pipelined)
     activations = tables.look_up(features)
     if mode != ModeKeys.TRAIN:
         spec = model_fn({**features, **activations})
@@ -122,6 +123,43 @@ def _call_with_activations(
         return spec
     updates = tables.update(activations, capture.gradients(watched), step)
     return spec._replace(train_op=tf.group(spec.train_op, *updates))
+
+
+def _call_for_inference(model_fn: Callable[[Any], Any], features: Any) -> Any:
+    """Call model_fn in the TPU computation of an export, so that columns look up on the host."""
+    graph = tf.compat.v1.get_default_graph()
+    inference = tpu._TPUInferenceContext(graph.unique_name("inference"), check_ops=False)
+    tpu_context = tpu_function.get_tpu_context()
+    shards = tpu_context.number_of_shards
+    inference.Enter()
+    # Without a number of shards, columns create their variables, as off the TPU.
+    tpu_context.set_number_of_shards(None)
+    try:
+        return model_fn(features)
+    finally:
+        tpu_context.set_number_of_shards(shards)
+        inference.Exit()
+
+
+def _cut_on_host(features: Any, config: EmbeddingConfig) -> Any:
+    """Call `ids.cut_sequences` on the host of a TPU, in an export."""
+    if not isinstance(features, Mapping):
+        return features
+    sequences = {
+        name: features[name]
+        for name, feature in config.features.items()
+        if feature.max_sequence_length and isinstance(features.get(name), tf.SparseTensor)
+    }
+    if not sequences:
+        return features
+    parts = tf.compat.v1.tpu.outside_compilation(
+        lambda: [
+            (sparse.indices, sparse.values, sparse.dense_shape)
+            for sparse in ids.cut_sequences(sequences, config).values()
+        ]
+    )
+    cut = [tf.SparseTensor(*each) for each in parts]
+    return {**features, **dict(zip(sequences, cut, strict=True))}
 
 
 def _call_with_activations_of_host(

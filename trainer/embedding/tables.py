@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
+from trainer.embedding import pipelining
 from trainer.embedding.config import EmbeddingConfig, Table
 from trainer.embedding.replicas import Replicas
 from trainer.embedding.row_optimizers import RowOptimizer, build_optimizer
@@ -21,13 +22,17 @@ class StepTables:
     model_fn uses the column. So the variable is created after model_fn was called.
     """
 
-    def __init__(self, config: EmbeddingConfig, replicas: int) -> None:
+    def __init__(
+        self, config: EmbeddingConfig, replicas: int, *, is_pipelined: bool = False
+    ) -> None:
         """Create the object inside the step.
 
         Args:
           config: the tables and the features.
           replicas: number of replicas that run the step together.
+          is_pipelined: whether the updates come a step later; see `pipelining`.
         """
+        self._is_pipelined = is_pipelined
         self._config = config
         self._replicas = Replicas(replicas)
         self._steps: dict[str, TableStep] = {}
@@ -98,14 +103,24 @@ class StepTables:
                 scale = tf.cast(factor(global_step), tf.float32)
                 own = {name: scale * gradient for name, gradient in own.items()}
             collected = self._steps[table.name].collect_gradients(own)
-            operations += self._update_table(table, collected, global_step)
+            looked_up = [activations[name] for name in table.features]
+            operations += self._update_table(table, collected, looked_up, global_step)
         return operations
 
-    def _update_table(self, table: Table, collected: RowGradients, global_step: Any) -> list[Any]:
+    def _update_table(
+        self, table: Table, collected: RowGradients, activations: list[Any], global_step: Any
+    ) -> list[Any]:
         optimizer = build_optimizer(table.parameters, self._config.spec.clipping_limit)
         slots = self._create_slots(table, optimizer)
         rate = tf.cast(_learning_rate(table, global_step), tf.float32)
-        return self._steps[table.name].update(collected, optimizer, slots, rate)
+        step = self._steps[table.name]
+
+        def update(gradients: RowGradients) -> list[Any]:
+            return step.update(gradients, optimizer, slots, rate)
+
+        if self._is_pipelined:
+            return pipelining.update_later(step.variable.op.name, collected, activations, update)
+        return update(collected)
 
     def _create_variable(self, table: Table, name: str) -> None:
         """Create a table's variable, and give its handle to the ops that have the placeholder."""

@@ -193,3 +193,24 @@ def test_other_variables_train_beside_the_tables(use_tpu: bool, tmp_path: Path) 
     names = set(sums.variables(tmp_path))
     assert {"words", "words/Adagrad", "dense/kernel/Adam"} < names
     assert not any("anchor" in name for name in names)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_pipelined_lookups_come_before_the_update_of_the_step_before(
+    cores: int, tmp_path: Path
+) -> None:
+    # y is the sum of the two columns of row 0, from 0, and a step adds 2 * rate * (1 - y) to y;
+    # the rate is 0.25. Of a loop of three steps, the first two see y = 0, and the third sees 0.5:
+    # y = 0.5 + 0.5 + 0.5 * (1 - 0.5) = 1.25. A loop of one step waits for nothing.
+    spec = sums.spec(
+        StochasticGradientDescentParameters(0.25),
+        initializer=sums.v1.zeros_initializer(),
+        pipelined=True,
+    )
+    found = []
+    with slope.tpu(cores):
+        model = sums.estimator(tmp_path, spec, batch_size=2, iterations_per_loop=3)
+        for max_steps in (3, 4):
+            model.train(sums.batches([[0], [0]]), max_steps=max_steps)
+            found.append(sums.variables(tmp_path)["words"][0].sum())
+    np.testing.assert_allclose(found, [1.25, 1.25 - 0.5 * 0.25], rtol=1e-6)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from trainer.backends.tpu.step.loop_pruning import prune_while_body
 from trainer.distribution.topology import BatchTopology
+from trainer.embedding import pipelining
 from trainer.tensorflow_internals import tpu, while_v2
 
 
@@ -32,6 +33,7 @@ def build_tpu_loop(
 
     def computation(count: Any) -> Any:
         def body(done: Any) -> Any:
+            tf.compat.v1.add_to_collection(pipelining.IS_LAST_STEP, done + 1 >= count)
             with tf.control_dependencies([build_step(done)]):
                 return done + 1
 

@@ -1,0 +1,163 @@
+"""Feature columns of embedding tables: trained, evaluated, predicted with and exported."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainer
+from tests.trainer import exports
+from tests.trainer.backends.tpu import slope
+from tests.trainer.embedding import columns, sums
+from tpuserve.errors import InvalidSetting
+from tpuserve.runtime import loader
+from trainer.embedding.config import EmbeddingConfigSpec
+from trainer.embedding.optimization_parameters import AdagradParameters
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a trained model gives: its checkpoint, evaluation and predictions."""
+
+    model: trainer.TPUEstimator
+    variables: dict[str, Any]
+    evaluation: dict[str, Any]
+    predictions: list[Any]
+
+
+def run(model_dir: Path, *, use_tpu: bool) -> Run:
+    model = columns.estimator(model_dir, use_tpu=use_tpu)
+    model.train(columns.input_fn, steps=2)
+    return Run(
+        model,
+        sums.variables(model_dir),
+        model.evaluate(columns.input_fn, steps=1),
+        [row["y"] for row in model.predict(columns.predict_input_fn)],
+    )
+
+
+@pytest.fixture(scope="module")
+def on_cpu(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run(tmp_path_factory.mktemp("cpu"), use_tpu=False)
+
+
+@pytest.fixture(scope="module")
+def on_tpu(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    with slope.tpu(2):
+        return run(tmp_path_factory.mktemp("tpu"), use_tpu=True)
+
+
+def test_variables_have_the_names_that_columns_give_them(on_tpu: Run) -> None:
+    tables = {
+        "dense_features/single_embedding/embedding_weights",
+        "dense_features/weighted_weighted_by_weights_embedding/embedding_weights",
+        "shared",
+        "sequence_features/sequence_embedding/embedding_weights",
+    }
+    slots = {f"{name}/Adagrad" for name in tables}
+    assert set(on_tpu.variables) == {*tables, *slots, "kernel", "kernel/Adagrad", "global_step"}
+
+
+@pytest.mark.numeric
+def test_cpu_and_emulated_cores_train_the_same_variables(on_cpu: Run, on_tpu: Run) -> None:
+    # Two steps of a rate of 0.1 in float32, whose sums have other orders.
+    assert set(on_cpu.variables) == set(on_tpu.variables)
+    for name, value in on_cpu.variables.items():
+        np.testing.assert_allclose(on_tpu.variables[name], value, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.numeric
+def test_cpu_and_emulated_cores_evaluate_and_predict_the_same(on_cpu: Run, on_tpu: Run) -> None:
+    assert on_tpu.evaluation["loss"] == pytest.approx(on_cpu.evaluation["loss"], abs=1e-5)
+    np.testing.assert_allclose(on_tpu.predictions, on_cpu.predictions, atol=1e-5)
+
+
+@pytest.mark.numeric
+def test_activations_are_those_of_tensorflow(on_tpu: Run) -> None:
+    with slope.tpu(2):
+        found = np.stack([row["x"] for row in on_tpu.model.predict(columns.predict_input_fn)])
+    # DenseFeatures sorts its columns by name: first, second, single, weighted.
+    expected = np.concatenate([*_oracle(on_tpu.variables), [[2], [1], [2], [0]]], 1)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def _oracle(variables: dict[str, Any]) -> list[Any]:
+    """The activations that tf.tpu.experimental.embedding computes for serving."""
+    embedding = tf.tpu.experimental.embedding
+
+    def look_up(variable: str, combiner: str, *names: str, length: int = 0) -> list[Any]:
+        value = variables[variable]
+        table = embedding.TableConfig(*value.shape, combiner=combiner, name=variable)
+        config = {name: embedding.FeatureConfig(table, length) for name in names}
+        features = {name: columns.sparse(columns.FEATURES[name]) for name in names}
+        weights = None
+        if names == ("weighted",):
+            weights = {"weighted": columns.sparse(columns.FEATURES["weights"])}
+        found = embedding.serving_embedding_lookup(
+            features, weights, {table: tf.Variable(value)}, config
+        )
+        return [found[name].numpy() for name in names]
+
+    (sequence,) = look_up(
+        "sequence_features/sequence_embedding/embedding_weights", "sum", "sequence", length=2
+    )
+    prefix = "dense_features/weighted_weighted_by_weights_embedding"
+    return [
+        *look_up("shared", "sum", "first", "second"),
+        *look_up("dense_features/single_embedding/embedding_weights", "mean", "single"),
+        *look_up(f"{prefix}/embedding_weights", "sqrtn", "weighted"),
+        sequence.sum(1),
+    ]
+
+
+@pytest.mark.numeric
+def test_both_metagraphs_of_an_export_predict_what_the_estimator_predicts(
+    on_tpu: Run, tmp_path: Path
+) -> None:
+    parsed = {
+        name: tf.io.VarLenFeature(tf.float32 if name == "weights" else tf.int64)
+        for name in columns.FEATURES
+    }
+    receiver = trainer.export.build_parsing_serving_input_receiver_fn(parsed)
+    directory = Path(on_tpu.model.export_saved_model(str(tmp_path), receiver).decode())
+    examples = exports.strings([_example(row).SerializeToString() for row in range(4)])
+    for tag_set, hardware in exports.HARDWARE.items():
+        model = loader.load(directory, tag_set, hardware)
+        found = model.run("serving_default", {"examples": examples})["y"]
+        np.testing.assert_allclose(found, on_tpu.predictions, atol=1e-5, err_msg=str(tag_set))
+        model.close()
+
+
+def _example(row: int) -> Any:
+    example = tf.train.Example()
+    for name, rows in columns.FEATURES.items():
+        feature = example.features.feature[name]
+        values = feature.float_list if name == "weights" else feature.int64_list
+        values.value.extend(rows[row])
+    return example
+
+
+def test_a_column_that_model_fn_does_not_use_is_named(tmp_path: Path) -> None:
+    model = sums.estimator(
+        tmp_path,
+        EmbeddingConfigSpec(columns.make_columns().plain[:1], AdagradParameters(0.1)),
+        model=_ignoring_features,
+    )
+    with slope.tpu(2), pytest.raises(InvalidSetting, match="not use the feature columns of 'sing"):
+        model.train(_single, steps=1)
+
+
+def _single(params: Any) -> Any:
+    features = {"single": columns.sparse([[1], [2], [3], [4]])}
+    return tf.data.Dataset.from_tensors((features, tf.ones([4, 1]))).repeat()
+
+
+def _ignoring_features(features: Any, labels: Any, mode: str) -> Any:
+    step = tf.compat.v1.train.get_global_step()
+    train_op = step.assign_add(1)
+    return trainer.TPUEstimatorSpec(mode, loss=tf.reduce_mean(labels), train_op=train_op)

@@ -1,0 +1,62 @@
+"""The delay of updates by one step, as on a TPU that pipelines lookups and the rest of a step.
+
+Such a TPU looks up the rows of a step while it still computes the gradients of the step before. So
+each step keeps its gradients in variables, and the next step applies them after its own lookups.
+The last step of a loop applies its own gradients too: a checkpoint has all updates.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.embedding.table_step import RowGradients
+
+# The collection, in the graph of a step, of a bool []: whether the step is the last of its loop.
+IS_LAST_STEP = "tpuserve/is_last_step"
+
+
+def update_later(
+    name: str,
+    collected: RowGradients,
+    activations: Sequence[Any],
+    update: Callable[[RowGradients], list[Any]],
+) -> list[Any]:
+    """Build the ops that apply the gradients of the step before, and keep those of this step.
+
+    Args:
+      name: begins the names of the variables that keep the gradients.
+      collected: the gradients of this step.
+      activations: the results of the lookups of this step.
+      update: builds the ops that apply gradients to the table.
+    """
+    (is_last,) = tf.compat.v1.get_collection(IS_LAST_STEP)[-1:]
+    with tf.init_scope():
+        kept_ids = _keep(f"{name}/ids", tf.constant([-1]))
+        dimension = collected.gradients.shape[1]
+        kept_gradients = _keep(f"{name}/gradients", tf.zeros([1, dimension]))
+    earlier = [kept_ids.read_value(), kept_gradients.read_value()]
+    with tf.control_dependencies(activations):
+        first = update(RowGradients(tf.identity(earlier[0]), tf.identity(earlier[1])))
+    with tf.control_dependencies(first):
+        ids = tf.where(is_last, collected.ids, -1)
+        second = update(RowGradients(tf.identity(ids), tf.identity(collected.gradients)))
+    with tf.control_dependencies(earlier):
+        later = [
+            kept_ids.assign(tf.where(is_last, -1, collected.ids), read_value=False),
+            kept_gradients.assign(collected.gradients, read_value=False),
+        ]
+    return [*first, *second, *later]
+
+
+def _keep(name: str, initial_value: Any) -> Any:
+    # The number of ids differs from batch to batch, and so does the shape of the variable.
+    return tf.compat.v1.Variable(
+        initial_value,
+        trainable=False,
+        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+        use_resource=True,
+        validate_shape=False,
+        shape=tf.TensorShape([None, *initial_value.shape[1:]]),
+        name=name,
+    )
