@@ -86,7 +86,7 @@ class PeriodicFunction:
 
     @property
     def is_active(self) -> bool:
-        """Whether `start` starts periodic calls."""
+        """Whether the interval is positive; otherwise `start` makes no calls."""
         return self._interval_seconds > 0
 
     def start(self) -> None:

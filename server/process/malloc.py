@@ -16,7 +16,7 @@ _SYSTEM_ALLOCATOR = "TF_ONEDNN_USE_SYSTEM_ALLOCATOR"
 # Parameters of mallopt. Source: malloc.h of glibc.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 # The mmap threshold for serving: the largest that glibc accepts. A block above the threshold gets
-# new pages at each allocation, which takes longer than to fill a request's tensors.
+# new pages at each allocation, which takes longer than filling a request's tensors.
 _MMAP_THRESHOLD_BYTES = 32 << 20
 # The trim threshold for serving: how much free memory a heap keeps, so that a request reuses the
 # memory of the previous request's tensors.

@@ -89,7 +89,8 @@ class ExecutableCache:
                 execution_devices=devices,
             )
         except Exception as error:
-            # Catch every error, because jax and its runtime define none for a refused file.
+            # Catch every error, because jax and its runtime define no class of errors for a file
+            # that they cannot load.
             logger.warning("%s is compiled again: %s", path, error)
             return None
         if self._can_write:

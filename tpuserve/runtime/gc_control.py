@@ -24,7 +24,7 @@ def gc_disabled() -> Iterator[None]:
     try:
         yield
     finally:
-        # Excluding all objects is harmless: most belong to imported modules, which live as
-        # long as the process.
+        # Excluding all objects that exist now from collections is harmless: most belong to imported
+        # modules, which live as long as the process.
         gc.freeze()
         gc.enable()

@@ -72,7 +72,7 @@ def run_cases(
 def _run_timed(
     model: LoadedModel, name: str, inputs: Arrays, runs: int, clock: Callable[[], float]
 ) -> TimedOutputs:
-    """Run a signature 1 + `runs` times; return the first run's outputs, and the wall times."""
+    """Run a signature once for its outputs and then `runs` times; time all these runs."""
 
     def run_once() -> tuple[Arrays, float]:
         start = clock()

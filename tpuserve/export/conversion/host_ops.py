@@ -48,8 +48,8 @@ def find_free(graph: GraphIR, names: Collection[str]) -> set[str]:
     They are constants, handles of variables and, if no variable is updated, reads of variables.
     """
     free: set[str] = set()
-    # A graph has control inputs only if it updates a variable. The order of reads and updates then
-    # matters, so a read must not be copied.
+    # The nodes of a flattened graph have control inputs only if the graph updates a variable. The
+    # order of reads and updates then matters, so a read must not be copied.
     has_updates = any(graph.nodes[name].controls for name in names)
     for name in names:
         node = graph.nodes[name]

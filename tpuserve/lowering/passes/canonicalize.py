@@ -34,8 +34,9 @@ def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
     """Replace the control inputs by control inputs between nodes that have an effect.
 
     In TensorFlow, a gradient op has control inputs from dozens of other gradient ops, so that all
-    gradients are complete together. Control inputs between pure nodes (nodes without an effect) order
-    nothing, but they would split a computation into many clusters, which XLA compiles separately.
+    gradients are complete together. Control inputs between pure nodes (nodes without an effect)
+    order nothing, but they would split a computation into many clusters, which XLA compiles
+    separately.
 
     If the source of a control input is pure, the control input is replaced by control inputs from
     the nodes with effects that the source depends on. If the destination is pure, the control input

@@ -32,12 +32,13 @@ class FunctionalGraph:
 
 
 def functionalize(graph: GraphIR, library: "dict[str, Any]") -> FunctionalGraph:
-    """Replace loops and branches of TensorFlow 1, from the inside to the outside.
+    """Replace the loops and branches of TensorFlow 1 by While and If, the innermost first.
 
-    Control flow that does not have the form that TensorFlow 1 writes is not changed.
+    Loops and branches of TensorFlow 1 consist of Switch, Merge, Enter and other ops. Where these
+    ops are connected in another way than TensorFlow 1 connects them, they are not changed.
 
     Args:
-      graph: A graph without calls of functions that hold such control flow.
+      graph: A graph that calls no function with loops or branches of TensorFlow 1.
       library: Function name → function; the functions of loops and branches are added.
     """
     if not any(node.op in version_1_loops.OPS for node in graph.nodes.values()):

@@ -15,7 +15,10 @@ PATCHED = "_refuses_emulated_tpu"
 
 
 def patch_saved_model_builder() -> None:
-    """Make SavedModelBuilder refuse a TPU metagraph without TPU ops, built for an emulated TPU."""
+    """Make SavedModelBuilder refuse TPU metagraphs whose graph was built for an emulated TPU.
+
+    Such a graph has no TPU ops, so that no TPU could run the metagraph.
+    """
     builder: Any = saved_model_builder.SavedModelBuilder
     if getattr(builder, PATCHED, False):
         return

@@ -212,9 +212,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._is_idle = False
 
     def _await_next_request(self) -> None:
-        # Mark the connection as idle after a response that was sent without uvicorn, so that
-        # uvicorn has started no keep-alive timer. `_check_timeouts` then applies the keep-alive
-        # timeout.
+        # uvicorn starts no keep-alive timer after a response that was sent without uvicorn. Mark
+        # the connection as idle, so that `_check_timeouts` applies the keep-alive timeout.
         self._is_in_head = True
         self._head_bytes = 0
         self._is_idle = True

@@ -64,11 +64,12 @@ class PjrtRuntime(TpuRuntime):
         return emulated.assign_consecutive_cores(topology)
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
-        """Extract the step for the devices, and build the ops by which the session takes part.
+        """Extract the step for the devices, and build the session's ops for its data.
 
-        The session does not run the step. In place of the first target, the end of the loop, the
-        result has a placeholder: before the session runs an op that depends on it, `PjrtSession`
-        runs the loop on the devices. In the other targets, queues replace infeed and outfeed.
+        The session does not run the step. The first target is the end of the loop of steps, and a
+        placeholder takes its place: before the session runs an op that depends on the placeholder,
+        `PjrtSession` runs the loop on the devices. In the other targets, queues replace infeed and
+        outfeed.
 
         Raises:
           UnsupportedOnTpu: the step has an op that cannot run on PJRT devices.
@@ -104,7 +105,7 @@ class PjrtRuntime(TpuRuntime):
         return proto
 
     def wrap_session(self, session: Any) -> Any:
-        """Return a session that runs the loop on the devices."""
+        """Return a session that runs the loop of steps on the devices, and all else in `session`."""
         assert self._loop is not None
         return PjrtSession(session, self._loop)
 
