@@ -105,7 +105,7 @@ class PjrtRuntime(TpuRuntime):
         return proto
 
     def wrap_session(self, session: Any) -> Any:
-        """Return a session that runs the loop of steps on the devices, and all else in `session`."""
+        """Return a session that runs the loop of steps on devices, and all else in `session`."""
         assert self._loop is not None
         return PjrtSession(session, self._loop)
 
