@@ -60,7 +60,10 @@ def tensorflow_pool() -> DescriptorPool:
 
 @cache
 def default_pool() -> DescriptorPool:
-    """Return the pool for files without TensorFlow's messages; it declares them as empty."""
+    """Return the pool for configuration files that contain no message of TensorFlow.
+
+    The pool declares TensorFlow's messages without fields, because other messages refer to them.
+    """
     return _make_pool(())
 
 

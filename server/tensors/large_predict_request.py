@@ -103,7 +103,11 @@ class _Reader:
 
 
 class _TensorFields:
-    """The fields of one tensor, which may stand in several places of the request."""
+    """The fields of one tensor, collected from all its occurrences in the request.
+
+    A serialised message may contain parts of one TensorProto in several places. Protobuf merges
+    such parts.
+    """
 
     def __init__(self, reader: _Reader) -> None:
         self._reader = reader

@@ -46,8 +46,8 @@ def evaluate(
 
     Raises:
       CheckpointNotFound: the checkpoint of `checkpoint_path` does not exist.
-      SystemExit: with code 0 and without results, after a SIGTERM during training or
-        train_and_evaluate.
+      SystemExit: with code 0, if the evaluation is a part of train or train_and_evaluate, and the
+        process received a SIGTERM.
     """
     checkpoint = host_agreement.find_same_checkpoint(
         lambda: checkpoints.find_checkpoint_or_none(program.model_dir, checkpoint_path),

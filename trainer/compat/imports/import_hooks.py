@@ -296,10 +296,10 @@ def _find_public_module(name: str, proxy: TensorFlow1Proxy | None) -> ModuleType
 
 
 def _import_contrib_submodules(package: str, names: Sequence[str]) -> None:
-    """Import the submodules of tf.contrib in a statement `from PACKAGE import NAMES`.
+    """Import those names of `from PACKAGE import NAMES` that are submodules of tf.contrib.
 
-    Python alone would not import them if tpuserve's module for the package is a single file: Python
-    then looks for attributes of the module only.
+    If tpuserve implements PACKAGE as a single file, Python itself does not import them: Python
+    looks for submodules in packages only, and otherwise for attributes.
     """
     for imported_name in names:
         name = f"{package}.{imported_name}"

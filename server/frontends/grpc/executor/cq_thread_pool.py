@@ -351,7 +351,7 @@ class _ReceivedMessage:
     """An iterator over the one message that a call has received; empty if no message came.
 
     Attributes:
-      admitted: the admitted call; None if there is no message or no admission.
+      admitted: the admitted call; None if no message came or the call was not admitted.
       model: the name of the model that the message asks for, once it is known; "" for no model.
       refusal: the error with which the call was refused; None if it was not.
       queue_refusal: the error with which the queue of the model has refused the call; None if it

@@ -13,8 +13,8 @@ _NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_le
 # A call with more time left than this counts as one without a deadline, because grpcio reports a
 # deadline in the far future if the client has set none.
 _NO_DEADLINE_SECONDS = 10**8
-# The duration of each of the events that are recorded while a profile is taken, so that the profile
-# of an idle server is not empty.
+# While a profile is taken, the server records events of its own, so that the profile of an idle
+# server is not empty. This is the duration of each.
 _EVENT_SECONDS = 0.1
 
 logger = logging.getLogger(__name__)

@@ -301,9 +301,9 @@ def _normalize_fused(
 def _normalize_stepwise(
     inputs: Any, axis: int, beta: Any, gamma: Any, epsilon: float, averages: Any, weights: Any
 ) -> Any:
-    """Normalize by basic ops, which allow inputs of any rank, and example weights, float [b].
+    """Normalize by basic ops, which allow inputs of any rank and a weight for each example.
 
-    The other arguments and the result are those of `_normalize_fused`.
+    `weights` are the weights of the examples, float [b]. The other arguments and the result are those of `_normalize_fused`.
     """
     values = tf.cast(inputs, beta.dtype)
     rank = inputs.shape.rank
