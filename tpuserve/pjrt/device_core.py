@@ -12,7 +12,8 @@ from tpuserve.errors import DeviceMemoryExhausted, ModelExecutionError, Tpuserve
 Array: TypeAlias = np.ndarray[Any, Any]
 
 # The largest number of executables per device that are compiled for requests. Executables that are
-# compiled while the model is loaded do not count. Clients choose the shapes, so the number needs a bound.
+# compiled while the model is loaded do not count. Clients choose the shapes, so the number needs a
+# bound.
 _MAX_EXECUTABLES = 64
 
 ReadVariable: TypeAlias = Callable[[str], Array]

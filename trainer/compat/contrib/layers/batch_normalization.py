@@ -303,7 +303,8 @@ def _normalize_stepwise(
 ) -> Any:
     """Normalize by basic ops, which allow inputs of any rank and a weight for each example.
 
-    `weights` are the weights of the examples, float [b]. The other arguments and the result are those of `_normalize_fused`.
+    `weights` are the weights of the examples, float [b]. The other arguments and the result are
+    those of `_normalize_fused`.
     """
     values = tf.cast(inputs, beta.dtype)
     rank = inputs.shape.rank
