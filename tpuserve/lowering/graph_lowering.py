@@ -1,6 +1,6 @@
 """Lowering of a whole GraphDef and its functions to CPU ops."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpuserve.errors import LoweringError
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 _PLACEMENT_ATTRIBUTES = ("_tpu", "_pivot_for_cluster", "_XlaSharding", HOST_ATTRIBUTE)
 
 
-def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
+def lower(
+    graph: "GraphDef", *, compiled: bool = True, core_devices: Sequence[str] = ()
+) -> "GraphDef":
     """Return a copy of a graph that gives the same results and has no TPU ops.
 
     XLA compiles the computation of a TPU core for the CPU, at its first run. An op that XLA cannot
@@ -42,6 +44,9 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
       graph: a GraphDef with its function library; it is not changed.
       compiled: True: XLA compiles computations as described above. False: computations run op by
         op, which starts faster and refuses fewer ops.
+      core_devices: the device that does the work of each core, such as "/job:worker/task:1", for
+        the computations in the main graph. What is done once for all replicas, such as a sum or an
+        update of a variable, has no device. Empty if one device does everything.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU. The message names the op, the node and the
@@ -56,7 +61,10 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     _lower_computation_functions(lowered, functions, compiled=compiled)
     if any(CLUSTER_ATTRIBUTE in node.attr for node in lowered.node):
         main_graph = replicated_computations.lower_computations(
-            graph_ir.from_node_defs(lowered.node), functions, compiled=compiled
+            graph_ir.from_node_defs(lowered.node),
+            functions,
+            compiled=compiled,
+            core_devices=core_devices,
         )
         del lowered.node[:]
         graph_ir.append_node_defs(main_graph.nodes.values(), lowered.node)

@@ -28,7 +28,9 @@ class LoweredSubgraph:
     end_outfeeds: Any
 
 
-def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> LoweredSubgraph:
+def lower_in_place(
+    targets: Sequence[Any], *, compiled: bool = True, core_devices: Sequence[str] = ()
+) -> LoweredSubgraph:
     """Add lowered copies of ops and tensors to the default graph.
 
     The ops that the targets need are copied, lowered and added. Placeholders, variables, tables
@@ -37,6 +39,7 @@ def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> LoweredS
     Args:
       targets: operations and tensors of the default graph.
       compiled: True: XLA compiles the computation of each core. False: it runs op by op.
+      core_devices: see `graph_lowering.lower`.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU.
@@ -45,7 +48,7 @@ def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> LoweredS
     operations = reachability.reachable_ops([getattr(target, "op", target) for target in targets])
     placeholders = _placeholder_names(operations)
     definition = _graph_def(graph, operations, placeholders)
-    lowered = lower(definition, compiled=compiled)
+    lowered = lower(definition, compiled=compiled, core_devices=core_devices)
     queues = _core_queues(lowered)
     rename_changed_functions(lowered, definition)
     shared = {name: tensor for tensor, name in placeholders.values()}
@@ -82,14 +85,15 @@ def _close_queues(queues: dict[str, Any], direction: str) -> Any:
     closes = []
     for name, node in queues.items():
         if name.startswith(queue_name_prefix(direction)):
-            queue = tf.raw_ops.FIFOQueueV2(
-                component_types=[
-                    tf.as_dtype(dtype) for dtype in node.attr["component_types"].list.type
-                ],
-                capacity=node.attr["capacity"].i,
-                shared_name=name,
-            )
-            closes.append(tf.raw_ops.QueueCloseV2(handle=queue, cancel_pending_enqueues=True))
+            with tf.device(node.device):
+                queue = tf.raw_ops.FIFOQueueV2(
+                    component_types=[
+                        tf.as_dtype(dtype) for dtype in node.attr["component_types"].list.type
+                    ],
+                    capacity=node.attr["capacity"].i,
+                    shared_name=name,
+                )
+                closes.append(tf.raw_ops.QueueCloseV2(handle=queue, cancel_pending_enqueues=True))
     return tf.group(*closes)
 
 

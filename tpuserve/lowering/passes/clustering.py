@@ -78,6 +78,8 @@ def partition_into_clusters(
     invariant: set[Value],
     library: "Library",
     split_nodes: Container[str] = (),
+    *,
+    separates_reads: bool = False,
 ) -> list[Cluster]:
     """Partition a graph into clusters; a cluster comes after the clusters whose values it takes.
 
@@ -91,6 +93,8 @@ def partition_into_clusters(
       library: function name → function.
       split_nodes: names of loops and branches that are clusters of one op; see
         `replica_invariance.must_split`.
+      separates_reads: whether each op that reads a variable, such as a gather, is a cluster of its
+        own. This is necessary if the replicas run on other devices than the variables.
 
     Returns:
       The clusters in the order in which they run: by level, then by kind.
@@ -104,6 +108,7 @@ def partition_into_clusters(
         kind = (
             ClusterKind.SINGLE_OP
             if node.name in split_nodes
+            or (separates_reads and op_spec(node.op).kind is OpKind.VARIABLE_READ)
             else _cluster_kind(node, invariant, library)
         )
         before = [assigned[name] for name in graph_ir.predecessors(node) if name in assigned]

@@ -5,6 +5,7 @@ computation an attribute that holds the computation's name.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpuserve.errors import LoweringError
@@ -23,7 +24,11 @@ _INPUT, _OUTPUT = "TPUReplicatedInput", "TPUReplicatedOutput"
 
 
 def lower_computations(
-    graph: GraphIR, library: "dict[str, FunctionDef]", *, compiled: bool
+    graph: GraphIR,
+    library: "dict[str, FunctionDef]",
+    *,
+    compiled: bool,
+    core_devices: Sequence[str] = (),
 ) -> GraphIR:
     """Replace each TPU computation of a graph by nodes that do the work of all its replicas.
 
@@ -31,6 +36,7 @@ def lower_computations(
       graph: may hold any number of computations.
       library: function name → function; functions are added.
       compiled: whether XLA compiles the clusters of each computation; otherwise they run op by op.
+      core_devices: see `graph_lowering.lower`.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU.
@@ -41,7 +47,9 @@ def lower_computations(
         if CLUSTER_ATTRIBUTE in node.definition.attr
     }
     for name in names:
-        graph = _unroll_computation(graph, name, library, compiled=compiled)
+        cores = _replica_cores(name, graph.nodes)
+        context = ReplicaContext(cores, library, compiled, _devices_of(cores, core_devices))
+        graph = _unroll_computation(graph, name, context)
     return graph
 
 
@@ -49,17 +57,18 @@ def _computation_name(node: Node) -> str:
     return node.definition.attr[CLUSTER_ATTRIBUTE].s.decode()
 
 
-def _unroll_computation(
-    graph: GraphIR, name: str, library: "dict[str, FunctionDef]", *, compiled: bool
-) -> GraphIR:
+def _devices_of(cores: Sequence[int], core_devices: Sequence[str]) -> list[str]:
+    return [core_devices[core] if core_devices else "" for core in cores]
+
+
+def _unroll_computation(graph: GraphIR, name: str, context: ReplicaContext) -> GraphIR:
     members = {
         node.name: node
         for node in graph.nodes.values()
         if _computation_name(node) == name and node.op != REPLICATE_METADATA
     }
     others = {node.name: node for node in graph.nodes.values() if node.name not in members}
-    context = ReplicaContext(_replica_cores(name, others), library, compiled)
-    types = graph_ir.value_types(graph, library)
+    types = graph_ir.value_types(graph, context.library)
     computation = _extract_computation(graph, members, others, types)
     external = computation.external_values
     unrolled = unroll_replicas(

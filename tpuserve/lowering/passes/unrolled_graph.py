@@ -19,11 +19,23 @@ class ReplicaContext:
       cores: cores[r] is the ordinal of the core whose infeed and outfeed replica r uses.
       library: function name → function; the lowering adds functions.
       compiled: whether XLA compiles the clusters of nodes; otherwise they run op by op.
+      devices: devices[r] is the device that does the work of replica r; "" for any. Empty as for
+        "" for each replica.
     """
 
     cores: Sequence[int]
     library: "dict[str, FunctionDef]"
     compiled: bool = True
+    devices: Sequence[str] = ()
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether the replicas run on several devices, so that variables are not on all of them."""
+        return len(set(self.devices)) > 1
+
+    def device(self, replica: int) -> str:
+        """Return the device that does the work of a replica; "" for any."""
+        return self.devices[replica] if self.devices else ""
 
     @property
     def num_replicas(self) -> int:
@@ -67,12 +79,15 @@ class UnrolledGraph:
     awaited: dict[str, list[str]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
 
-    def node_maker(self, prefix: str, controls: list[str]) -> Callable[..., Value]:
+    def node_maker(
+        self, prefix: str, controls: list[str], device: Callable[[int], str]
+    ) -> Callable[..., Value]:
         """Return a function that adds nodes; `ReplicatedOp.make_node` describes its parameters.
 
         Args:
           prefix: begins the names of the nodes.
           controls: the control inputs of the nodes.
+          device: takes the number of a replica; returns the device of nodes for this replica.
         """
         from tensorflow.core.framework.node_def_pb2 import NodeDef
 
@@ -90,13 +105,39 @@ class UnrolledGraph:
                 _set_attribute(definition.attr[name], name, attribute)
             scope = prefix if replica is None else f"{prefix}/replica_{replica}"
             return Value(
-                self.add_node(f"{scope}/{definition.op}", definition, list(inputs), controls)
+                self.add_node(
+                    f"{scope}/{definition.op}",
+                    definition,
+                    list(inputs),
+                    controls,
+                    device="" if replica is None else device(replica),
+                )
             )
 
         return make_node
 
-    def add_node(self, name: str, definition: Any, inputs: list[Value], controls: list[str]) -> str:
-        """Add a node; return its name: `name`, with a number appended if the name is taken."""
+    def add_node(
+        self,
+        name: str,
+        definition: Any,
+        inputs: list[Value],
+        controls: list[str],
+        *,
+        device: str = "",
+    ) -> str:
+        """Add a node; return its name: `name`, with a number appended if the name is taken.
+
+        Args:
+          name: the name.
+          definition: op and attributes; see `Node.definition`.
+          inputs: the values that the node takes.
+          controls: names of the nodes that must run before the node.
+          device: the device of the node; "" for that of the definition.
+        """
+        if device:
+            original, definition = definition, type(definition)()
+            definition.CopyFrom(original)
+            definition.device = device
         name = graph_ir.unused_name(name, self.taken)
         self.taken.add(name)
         # Omit control inputs from nodes that the new node also has as data inputs.

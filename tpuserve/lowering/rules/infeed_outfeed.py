@@ -94,6 +94,9 @@ def _add_host_queue(
       The reference to the queue's handle, for the input of a NodeDef.
     """
     queue = scope.add_node(f"{node.name}/queue")
+    if "TPU" not in node.device.upper():
+        # Only the device that has the queue can use its handle.
+        queue.device = node.device
     _set_queue(queue, direction, target_core(node), types)
     return scope.reference(queue, "handle")
 
