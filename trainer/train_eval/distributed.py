@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +11,7 @@ import tensorflow as tf
 from tpuserve.errors import CheckpointNotFound, InvalidSetting
 from trainer.backends import monitored_session as sessions
 from trainer.checkpoints import checkpoints
+from trainer.hosts import cluster_server
 from trainer.train_eval import completion_marker
 from trainer.train_eval.checkpoint_evaluator import CheckpointEvaluator
 from trainer.train_eval.specs import TrainSpec
@@ -25,10 +26,6 @@ _DELAY_SECS_PER_WORKER = 5
 _MAX_DELAY_SECS = 60
 
 _POLL_SECS = 1
-
-# (cluster, task type, task id) → the running server, for reuse. A server cannot release its port
-# before the process ends, so a second server could not start.
-_servers: dict[tuple[str, str, int], Any] = {}
 
 
 @contextmanager
@@ -61,18 +58,13 @@ def running_server(config: Any) -> Iterator[Any]:
             "cannot start a server: the config has no master, and its cluster several processes. "
             "Set TF_CONFIG, or RunConfig's master."
         )
-    key = str(config.cluster_spec), config.task_type, config.task_id
-    if key not in _servers:
-        _servers[key] = tf.distribute.Server(
-            config.cluster_spec,
-            job_name=config.task_type,
-            task_index=config.task_id,
-            protocol=config.protocol,
-            config=sessions.config_proto(config),
-        )
-        target = _servers[key].target
-        logger.info("%s %d serves at %s", config.task_type, config.task_id, target)
-    yield _servers[key]
+    yield cluster_server.start_server(
+        config.cluster_spec,
+        config.task_type,
+        config.task_id,
+        protocol=config.protocol,
+        proto=sessions.config_proto(config),
+    )
 
 
 def train_as_chief(estimator: Any, train_spec: TrainSpec) -> None:
@@ -82,7 +74,7 @@ def train_as_chief(estimator: Any, train_spec: TrainSpec) -> None:
       estimator: the estimator to train.
       train_spec: the settings of training.
     """
-    with running_server(estimator.config):
+    with server_of(estimator):
         completion_marker.remove_marker(estimator.model_dir)
         _train(estimator, train_spec)
         newest = estimator.latest_checkpoint()
@@ -99,8 +91,9 @@ def train_as_worker(estimator: Any, train_spec: TrainSpec, sleep: Sleep = time.s
       train_spec: the settings of training.
       sleep: waits for a number of seconds.
     """
-    with running_server(estimator.config):
-        delay = worker_delay_secs(estimator.config)
+    with server_of(estimator):
+        is_server = getattr(estimator, "is_in_cluster_session", False)
+        delay = 0.0 if is_server else worker_delay_secs(estimator.config)
         if delay > 0:
             logger.info("waiting %g s before training", delay)
             sleep(delay)
@@ -114,6 +107,16 @@ def _train(estimator: Any, train_spec: TrainSpec) -> None:
         hooks=list(train_spec.hooks or ()),
         saving_listeners=list(train_spec.saving_listeners or ()),
     )
+
+
+def server_of(estimator: Any) -> AbstractContextManager[Any]:
+    """Return the context of the server of a chief or worker.
+
+    In the session of an emulated TPU, the backend starts the server when training begins.
+    """
+    if getattr(estimator, "is_in_cluster_session", False):
+        return nullcontext()
+    return running_server(estimator.config)
 
 
 def worker_delay_secs(config: Any) -> float:

@@ -1,0 +1,48 @@
+"""The TensorFlow server of this process, which is a task of a cluster."""
+
+import logging
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import PortInUse
+
+logger = logging.getLogger("tensorflow.trainer")
+
+# (cluster, job, task index) → the running server, for reuse. A server cannot release its port
+# before the process ends, so a second server could not start.
+_servers: dict[tuple[str, str, int], Any] = {}
+
+
+def start_server(
+    cluster_spec: Any, job: str, index: int, *, protocol: str | None = None, proto: Any = None
+) -> Any:
+    """Start the TensorFlow server of this process, or return the running one.
+
+    Args:
+      cluster_spec: the tf.train.ClusterSpec.
+      job: the job of this process.
+      index: the number of this process within the job.
+      protocol: see `RunConfig`.
+      proto: the ConfigProto that the server adds to that of each session.
+
+    Returns:
+      The tf.distribute.Server. It runs until the process ends.
+
+    Raises:
+      PortInUse: another process uses the port of the task.
+    """
+    key = str(cluster_spec), job, index
+    if key not in _servers:
+        try:
+            _servers[key] = tf.distribute.Server(
+                cluster_spec, job_name=job, task_index=index, protocol=protocol, config=proto
+            )
+        except tf.errors.UnknownError as error:
+            address = cluster_spec.task_address(job, index)
+            raise PortInUse(
+                f"{job} {index} cannot listen at {address}: {error.message}. End the process that "
+                f"uses the port, or give the task another address, in all processes."
+            ) from error
+        logger.info("%s %d serves at %s", job, index, _servers[key].target)
+    return _servers[key]
