@@ -90,6 +90,27 @@ class EmulatedTpuSlice(TpuSlice):
 
 
 @dataclass(frozen=True)
+class EmulatedClusterSlice(EmulatedTpuSlice):
+    """The hosts and cores of an emulated TPU, each host a process of a cluster.
+
+    Attributes:
+      host_devices: the name of each host's CPU device.
+    """
+
+    host_devices: tuple[str, ...] = ()
+
+    def host_device(self, host: int) -> str:
+        """Return the name of the CPU device of a host's process."""
+        return self.host_devices[host]
+
+    @property
+    def core_devices(self) -> tuple[str, ...]:
+        """The device that does the work of each core."""
+        cores_per_host = self.cores // self.hosts
+        return tuple(self.host_devices[core // cores_per_host] for core in range(self.cores))
+
+
+@dataclass(frozen=True)
 class PjrtSlice(TpuSlice):
     """The devices of jax's PJRT clients; on several hosts, each host has a process of its own.
 

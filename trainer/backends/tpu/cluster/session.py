@@ -1,0 +1,164 @@
+"""A session that runs a copy of the program's graph on the servers of several processes."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.backends.tpu.cluster.session_graph import copy_runnable_part
+from trainer.tensorflow_internals import session_interface
+
+# The time after which a session that does not close is abandoned, in seconds.
+_CLOSE_SECS = 5.0
+
+_COMPOSITES = (tf.SparseTensor, tf.RaggedTensor, tf.IndexedSlices)
+
+
+class ClusterSession(session_interface.SessionInterface):
+    """A tf.compat.v1.Session of a copy of a graph, which takes tensors of the original graph."""
+
+    def __init__(self, session: Any, graph: Any) -> None:
+        """Wrap a session.
+
+        Args:
+          session: the session of the copy, in which names are those of the original.
+          graph: the original tf.Graph, of which hooks have tensors.
+        """
+        self._session, self._graph = session, graph
+
+    @property
+    def graph(self) -> Any:
+        """The original tf.Graph."""
+        return self._graph
+
+    @property
+    def sess_str(self) -> Any:
+        """The target of the session."""
+        return self._session.sess_str
+
+    def run(
+        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+    ) -> Any:
+        """Run the ops of the copy that have the names of the fetches."""
+        feeds = None
+        if feed_dict is not None:
+            feeds = {self._in_copy(key): value for key, value in feed_dict.items()}
+        return self._session.run(self._in_copy(fetches), feeds, options, run_metadata)
+
+    def close(self) -> None:
+        """Close the session; return after a few seconds if a lost process keeps it from closing."""
+        # TensorFlow waits until all processes have answered that they have dropped their steps, and
+        # a lost process never does.
+        thread = threading.Thread(target=self._session.close, daemon=True)
+        thread.start()
+        thread.join(_CLOSE_SECS)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def _in_copy(self, fetches: Any) -> Any:
+        """Return fetches with each tensor and op replaced by that of the copy."""
+        # A dict of hooks has keys that tf.nest cannot sort.
+        if isinstance(fetches, dict):
+            return type(fetches)((key, self._in_copy(value)) for key, value in fetches.items())
+        if isinstance(fetches, tuple) and hasattr(fetches, "_fields"):
+            return type(fetches)(*map(self._in_copy, fetches))
+        if isinstance(fetches, list | tuple):
+            return type(fetches)(map(self._in_copy, fetches))
+        if isinstance(fetches, _COMPOSITES):
+            return tf.nest.map_structure(self._element, fetches, expand_composites=True)
+        return self._element(fetches)
+
+    def _element(self, fetch: Any) -> Any:
+        return find_in_copy(self._session.graph, self._graph, fetch)
+
+
+class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
+    """Creates the session of the leader, and restores a checkpoint if there is one."""
+
+    def __init__(
+        self,
+        scaffold: Any,
+        *,
+        master: str,
+        config: Any,
+        checkpoint_dir: str | None = None,
+        checkpoint_filename_with_path: str | None = None,
+        default_device: str,
+        before_next: Callable[[], None],
+    ) -> None:
+        """Create the object.
+
+        Args:
+          scaffold: see tf.compat.v1.train.ChiefSessionCreator, also for the next four.
+          master: the session target.
+          config: the ConfigProto.
+          checkpoint_dir: directory whose newest checkpoint is restored.
+          checkpoint_filename_with_path: the checkpoint to restore.
+          default_device: the device of ops without one.
+          before_next: called before a session that replaces a lost one.
+        """
+        self._scaffold, self._master, self._config = scaffold, master, config
+        self._checkpoint_dir = checkpoint_dir
+        self._checkpoint_path = checkpoint_filename_with_path
+        self._default_device = default_device
+        self._before_next = before_next
+        self._copy: Any = None
+
+    def create_session(self) -> Any:
+        """Create a session; wait for lost processes if an earlier session has failed."""
+        scaffold = self._scaffold.finalize() or self._scaffold
+        graph = tf.compat.v1.get_default_graph()
+        if self._copy is None:
+            self._copy = copy_runnable_part(graph, self._default_device)
+        else:
+            self._before_next()
+
+        def find(fetch: Any) -> Any:
+            return None if fetch is None else find_in_copy(self._copy, graph, fetch)
+
+        def find_feeds(feeds: Any) -> Any:
+            return None if feeds is None else {find(key): value for key, value in feeds.items()}
+
+        init_fn = scaffold.init_fn
+        manager = tf.compat.v1.train.SessionManager(
+            local_init_op=find(scaffold.local_init_op),
+            local_init_feed_dict=find_feeds(scaffold.local_init_feed_dict),
+            ready_op=find(scaffold.ready_op),
+            ready_for_local_init_op=find(scaffold.ready_for_local_init_op),
+            graph=self._copy,
+        )
+        with self._copy.as_default():
+            session = manager.prepare_session(
+                self._master,
+                saver=scaffold.saver,
+                checkpoint_dir=self._checkpoint_dir,
+                checkpoint_filename_with_path=self._checkpoint_path,
+                config=self._config,
+                init_op=find(scaffold.init_op),
+                init_feed_dict=find_feeds(scaffold.init_feed_dict),
+                init_fn=init_fn and (lambda session: init_fn(ClusterSession(session, graph))),
+            )
+        return ClusterSession(session, graph)
+
+
+def find_in_copy(copy: Any, graph: Any, fetch: Any) -> Any:
+    """Return the tensor or op of a copy of a graph that has the name of one of the graph.
+
+    Args:
+      copy: the copy.
+      graph: the original.
+      fetch: a tensor, an op, a variable or a name.
+
+    Raises:
+      ValueError: the tensor or op needs a TPU, so that the copy does not have it.
+    """
+    element = graph.as_graph_element(fetch)
+    try:
+        return copy.as_graph_element(element.name)
+    except KeyError:
+        raise ValueError(
+            f"{element.name} is a part of the TPU's computation, which a session cannot run by "
+            f"itself. Fetch a tensor that is built outside of model_fn, or use a host_call."
+        ) from None

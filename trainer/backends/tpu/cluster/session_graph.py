@@ -1,0 +1,127 @@
+"""The graph that a session of several servers runs: a copy without the ops of a TPU.
+
+Such a session assigns a device to every op of its graph, also to those that never run. No device
+that is not a TPU has the ops of a TPU, so the graph must not contain them.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import InvalidSetting
+from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, called_functions
+from tpuserve.lowering.rules.op_table import is_tpu_op
+
+# Ops that call a Python function, which only the process has that built the graph.
+_PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
+
+
+def copy_runnable_part(graph: Any, default_device: str) -> Any:
+    """Copy the ops that need no op of a TPU, with the same names.
+
+    Args:
+      graph: a tf.Graph, in which the ops of the TPU computation have been lowered already.
+      default_device: the device of the ops that have none; its parts complete the devices of the
+        other ops.
+
+    Returns:
+      The new tf.Graph.
+
+    Raises:
+      InvalidSetting: an op of another process calls a Python function.
+    """
+    definition = graph.as_graph_def()
+    functions = {function.signature.name: function for function in definition.library.function}
+    tpu_functions = _callers_of(is_tpu_op, functions)
+    python_functions = _callers_of(_PYTHON_OPS.__contains__, functions)
+    unrunnable = _with_consumers(
+        [
+            node.name
+            for node in definition.node
+            if is_tpu_op(node.op) or CLUSTER_ATTRIBUTE in node.attr or _calls(node, tpu_functions)
+        ],
+        definition,
+    )
+    runnable = [node for node in definition.node if node.name not in unrunnable]
+    default = tf.DeviceSpec.from_string(default_device)
+    for node in runnable:
+        device = default.make_merged_spec(tf.DeviceSpec.from_string(node.device))
+        if node.op in _PYTHON_OPS or _calls(node, python_functions):
+            _check_is_local(node, device, default)
+        node.device = device.to_string()
+        _keep_colocation(node, unrunnable)
+    copied = tf.compat.v1.GraphDef(versions=definition.versions, library=definition.library)
+    copied.node.extend(runnable)
+    result = tf.Graph()
+    with result.as_default():
+        tf.graph_util.import_graph_def(copied, name="")
+    return result
+
+
+def _callers_of(is_op: Any, functions: dict[str, Any]) -> set[str]:
+    """Return the names of the functions that have such an op, directly or by a call."""
+    found = {
+        name
+        for name, function in functions.items()
+        if any(is_op(node.op) for node in function.node_def)
+    }
+    while True:
+        more = {
+            name
+            for name, function in functions.items()
+            if name not in found and any(_calls(node, found) for node in function.node_def)
+        }
+        if not more:
+            return found
+        found |= more
+
+
+def _calls(node: Any, names: set[str]) -> bool:
+    return node.op in names or not names.isdisjoint(called_functions(node))
+
+
+def _with_consumers(names: Iterable[str], definition: Any) -> set[str]:
+    """Return the names of nodes, and of all nodes that need one of them."""
+    consumers: dict[str, list[str]] = {}
+    for node in definition.node:
+        for reference in node.input:
+            producer = reference.removeprefix("^").partition(":")[0]
+            consumers.setdefault(producer, []).append(node.name)
+    found: set[str] = set()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending.extend(consumers.get(name, ()))
+    return found
+
+
+def _check_is_local(node: Any, device: Any, default: Any) -> None:
+    """Check that a node that calls Python code is on the default device's task.
+
+    Raises:
+      InvalidSetting: the node is on another task.
+    """
+    if (device.job, device.task) == (default.job, default.task):
+        return
+    raise InvalidSetting(
+        f"{node.op} {node.name!r} calls Python code on {node.device}, and only the process of "
+        f"/job:{default.job}/task:{default.task} has this code: it runs the program, and the "
+        f"others run the ops of their input pipelines. Write input_fn without tf.py_function, "
+        f"tf.numpy_function and Dataset.from_generator, for example with a TFRecordDataset."
+    )
+
+
+def _keep_colocation(node: Any, removed: set[str]) -> None:
+    """Remove the colocation of a node with nodes that are not copied."""
+    if "_class" not in node.attr:
+        return
+    constraints = [
+        constraint
+        for constraint in node.attr["_class"].list.s
+        if constraint.decode().removeprefix("loc:@") not in removed
+    ]
+    del node.attr["_class"].list.s[:]
+    node.attr["_class"].list.s.extend(constraints)
