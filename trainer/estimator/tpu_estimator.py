@@ -21,7 +21,7 @@ from trainer.embedding.model import EmbeddingModel
 from trainer.estimator.estimator import Estimator
 from trainer.estimator.train_step_builder import TrainStepBuilder
 from trainer.exporting.strategies import ExportSavedModelApiVersion, ExportTargets
-from trainer.hosts import program
+from trainer.hosts import cluster, program
 from trainer.hosts.group import HostGroup, current_group
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import ModeKeys
@@ -228,8 +228,20 @@ class TPUEstimator(Estimator):
         """Whether the processes of several hosts train and evaluate together."""
         return self._use_tpu and program.runs_on_several_hosts(self._program.config)
 
+    @property
+    def is_in_cluster_session(self) -> bool:
+        """Whether the processes of a cluster train and evaluate in one session of the leader."""
+        return self._use_tpu and cluster.find_cluster(self._program.config) is not None
+
+    def _serve_leader(self) -> None:
+        """If another process of the cluster runs the program, serve it, and end this process."""
+        hosts = cluster.find_cluster(self._program.config) if self._use_tpu else None
+        if hosts is not None and hosts.is_led_by_other:
+            cluster.serve(hosts, self._program.config)
+
     def _join_hosts(self) -> HostGroup:
         """Connect to the other hosts if this program runs on several; return all its hosts."""
+        self._serve_leader()
         return program.join_hosts(self._program.config) if self._use_tpu else current_group()
 
     def _select_backend(self, mode: str) -> ExecutionBackend:
@@ -239,6 +251,7 @@ class TPUEstimator(Estimator):
           InvalidSetting: train_batch_size is not set for training on a TPU, or the mode is EVAL,
             does not run on the TPU and is configured for SLICED input.
         """
+        self._serve_leader()
         is_on_tpu = self.evaluates_on_tpu if mode == ModeKeys.EVAL else self._use_tpu
         if is_on_tpu:
             assert isinstance(self._program, TPUModelProgram)

@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +68,14 @@ class TpuRuntime(ABC):
         Args:
           proto: the ConfigProto that the user or the trainer chose; it is not changed.
         """
+
+    @property
+    def session_creator(self) -> Callable[..., Any]:
+        """The creator of sessions, with the arguments of TensorFlow's ChiefSessionCreator."""
+        import tensorflow as tf
+
+        creator: Callable[..., Any] = tf.compat.v1.train.ChiefSessionCreator
+        return creator
 
     def wrap_session(self, session: Any) -> Any:
         """Return the session that runs a mode's graph, given a session of the master."""

@@ -42,7 +42,10 @@ class EmulatedRuntime(TpuRuntime):
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
         """Copy the graph of the targets with CPU ops in place of TPU ops; return the copies."""
-        lowered = lower_in_place(targets, compiled=self.is_compiled)
+        return self._lower(targets)
+
+    def _lower(self, targets: Sequence[Any], core_devices: Sequence[str] = ()) -> PreparedTargets:
+        lowered = lower_in_place(targets, compiled=self.is_compiled, core_devices=core_devices)
         for target, lowered_target in zip(targets, lowered.targets, strict=True):
             # Give the copies the static shapes of the originals. The copies lack the shapes: queues
             # replace infeed and outfeed, and the elements of queues have no static shapes.

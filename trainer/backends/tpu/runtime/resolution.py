@@ -4,12 +4,13 @@ from tpuserve import devices
 from tpuserve.errors import HostsDiffer, TpuNotFound
 from tpuserve.stablehlo.xla_errors import LineOf, unknown_line
 from trainer.backends.tpu.runtime.base import TpuRuntime
+from trainer.backends.tpu.runtime.cluster import make_cluster_runtime
 from trainer.backends.tpu.runtime.emulated import EmulatedRuntime
 from trainer.backends.tpu.runtime.pjrt import PjrtRuntime
 from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime, query_slice
 from trainer.config.run_config import RunConfig
 from trainer.distribution.topology import EmulatedTpuSlice, PjrtSlice
-from trainer.hosts import program
+from trainer.hosts import cluster, program
 from trainer.hosts.group import HostGroup
 from trainer.model.spec import ModeKeys
 
@@ -32,6 +33,9 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
     hosts = program.join_hosts(config)
     tpu_system = devices.find_tpu_system()
     if tpu_system.is_emulated:
+        processes = cluster.find_cluster(config)
+        if processes is not None:
+            return make_cluster_runtime(processes, tpu_system, config)
         return EmulatedRuntime(
             EmulatedTpuSlice(tpu_system.hosts, tpu_system.tpu_cores),
             is_compiled=tpu_system.is_compiled and config.tpu_config.compile_emulated,

@@ -1,0 +1,113 @@
+"""The runtime of an emulated TPU whose hosts are processes: one session over their servers."""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.devices import TpuSystem
+from tpuserve.errors import HostLost, InvalidSetting
+from trainer.backends.tpu.cluster.session import ClusterSessionCreator
+from trainer.backends.tpu.runtime.base import PreparedTargets
+from trainer.backends.tpu.runtime.emulated import EmulatedRuntime
+from trainer.config.cluster_hosts import ClusterHosts
+from trainer.config.run_config import RunConfig
+from trainer.distribution.topology import BatchTopology, EmulatedClusterSlice
+from trainer.hosts import cluster
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterRuntime(EmulatedRuntime):
+    """An emulated TPU system whose hosts are the processes of a cluster.
+
+    Attributes:
+      system: the hosts and cores.
+      hosts: the processes.
+      timeout_secs: how long to wait for the restart of a lost process, in seconds.
+    """
+
+    system: EmulatedClusterSlice
+    hosts: ClusterHosts
+    timeout_secs: float
+
+    def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
+        """Copy the graph of the targets with CPU ops, each on its host, in place of TPU ops."""
+        return self._lower(targets, self.system.core_devices)
+
+    def session_config(self, proto: Any) -> Any:
+        """Return a ConfigProto with which a session has its own state on the servers of all hosts.
+
+        With a state of its own, a session finds no full queues of an earlier one.
+        """
+        session_config = tf.compat.v1.ConfigProto()
+        session_config.CopyFrom(proto)
+        session_config.isolate_session_state = True
+        # Every session needs all hosts. The filters of a config are those for parameter servers.
+        del session_config.device_filters[:]
+        if self.hosts.own is not None:
+            # The server of this process has the cluster already, and refuses to be told again.
+            session_config.ClearField("cluster_def")
+        return session_config
+
+    @property
+    def session_creator(self) -> Callable[..., Any]:
+        """The class of the creator of sessions, which takes what ChiefSessionCreator takes."""
+        return functools.partial(
+            ClusterSessionCreator,
+            default_device=self.hosts.hosts[0].device,
+            before_next=lambda: cluster.wait_for_lost(self.hosts.others, self.timeout_secs),
+        )
+
+    @contextmanager
+    def initialized_system(self, topology: BatchTopology, config: RunConfig) -> Iterator[None]:
+        """Return a context that names the lost processes if the run in it fails because of them.
+
+        Raises:
+          HostLost: another process was lost.
+        """
+        try:
+            yield
+        except (tf.errors.AbortedError, tf.errors.UnavailableError) as error:
+            lost = cluster.find_unreachable(self.hosts.others)
+            if not lost:
+                raise
+            raise HostLost(
+                f"{' and '.join(map(str, lost))} is lost: {error.message.splitlines()[0]}. Start "
+                f"the process again, and then this run."
+            ) from error
+
+
+def make_cluster_runtime(
+    hosts: ClusterHosts, tpu_system: TpuSystem, config: RunConfig
+) -> ClusterRuntime:
+    """Join the processes of a cluster as the hosts of an emulated TPU.
+
+    Args:
+      hosts: the processes.
+      tpu_system: the emulated cores, which are spread evenly over the hosts.
+      config: the settings of the run.
+
+    Raises:
+      HostMissing: a process does not answer in time.
+      InvalidSetting: the cores cannot be spread over the hosts.
+    """
+    count, cores = len(hosts.hosts), tpu_system.tpu_cores
+    if tpu_system.hosts not in (1, count) or cores % count:
+        raise InvalidSetting(
+            f"the cluster has {count} hosts ({', '.join(map(str, hosts.hosts))}), and the emulated "
+            f"TPU of {tpu_system.asked_by} {cores} cores on {tpu_system.hosts}. Give a multiple of "
+            f"{count} cores, or {count}xCORES."
+        )
+    return ClusterRuntime(
+        system=EmulatedClusterSlice(
+            count, cores, host_devices=tuple(host.device for host in hosts.hosts)
+        ),
+        is_compiled=tpu_system.is_compiled and config.tpu_config.compile_emulated,
+        requested_by=tpu_system.asked_by,
+        master=cluster.lead(hosts, config),
+        hosts=hosts,
+        timeout_secs=config.session_creation_timeout_secs,
+    )
