@@ -16,6 +16,7 @@ DOCUMENTS = [
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "docs/clusters.md",
     "docs/concepts.md",
     "docs/conformance.md",
     "docs/export.md",

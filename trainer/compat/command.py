@@ -12,6 +12,7 @@ _EXAMPLES = """\b
 Examples:
   tpuserve run --emulate-tpu 8 train.py --steps=100
   tpuserve run --processes 2 --cores 4 train.py --steps=100
+  tpuserve run --processes 4 --emulate-tpu 8 train.py --steps=100
   tpuserve run --hosts 10.0.0.1,10.0.0.2 --host-index 1 train.py --steps=100
 """
 
@@ -63,7 +64,8 @@ def _validate_topology(
     "--processes",
     type=click.IntRange(min=1),
     help="Run SCRIPT in so many processes on this machine, as if each ran on a host of its own, "
-    "with --cores of JAX's CPU devices each.",
+    "with --cores of JAX's CPU devices each. With --emulate-tpu, the processes share the emulated "
+    "cores, and train in one session of TensorFlow servers.",
 )
 @click.option(
     "--cores",
@@ -112,7 +114,11 @@ def run(
         # Import the module only here, because only the option --processes needs it.
         import trainer.compat.host_processes as host_processes
 
-        return host_processes.run_processes(processes, cores or 1, [*options, script, *arguments])
+        if emulate_tpu is not None:
+            environments = host_processes.make_cluster_environments(processes, emulate_tpu)
+        else:
+            environments = host_processes.make_pjrt_environments(processes, cores or 1)
+        return host_processes.run_processes(environments, [*options, script, *arguments])
     if hosts is not None:
         os.environ[host_addresses.HOSTS_VARIABLE] = hosts
         os.environ[host_addresses.HOST_INDEX_VARIABLE] = str(host_index)
@@ -155,7 +161,12 @@ def _check_hosts(
         )
     if cores is not None and processes is None:
         raise click.UsageError("--cores was given without --processes. Give both.")
+    if cores is not None and emulate_tpu is not None:
+        raise click.UsageError(
+            "--cores and --emulate-tpu were given. Give one of them: --emulate-tpu has the number "
+            "of cores of all processes together."
+        )
     given = {"--emulate-tpu": emulate_tpu, "--processes": processes, "--hosts": hosts}
     names = [name for name, value in given.items() if value is not None]
-    if len(names) > 1:
+    if len(names) > 1 and hosts is not None:
         raise click.UsageError(f"{' and '.join(names)} were given. Give one of them.")

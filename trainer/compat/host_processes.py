@@ -1,5 +1,6 @@
 """Runs a program in several processes of this machine, as if each ran on a host of its own."""
 
+import json
 import os
 import signal
 import socket
@@ -7,12 +8,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
 from tpuserve import devices, jax_client
-from trainer.config import host_addresses
+from trainer.config import host_addresses, tf_config
 
 _LOOPBACK = "127.0.0.1"
 _COUNT_FLAG = "--xla_force_host_platform_device_count"
@@ -25,28 +26,26 @@ _POLL_SECS = 0.1
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run_processes(processes: int, cores: int, arguments: Sequence[str]) -> int:
+def run_processes(environments: Sequence[Mapping[str, str]], arguments: Sequence[str]) -> int:
     """Run `tpuserve run` in several processes, and wait for all of them.
 
     The standard output is that of process 0. All other output goes to standard error, each line
     with the number of its process in front. Signals are passed to all processes.
 
     Args:
-      processes: the number of processes.
-      cores: the number of JAX's CPU devices of each process.
+      environments: the variables of each process, which are added to those of this process.
       arguments: the arguments of `tpuserve run`.
 
     Returns:
       The exit status: 0, or that of the first process that failed.
     """
-    hosts = ",".join([f"{_LOOPBACK}:{_find_free_port()}", *[_LOOPBACK] * (processes - 1)])
     started: list[subprocess.Popen[bytes]] = []
     copying: list[threading.Thread] = []
     with _forwarding_signals(started):
-        for index in range(processes):
+        for index, environment in enumerate(environments):
             process = subprocess.Popen(
                 [sys.executable, "-m", "tpuserve.run", *arguments],
-                env=_make_environment(hosts, index, cores),
+                env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=None if index == 0 else subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -65,20 +64,56 @@ def run_processes(processes: int, cores: int, arguments: Sequence[str]) -> int:
     return status
 
 
-def _make_environment(hosts: str, index: int, cores: int) -> dict[str, str]:
+def make_pjrt_environments(processes: int, cores: int) -> list[dict[str, str]]:
+    """Return the variables of processes that train on JAX's CPU devices, each process a host.
+
+    Args:
+      processes: the number of processes.
+      cores: the number of devices of each process.
+    """
+    hosts = ",".join([f"{_LOOPBACK}:{_find_free_port()}", *[_LOOPBACK] * (processes - 1)])
     others = [
         flag
         for flag in os.environ.get("XLA_FLAGS", "").split()
         if not flag.startswith(f"{_COUNT_FLAG}=")
     ]
-    return {
-        **os.environ,
-        host_addresses.HOSTS_VARIABLE: hosts,
-        host_addresses.HOST_INDEX_VARIABLE: str(index),
-        devices.RUNTIME_VARIABLE: devices.PJRT,
-        jax_client.PLATFORM_VARIABLE: "cpu",
-        "XLA_FLAGS": " ".join([*others, f"{_COUNT_FLAG}={cores}"]),
-    }
+    return [
+        {
+            host_addresses.HOSTS_VARIABLE: hosts,
+            host_addresses.HOST_INDEX_VARIABLE: str(index),
+            devices.RUNTIME_VARIABLE: devices.PJRT,
+            jax_client.PLATFORM_VARIABLE: "cpu",
+            "XLA_FLAGS": " ".join([*others, f"{_COUNT_FLAG}={cores}"]),
+        }
+        for index in range(processes)
+    ]
+
+
+def make_cluster_environments(processes: int, topology: str) -> list[dict[str, str]]:
+    """Return the variables of processes that are the chief and the workers of a cluster.
+
+    Args:
+      processes: the number of processes.
+      topology: the cores of the emulated TPU, as for TPUSERVE_EMULATED_TPU.
+    """
+    # Find all ports before one is in use, so that they differ.
+    with ExitStack() as stack:
+        listeners = [
+            stack.enter_context(socket.create_server((_LOOPBACK, 0))) for _ in range(processes)
+        ]
+        chief, *workers = [f"{_LOOPBACK}:{listener.getsockname()[1]}" for listener in listeners]
+    cluster = {tf_config.CHIEF: [chief], **({tf_config.WORKER: workers} if workers else {})}
+    tasks = [(tf_config.CHIEF, 0), *((tf_config.WORKER, index) for index in range(len(workers)))]
+    return [
+        {
+            devices.RUNTIME_VARIABLE: devices.EMULATED,
+            devices.EMULATION_VARIABLE: topology,
+            tf_config.VARIABLE: json.dumps(
+                {"cluster": cluster, "task": {"type": job, "index": index}}
+            ),
+        }
+        for job, index in tasks
+    ]
 
 
 def _wait(processes: Sequence["subprocess.Popen[bytes]"]) -> int:

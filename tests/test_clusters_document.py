@@ -1,0 +1,29 @@
+"""The command in docs/clusters.md trains in four processes, and prints the output shown there."""
+
+import re
+
+import pytest
+
+from tests.document_terminal import ROOT, Shown, Step, read_sections, run_sections, shows
+
+pytestmark = pytest.mark.slow
+
+TEXT = (ROOT / "docs/clusters.md").read_text()
+SECTIONS = read_sections(TEXT)
+COMMANDS = [step for steps in SECTIONS.values() for step in steps if not step.file]
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
+    """The log lines and the output of each command, by the name of its step."""
+    return run_sections(SECTIONS, [list(SECTIONS)], tmp_path_factory.mktemp("clusters"))
+
+
+@pytest.mark.parametrize("step", COMMANDS, ids=str)
+def test_a_command_prints_the_output_in_the_document(step: Step, shown: dict[str, Shown]) -> None:
+    log, printed = shown[str(step)]
+    assert shows(step.output, log, printed), f"{step.text}\n{log}{printed}"
+
+
+def test_all_commands_are_found() -> None:
+    assert len(COMMANDS) == len(re.findall(r"^\$ ", TEXT, re.M)) == 1
