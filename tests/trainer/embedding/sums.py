@@ -50,6 +50,8 @@ def model_fn(features: Any, labels: Any, mode: str) -> Any:
     if mode == trainer.ModeKeys.PREDICT:
         return trainer.TPUEstimatorSpec(mode, predictions={"y": y, "x": features["x"]})
     loss = tf.reduce_mean((y - labels) ** 2 / 2.0)
+    if mode == trainer.ModeKeys.EVAL:
+        return trainer.TPUEstimatorSpec(mode, loss=loss)
     optimizer = trainer.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.5))
     train_op = optimizer.minimize(loss, v1.train.get_global_step())
     return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
