@@ -19,6 +19,7 @@ DOCUMENTS = [
     "docs/clusters.md",
     "docs/concepts.md",
     "docs/conformance.md",
+    "docs/embeddings.md",
     "docs/export.md",
     "docs/migrate.md",
     "docs/migrate_reference.md",

@@ -31,6 +31,15 @@ from trainer.conversion import to_tpu_estimator as to_tpu_estimator
 from trainer.distribution.cross_shard import CrossShardOptimizer as CrossShardOptimizer
 from trainer.distribution.cross_shard import cross_replica_sum as cross_replica_sum
 from trainer.distribution.tpu_context import TPUContext as TPUContext
+from trainer.embedding.config import EmbeddingConfigSpec as EmbeddingConfigSpec
+from trainer.embedding.config import FeatureConfig as FeatureConfig
+from trainer.embedding.config import TableConfig as TableConfig
+from trainer.embedding.optimization_parameters import AdagradParameters as AdagradParameters
+from trainer.embedding.optimization_parameters import AdamParameters as AdamParameters
+from trainer.embedding.optimization_parameters import FtrlParameters as FtrlParameters
+from trainer.embedding.optimization_parameters import (
+    StochasticGradientDescentParameters as StochasticGradientDescentParameters,
+)
 from trainer.estimator.add_metrics import add_metrics as add_metrics
 from trainer.estimator.early_stopping import make_early_stopping_hook as make_early_stopping_hook
 from trainer.estimator.early_stopping import stop_if_higher_hook as stop_if_higher_hook
