@@ -5,7 +5,8 @@ BIN := .venv/bin
 # A registry that is slow for a minute is no reason to fail.
 PIP_FLAGS := --quiet --disable-pip-version-check --retries 10 --timeout 180
 # What depends on the versions of others most: the protocols' libraries, TensorFlow's loader and ops.
-VERSION_TESTS := tests/server/frontends tests/tpuserve/runtime tests/tpuserve/untrusted
+VERSION_TESTS := tests/server/frontends tests/tpuserve/export/conversion tests/tpuserve/runtime \
+  tests/tpuserve/untrusted
 # Old releases of TensorFlow and of what it imports warn of each other.
 OLD_WARNINGS := -W default::DeprecationWarning -W default::UserWarning
 # The lowest Python that the project supports, or the lowest that there is.

@@ -158,6 +158,7 @@ def test_whole_names_the_op_whose_shape_only_a_run_can_tell(tmp_path: Path) -> N
 
 def test_an_output_inside_of_the_input_is_refused(dense: Path) -> None:
     assert "is inside of" in refuse(dense, dense / "out")
+    assert "is the model to convert" in refuse(dense, dense)
 
 
 def test_an_output_that_exists_is_refused(dense: Path, tmp_path: Path) -> None:

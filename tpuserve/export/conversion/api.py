@@ -89,9 +89,14 @@ def convert(
     if bfloat16:
         rewrite_body = functools.partial(to_bfloat16, keep_float32=patterns)
         options = dataclasses.replace(options, rewrite_body=rewrite_body)
-    tpu, converted = _find_compilable(model, options)
-    signature_parity.check_same_signatures(model.meta_graph.signature_def, tpu.signature_def)
-    notes = _write(model, out_path, tpu, requests)
+    files = source.saved_model_files(source_path)
+    with output.write_whole(out_path) as temporary:
+        with output.copying(source_path, temporary, files):
+            tpu, converted = _find_compilable(model, options)
+            signature_parity.check_same_signatures(
+                model.meta_graph.signature_def, tpu.signature_def
+            )
+        notes = _write(model, out_path, temporary, tpu, requests)
     return Conversion(source_path, out_path, converted, tuple(notes))
 
 
@@ -144,7 +149,9 @@ def _describe_refused(refused: Mapping[str, str]) -> str:
     return "; ".join(f"{node!r}: {reason}" for node, reason in list(refused.items())[-3:])
 
 
-def _write(model: Source, out: Path, tpu: Any, requests: WarmUp | None) -> list[str]:
+def _write(
+    model: Source, out: Path, temporary: Path, tpu: Any, requests: WarmUp | None
+) -> list[str]:
     """Write the converted SavedModel; return notes for the user, one sentence each."""
     notes = []
     saved_model = model.saved_model
@@ -165,14 +172,10 @@ def _write(model: Source, out: Path, tpu: Any, requests: WarmUp | None) -> list[
             f"both metagraphs together have {num_bytes} bytes, and a saved_model.pb can hold "
             f"{proto_size.MOST_BYTES}. Save the model with variables in place of constants."
         )
-    with output.write_whole(out) as temporary:
-        output.copy_files(model.directory, temporary, source.saved_model_files(model.directory))
-        (temporary / "saved_model.pb").write_bytes(
-            saved_model.SerializeToString(deterministic=True)
-        )
-        if requests is not None:
-            warm_up_file.write_warm_up_file(temporary, saved_model.meta_graphs, requests)
-        fingerprinting_utils.write_fingerprint(str(temporary))
+    (temporary / "saved_model.pb").write_bytes(saved_model.SerializeToString(deterministic=True))
+    if requests is not None:
+        warm_up_file.write_warm_up_file(temporary, saved_model.meta_graphs, requests)
+    fingerprinting_utils.write_fingerprint(str(temporary))
     return notes
 
 

@@ -3,7 +3,8 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +19,9 @@ def check_output(directory: Path, out: Path) -> None:
       ExportError: The output exists, or is the input or inside of it.
     """
     source, target = directory.resolve(), out.resolve()
-    if target == source or source in target.parents:
+    if target == source:
+        raise ExportError(f"{out} is the model to convert. Write to a directory beside it.")
+    if source in target.parents:
         raise ExportError(
             f"{out} is inside of {directory}, which is read. Write to a directory beside it."
         )
@@ -70,8 +73,22 @@ def _parents_of(path: Path) -> Iterator[None]:
         raise
 
 
-def copy_files(source: Path, target: Path, files: list[Path]) -> None:
-    """Copy files of a directory to the same relative paths in another directory."""
+@contextmanager
+def copying(source: Path, target: Path, files: Sequence[Path]) -> Iterator[None]:
+    """Copy files of a directory to the same places of another while the with block runs.
+
+    The block takes at least as long as the copying.
+
+    Raises:
+      OSError: A file cannot be read or written.
+    """
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        copies = executor.submit(_copy_files, source, target, files)
+        yield
+        copies.result()
+
+
+def _copy_files(source: Path, target: Path, files: Sequence[Path]) -> None:
     for path in files:
         copy = target / path.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)
