@@ -49,12 +49,12 @@ MOBILE_NET = _application("MobileNetV2 0.35", keras.applications.MobileNetV2, 64
 
 ALL = (
     MOBILE_NET,
-    _application("EfficientNetB0", keras.applications.EfficientNetB0, 64),
-    _application("ResNet50", keras.applications.ResNet50, 64),
-    _application("DenseNet121", keras.applications.DenseNet121, 64),
+    _application("EfficientNetB0", keras.applications.EfficientNetB0, 32),
+    _application("ResNet50", keras.applications.ResNet50, 32),
+    _application("DenseNet121", keras.applications.DenseNet121, 32),
     _application("InceptionV3", keras.applications.InceptionV3, 75),
-    _application("NASNetMobile", keras.applications.NASNetMobile, 64),
+    _application("NASNetMobile", keras.applications.NASNetMobile, 32),
     _application("VGG16", keras.applications.VGG16, 32),
     _application("Xception", keras.applications.Xception, 71),
-    _application("ConvNeXtTiny", keras.applications.ConvNeXtTiny, 64),
+    _application("ConvNeXtTiny", keras.applications.ConvNeXtTiny, 32),
 )
