@@ -45,7 +45,8 @@ class LoopArguments:
           graph: the GraphDef that has the node.
 
         Raises:
-          UnsupportedOnTpu: the body reads a tensor from outside of the loop.
+          UnsupportedOnTpu: the body reads a tensor from outside of the loop, or a variable has no
+            static shape.
         """
         nodes = {node.name: node for node in graph.node}
         used = {full_tensor_name(given) for node in body.nodes for given in data_inputs(node)}
@@ -59,9 +60,15 @@ class LoopArguments:
                     tf.as_dtype(producer.attr["dtype"].type),
                     shape_from_proto(producer.attr["shape"].shape),
                 )
+                if variable.shape is None or None in variable.shape:
+                    raise UnsupportedOnTpu(
+                        f"the step of a replica has the variable {variable.name!r} of unknown "
+                        f"shape, and a variable on PJRT devices has one shape. Give the variable a "
+                        f"static shape; leave pipeline_execution_with_tensor_core out of an "
+                        f"EmbeddingConfigSpec, or emulate a TPU: TPUSERVE_TPU_RUNTIME=emulated."
+                    )
                 arguments.variables[name] = variable
                 if row_sharding.ATTRIBUTE in producer.attr:
-                    assert variable.shape is not None
                     assert variable.shape[0] is not None
                     arguments.row_shardings[name] = RowSharding(
                         producer.attr[row_sharding.ATTRIBUTE].s.decode(),

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-import trainer
 from tests.trainer.backends.tpu import slope
-from tests.trainer.embedding import sums
+from tests.trainer.embedding import sums, test_columns
 from tests.trainer.embedding.test_training import OPTIMIZERS
+from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.graph.row_sharding import RowSharding
 from tpuserve.pjrt.executable_cache import ExecutableCache
 from tpuserve.pjrt.step_program import StepProgram
@@ -90,24 +89,16 @@ def test_checkpoints_go_round_from_cpu_to_pjrt_to_emulated_tpu_to_cpu(tmp_path: 
     assert_same(tmp_path / "cpu", tmp_path / "ring")
 
 
-def model_fn(features: Any, labels: Any, mode: str) -> Any:
-    """Build the model of `sums`; in an evaluation, build no optimizer."""
-    if mode != trainer.ModeKeys.EVAL:
-        return sums.model_fn(features, labels, mode)
-    y = tf.reduce_sum(features["x"], axis=1, keepdims=True)
-    return trainer.TPUEstimatorSpec(mode, loss=tf.reduce_mean((y - labels) ** 2))
-
-
 def test_evaluation_and_prediction_divide_the_table_too(
     tmp_path: Path, shapes_on_devices: dict[str, Any]
 ) -> None:
     spec, ids = sums.spec(OPTIMIZERS["adagrad"]), sums.batches(sums.IDS)
-    cpu = sums.estimator(tmp_path, spec, use_tpu=False, model=model_fn)
+    cpu = sums.estimator(tmp_path, spec, use_tpu=False)
     cpu.train(ids, steps=2)
     expected = cpu.evaluate(ids, steps=1)["loss"]
     first = next(iter(cpu.predict(ids)))
     with slope.tpu(CORES, kind="pjrt"):
-        model = sums.estimator(tmp_path, spec, model=model_fn)
+        model = sums.estimator(tmp_path, spec)
         assert model.evaluate(ids, steps=1)["loss"] == pytest.approx(expected, rel=1e-5)
         assert shapes_on_devices["words"] == [(2, 2)] * CORES
         shapes_on_devices.clear()
@@ -128,7 +119,7 @@ def test_no_device_ever_has_memory_for_all_rows(
     spec = sums.spec(parameters, initializer=None, rows=rows, dimension=dimension)
     ids = sums.batches(sums.IDS)
     with slope.tpu(CORES, kind="pjrt"):
-        model = sums.estimator(tmp_path, spec, model=model_fn)
+        model = sums.estimator(tmp_path, spec)
         model.train(ids, steps=2)
         model.evaluate(ids, steps=1)
         next(iter(model.predict(ids)))
@@ -142,3 +133,27 @@ def test_no_device_ever_has_memory_for_all_rows(
         assert memory.temp_size_in_bytes < 0.1 * part
         assert "all-gather" not in text
         assert f"[{rows}," not in text
+
+
+def test_columns_train_evaluate_and_predict_as_on_the_cpu(
+    tmp_path: Path, shapes_on_devices: dict[str, Any]
+) -> None:
+    cpu = test_columns.run(tmp_path / "cpu", use_tpu=False)
+    with slope.tpu(2, kind="pjrt"):
+        pjrt = test_columns.run(tmp_path / "pjrt", use_tpu=True)
+    assert shapes_on_devices
+    assert pjrt.variables.keys() == cpu.variables.keys()
+    for name, value in cpu.variables.items():
+        np.testing.assert_allclose(pjrt.variables[name], value, atol=1e-5, err_msg=name)
+    assert pjrt.evaluation["loss"] == pytest.approx(cpu.evaluation["loss"], rel=1e-5)
+    np.testing.assert_allclose(pjrt.predictions, cpu.predictions, atol=1e-5)
+
+
+def test_pipelining_is_refused_by_its_name(tmp_path: Path) -> None:
+    model = sums.estimator(tmp_path, sums.spec(pipelined=True))
+    with (
+        slope.tpu(CORES, kind="pjrt"),
+        pytest.raises(UnsupportedOnTpu, match="pipeline_execution_with_tensor_core") as refused,
+    ):
+        model.train(sums.batches(sums.IDS), steps=2)
+    assert "\n" not in str(refused.value)

@@ -14,12 +14,14 @@ import tensorflow as tf
 
 import trainer
 import trainer.export
-from tests.trainer.backends.tpu import divided_table
+from tests.trainer.embedding import sums
 from tpuserve.errors import HostsDiffer, WrongContext
+from trainer.embedding.optimization_parameters import AdagradParameters
 from trainer.hosts.group import current_group
 
 v1 = tf.compat.v1
 
+TABLE_ROWS = 23
 REPLICAS, ROWS = 8, 2
 """The replicas of all hosts together, and the rows of the batch of each."""
 
@@ -159,7 +161,7 @@ class ReadTableHook(tf.compat.v1.train.SessionRunHook):
     """Reads the divided table on a host that may not, and reports the error."""
 
     def begin(self) -> None:
-        (self._table,) = (each for each in v1.global_variables() if each.op.name == "table")
+        (self._table,) = (each for each in v1.global_variables() if each.op.name == "words")
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if current_group().is_first:
@@ -170,11 +172,58 @@ class ReadTableHook(tf.compat.v1.train.SessionRunHook):
             report(error=str(error))
 
 
+def table_ids(step: int) -> list[list[int]]:
+    """Return the ids in the rows of a global batch, padded with -1.
+
+    The rows of host 1, the second half, have more ids, so the hosts must agree on a shape.
+    """
+    rows = REPLICAS * ROWS
+    counts = [1 + (step + row) % 2 + (2 if row >= rows // 2 else 0) for row in range(rows)]
+    return [
+        [(7 * row + step + place) % TABLE_ROWS if place < count else -1 for place in range(4)]
+        for row, count in enumerate(counts)
+    ]
+
+
+def make_table_estimator(model_dir: Path, **options: Any) -> trainer.TPUEstimator:
+    """An estimator with an embedding table, for batches of eight replicas' rows."""
+    initial = np.arange(2 * TABLE_ROWS, dtype=np.float32).reshape(TABLE_ROWS, 2) / 50
+    tpu_config = trainer.TPUConfig(
+        iterations_per_loop=5,
+        per_host_input_for_training=trainer.InputPipelineConfig.PER_HOST_V2,
+    )
+    return trainer.TPUEstimator(
+        sums.model_fn,
+        config=trainer.RunConfig(tpu_config, model_dir=str(model_dir), save_checkpoints_steps=5),
+        train_batch_size=REPLICAS * ROWS,
+        eval_batch_size=REPLICAS * ROWS,
+        embedding_config_spec=sums.spec(
+            AdagradParameters(0.1),
+            rows=TABLE_ROWS,
+            initializer=v1.constant_initializer(initial),
+        ),
+        **options,
+    )
+
+
+def make_table_input(params: Any) -> Any:
+    """Return the batches of this host's replicas, of 6 global batches again and again."""
+    context, rows = params["context"], params["batch_size"]
+    local = context.num_of_replicas_per_host
+    first = context.current_host * local
+    batches = [
+        table_ids(step)[replica * rows : (replica + 1) * rows]
+        for step in range(6)
+        for replica in range(first, first + local)
+    ]
+    return sums.batches(*batches)(params)
+
+
 def train_table(model_dir: Path) -> None:
     """Train a table whose rows are divided among the replicas of all hosts, then evaluate."""
-    estimator = divided_table.estimator(model_dir, "div", REPLICAS, save_checkpoints_steps=5)
-    estimator.train(divided_table.input_fn, [ReadTableHook()], max_steps=18)
-    report(loss=float(estimator.evaluate(divided_table.input_fn, steps=3)["loss"]))
+    estimator = make_table_estimator(model_dir)
+    estimator.train(make_table_input, [ReadTableHook()], max_steps=8)
+    report(loss=float(estimator.evaluate(make_table_input, steps=3)["loss"]))
 
 
 _MODES = {
