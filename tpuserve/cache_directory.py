@@ -1,4 +1,4 @@
-"""Finds the directories of files, such as executables, that processes of a user can reuse."""
+"""Finds the directories in which a user's processes keep files for reuse, such as executables."""
 
 import os
 from collections.abc import Mapping

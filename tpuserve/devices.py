@@ -37,8 +37,8 @@ class TpuSystem:
       is_compiled: on an emulated system, whether XLA compiles the computation of a core, and so
         refuses the ops that a TPU compiler refuses.
       asked_by: the function, command or environment variable that requested emulation.
-      pjrt_platform: the platform, "tpu" or "cpu", of the devices of jax's PJRT client that are the
-        cores; empty if the cores are no PJRT devices.
+      pjrt_platform: if the cores are devices of jax's PJRT client, the platform of these devices,
+        "tpu" or "cpu"; else empty.
     """
 
     tpu_cores: int = 0

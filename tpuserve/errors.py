@@ -96,7 +96,7 @@ class UnsupportedType(TpuserveError):
 
 
 class WrongContext(TpuserveError, RuntimeError):
-    """A function or property was used too early, or in a model_fn or input_fn that forbids it."""
+    """A function or property was used too early, or in a model_fn or input_fn, which forbids it."""
 
     code = Code.FAILED_PRECONDITION
 

@@ -19,8 +19,8 @@ def exit_on_sigterm() -> Iterator[None]:
     """Exit with status 143 on SIGTERM inside a with block, after closing open context managers.
 
     Python discards an exception that a signal handler raises while an object is freed or garbage
-    is collected. In that case the signal is raised again after `_RETRY_SECONDS`. This applies to
-    SIGINT (Ctrl-C) as well.
+    is collected. In that case the signal is raised again after `_RETRY_SECONDS`. Inside the block,
+    a SIGINT (Ctrl-C) whose exception is discarded is raised again too.
     """
     discarded = signal.SIGTERM
 

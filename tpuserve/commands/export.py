@@ -9,7 +9,8 @@ from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
 from tpuserve.commands.progress import progress_bar
 
-# NAME=SIZES:DTYPE, of which the name and the dtype may be missing. An open size is ? or None.
+# NAME=SIZES:DTYPE, of which the name and the dtype may be missing. An unknown size is written as ?
+# or None.
 _INPUT_SHAPE = r"([A-Za-z_]\w*=)?(\?|None|[1-9]\d*)(,(\?|None|[1-9]\d*))*(:\w+)?"
 
 # The character \b tells click to keep the line breaks of the examples.

@@ -21,8 +21,8 @@ _SHAPES = {
     "v6e": _PLANE,
     "tpu7x": _CUBE,
 }
-# Generation → the prefix of its accelerator types of Cloud TPU, and by how much each chip raises
-# the number in the type: "v4-8" has 4 chips, "v6e-8" has 8.
+# Generation → the prefix of its accelerator types in Cloud TPU, and the number in the type divided
+# by the number of chips: "v4-8" has 4 chips (2), "v6e-8" has 8 (1).
 _CLOUD = {
     "v2": ("v2", 2),
     "v3": ("v3", 2),
@@ -31,7 +31,7 @@ _CLOUD = {
     "v5p": ("v5p", 2),
     "v6e": ("v6e", 1),
 }
-# Name that is not a generation of its own → the generations that it may mean.
+# Name of no single generation, such as "v5" → the generations that the user may mean.
 _AMBIGUOUS = {"v5": ("v5e", "v5p"), "v6": ("v6e",), "v7": ("tpu7x",), "tpu7": ("tpu7x",)}
 _SYNONYMS = {"v5litepod": "v5e", "v5lite": "v5e", "v7x": "tpu7x"}
 

@@ -32,7 +32,8 @@ ENVIRONMENT = {
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
 
-# The value of PR_SET_PDEATHSIG; see prctl(2).
+# PR_SET_PDEATHSIG, the operation of prctl(2) that chooses the signal that the kernel sends to a
+# process when its parent ends.
 _SET_PARENT_DEATH_SIGNAL = 1
 
 # Error messages are cut to this length, because long messages repeat themselves: the compiler lists

@@ -17,10 +17,11 @@ CHECK = "packages"
 _TENSORFLOW_WHEELS = ("tensorflow", "tensorflow-tpu", "tensorflow-cpu", "tf-nightly")
 _LIBTPU_WHEELS = ("libtpu", "libtpu-nightly")
 _PACKAGES = (*_TENSORFLOW_WHEELS, "tf-keras", "keras", "jax", "jaxlib", *_LIBTPU_WHEELS)
-# The name of a wheel → the name under which tpuserve requires it.
+# Name of a wheel → name of the package in tpuserve's requirements, which the wheel provides too.
 _REQUIRED_AS = dict.fromkeys(_TENSORFLOW_WHEELS, "tensorflow") | {"libtpu-nightly": "libtpu"}
-# Package → its dependencies whose tested versions are read from its requirements. For libtpu these
-# are the requirements of jax, whose programs libtpu runs; tpuserve requires libtpu only to compile.
+# Package → the dependencies for which its requirements say which versions are tested. The versions
+# of libtpu are those that jax requires, because libtpu runs jax's programs; tpuserve itself
+# requires libtpu only to compile.
 _TESTED_BY = {
     "tpuserve": ("tensorflow", "tf-keras", "keras", "jax"),
     "jax": ("jaxlib", "libtpu"),

@@ -15,8 +15,9 @@ _previous_setting = True
 def without_deprecations() -> Iterator[None]:
     """Suppress TensorFlow's deprecation warnings inside a with block.
 
-    TensorFlow's own `deprecation.silence` is not used: after an error in its block, or after two
-    threads have left their blocks in the order of entry, the warnings would stay suppressed.
+    TensorFlow's own `deprecation.silence` is not used. It would leave the warnings suppressed after
+    an error in its block, and after two threads have left their blocks in the order in which they
+    had entered them.
     """
     global _active_blocks, _previous_setting
     with _lock:

@@ -38,7 +38,8 @@ class _Variables:
     def is_large(self, shape: Any, dtype: Any) -> bool:
         """Return whether a constant becomes a variable.
 
-        Only weights do: other integers may be sizes, which XLA needs as constants.
+        Only floats and 8-bit integers do, which are weights: other integers may be sizes, which XLA
+        needs as constants.
         """
         is_weight = dtype.is_floating or dtype in (tf.int8, tf.uint8)
         return bool(is_weight) and _num_bytes(shape, dtype) >= self._least_bytes
@@ -54,8 +55,8 @@ class _Variables:
         """
         key = (tuple(shape), dtype, hashlib.blake2b(content).digest())
         if key not in self._by_value:
-            # A tf.Variable would let tf.function trace a second time, as for a variable that
-            # the user's function creates.
+            # Do not create a tf.Variable: tf.function traces a function again if the function
+            # creates a tf.Variable.
             with tf.init_scope():
                 self._by_value[key] = ResourceVariable(
                     make_value(), trainable=False, name="constant"
@@ -68,7 +69,7 @@ _active: ContextVar[_Variables | None] = ContextVar("_active", default=None)
 
 @contextmanager
 def lifting(least_bytes: int = LEAST_BYTES) -> Iterator[None]:
-    """Let the graphs that call `lift_constants` inside of the with block have few constants.
+    """Inside a with block, let `lift_constants` replace large constants by variables.
 
     Args:
       least_bytes: The size of the smallest constant that becomes a variable.
@@ -88,7 +89,7 @@ def lifting(least_bytes: int = LEAST_BYTES) -> Iterator[None]:
 
 
 def lift_constants() -> None:
-    """Let large constants of the function that is being traced be variables from here on.
+    """Turn the large constants that the traced function creates from here on into variables.
 
     Does nothing outside of `lifting`. The functions that the traced function calls keep their
     constants: they belong to the user, who may save or call them afterwards.
@@ -104,7 +105,8 @@ def lift_constants() -> None:
             return None
         tensor = attributes["value"].tensor
         shape, dtype = tf.TensorShape(tensor.tensor_shape), tf.as_dtype(tensor.dtype)
-        # A constant of equal elements is stored as one element.
+        # The content is empty if all elements are equal: TensorFlow then stores a single element,
+        # and the constant is small.
         content = tensor.tensor_content
         if not content or not variables.is_large(shape, dtype):
             return None

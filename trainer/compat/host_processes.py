@@ -17,10 +17,10 @@ from trainer.config import host_addresses, tf_config
 
 _LOOPBACK = "127.0.0.1"
 _COUNT_FLAG = "--xla_force_host_platform_device_count"
-# How long, in seconds, after the failure of a process the others are left to end by themselves;
-# then they get SIGTERM. Connected processes end sooner, and others would wait for the failed one.
+# When a process has failed, the others get SIGTERM after this time, in seconds. Processes that are
+# connected with the failed process end by themselves before that; others would wait for it forever.
 _GRACE_SECS = 30.0
-# How long, in seconds, after SIGTERM a process that still runs gets SIGKILL.
+# A process that still runs this long after SIGTERM, in seconds, gets SIGKILL.
 _KILL_SECS = 15.0
 _POLL_SECS = 0.1
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -18,7 +18,7 @@ EXIT_FAILED = 1
 
 _OUR_DIRECTORY = os.path.dirname(__file__)
 # The directories of tpuserve's code that runs the program. The stack frames of this code are
-# removed from the program's tracebacks, so that they look as without tpuserve.
+# removed from the program's tracebacks, which then look as if Python had run the program.
 _HIDDEN_DIRECTORIES = {
     _OUR_DIRECTORY,
     os.path.join(_OUR_DIRECTORY, "imports"),
@@ -42,7 +42,7 @@ def run_program(
 
     sys.argv, the output, tracebacks and the exit status are as with `python SCRIPT ARGS`. An error
     about ops that a TPU cannot run is printed without its tracebacks, because users would overlook
-    it below them.
+    the message below long tracebacks.
 
     Args:
       program: the program to run.

@@ -132,7 +132,7 @@ class RunConfig:
     _overridden: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Let subclasses override a setting by a property without a setter."""
+        """Let a subclass override a setting by a property, which needs no setter."""
         super().__init_subclass__(**options)
         members = {
             name: inspect.getattr_static(cls, name, None) for name in RunConfig.__dataclass_fields__

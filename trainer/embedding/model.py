@@ -126,13 +126,14 @@ def _call_with_activations(
 
 
 def _call_for_inference(model_fn: Callable[[Any], Any], features: Any) -> Any:
-    """Call model_fn in the TPU computation of an export, so that columns look up on the host."""
+    """Call model_fn on the TPU in an export; its feature columns look ids up on the host."""
     graph = tf.compat.v1.get_default_graph()
     inference = tpu._TPUInferenceContext(graph.unique_name("inference"), check_ops=False)
     tpu_context = tpu_function.get_tpu_context()
     shards = tpu_context.number_of_shards
     inference.Enter()
-    # Without a number of shards, columns create their variables, as off the TPU.
+    # Feature columns create their variables only if the number of shards is not set, as off the
+    # TPU.
     tpu_context.set_number_of_shards(None)
     try:
         return model_fn(features)

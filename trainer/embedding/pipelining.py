@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from trainer.embedding.table_step import RowGradients
 
-# The collection, in the graph of a step, of a bool []: whether the step is the last of its loop.
+# Key of a collection in the graph of a step. The collection holds one bool []: whether the step is
+# the last of its loop.
 IS_LAST_STEP = "tpuserve/is_last_step"
 
 
@@ -25,7 +26,7 @@ def update_later(
     """Build the ops that apply the gradients of the step before, and keep those of this step.
 
     Args:
-      name: begins the names of the variables that keep the gradients.
+      name: prefix of the names of the variables that keep the gradients.
       collected: the gradients of this step.
       activations: the results of the lookups of this step.
       update: builds the ops that apply gradients to the table.

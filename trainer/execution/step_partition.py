@@ -17,7 +17,8 @@ _RANDOM_OPS = re.compile(
     r"Random|Multinomial|TruncatedNormal|^Rng|^Stateful(Uniform|StandardNormal)|Shuffle|"
     r"CandidateSampler|SampleDistorted"
 )
-# XLA silently drops ops that check or print a value.
+# Ops that check or print a value. XLA would silently drop them, so they run in TensorFlow's
+# kernels.
 _DROPPED_OPS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"})
 # Ops that take no time. If only such ops need an op that XLA cannot run, that op may run after the
 # compiled part.
@@ -102,8 +103,8 @@ def draws_random_numbers(operation: Any) -> bool:
 def _can_compile(operation: Any, library: Mapping[str, Any]) -> bool:
     """Return whether XLA computes the same as TensorFlow's kernels for an operation."""
     if operation._get_control_flow_context() is not None:
-        # A function, as XLA compiles it, can contain a TensorFlow 1 while loop or condition as a
-        # whole, but not some of its ops.
+        # This op is a part of a TensorFlow 1 while loop or condition. A function, which XLA needs,
+        # can contain a loop or condition only as a whole.
         return False
     if not all(
         _is_variable(tensor.op) for tensor in operation.inputs if tensor.dtype == tf.resource

@@ -23,8 +23,8 @@ from trainer.tensorflow_internals import model_utils
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# Put the train_op of a metagraph tagged {train} into this graph collection, in which loaders of
-# SavedModels look it up.
+# The graph collection that holds the train_op of a metagraph tagged {train}. Loaders of SavedModels
+# look for the train_op there.
 _TRAIN_OP_COLLECTION = "saved_model_train_op"
 # The order of the metagraphs in a SavedModel. The training graph, which has the most variables,
 # comes first, because the first metagraph's saver writes the variables of all metagraphs.

@@ -88,8 +88,9 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Stop training at the last step, after waiting for its checkpoint."""
-        # The fetched step may be the step before the run incremented it. Read the step from the
-        # session, which costs an additional run, only if the run may have reached the last step.
+        # The fetched value may be the global step from before the run incremented it. Read the step
+        # again, which costs an additional `session.run`, only if the run may have reached the last
+        # step.
         if run_values.results + self._steps_per_run < self._last_step:
             return
         if run_context.session.run(self._global_step) < self._last_step:

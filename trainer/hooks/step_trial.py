@@ -23,17 +23,19 @@ MIN_TRIAL_RUNS = 40
 
 # The trial begins only after this many seconds of training: a short training then has no trial.
 _MIN_SECONDS = 5.0
-# The trial begins only after this many times the time in which the step is translated to StableHLO.
-# XLA then takes some 10 to 15 times as long to compile it, less than the training has taken.
+# The trial begins only when the training has taken this many times as long as the translation of
+# the step to StableHLO. XLA compiles the step in 10 to 15 times the time of the translation, so the
+# compilation takes less time than the training has taken already.
 _TRANSLATIONS = 20
 # The trial begins only if the training will go on for this many times as long as the time before
 # the trial, so that a faster step can repay the cost of the trial.
 _TIMES_LEFT = 4
-# The trial ends when at least _MIN_RUNS runs of each way are counted, and those of either way take
-# at least _MIN_MEASURED seconds together; at the latest after 2 * _MAX_RUNS runs.
+# The trial ends when, of each way, at least _MIN_RUNS runs are counted and have taken at least
+# _MIN_MEASURED seconds in total. It ends after 2 * _MAX_RUNS runs in any case.
 _MIN_RUNS, _MAX_RUNS, _MIN_MEASURED = 4, 40, 0.5
-# The trial ends early if, after at least so many counted runs of each way, even the fastest run in
-# XLA takes this many times the time per step of the slowest run in TensorFlow's kernels.
+# The trial ends early if, after at least _MIN_HOPELESS counted runs of each way, a step of the
+# fastest run in XLA takes more than _HOPELESS_SHARE times as long as a step of the slowest run in
+# TensorFlow's kernels.
 _MIN_HOPELESS, _HOPELESS_SHARE = 2, 1.5
 # XLA is chosen if its step takes at most this fraction of the step time of TensorFlow's kernels.
 _SHARE = 0.97

@@ -193,7 +193,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         return max(min(self._plan.next_iterations(remaining), self._loop.max_iterations), 1)
 
     def _last_step(self) -> int | None:
-        """Return the global step at which this or a StopAtStepHook stops; None for no limit."""
+        """Return the step at which this hook or a StopAtStepHook stops training, or None."""
         # Compute the last step before each training loop, because a StopAtStepHook sets its last
         # step only when the session is created. Do not leave the stop to that hook: it counts a
         # training loop as one step, and would stop one loop too late.
@@ -267,7 +267,7 @@ class StopAfterRunsHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self, runs: int | None) -> None:
-        """Store the number of `session.run` calls; with None, only the end of the input stops."""
+        """Store the number of `session.run` calls; None to stop only at the end of the input."""
         self._runs = runs
         self.done = 0
 

@@ -1,10 +1,10 @@
 """HostGroup: the processes of a program on several hosts, with connections between them.
 
 Host 0 has a connection to every other host. When the hosts exchange values, host 0 collects them
-and sends all of them back. Every process also sends a heartbeat at intervals. Without a lost
-process, a computation on the devices of all hosts never ends, and the main threads of the other
-processes wait in it. Therefore a thread ends such a process, with one line that says which host is
-lost.
+and sends all of them back. Every process also sends a heartbeat at intervals. When a process is
+lost, a computation on the devices of all hosts never ends, and the main threads of the other
+processes wait for it. Therefore each process has a thread that notices the loss, prints one line
+that says which host is lost, and ends the process.
 """
 
 import functools
@@ -261,7 +261,7 @@ class HostGroup:
         )
 
     def _take(self, host: int) -> dict[str, Any]:
-        """Return a host's next message in an exchange, after making the calls that come before."""
+        """Return a host's next value in an exchange; first make the calls that it has requested."""
         while (message := self._wait_for_message(host))["kind"] == "call":
             method = self._served[message["number"]]()
             assert method is not None

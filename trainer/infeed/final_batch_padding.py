@@ -38,7 +38,7 @@ class BatchSpec:
     shards: int = 1
 
     def full_leaves(self) -> tuple[TensorLeaf, ...]:
-        """Return `leaves`; in shapes with an unknown number of rows it is that of a full batch."""
+        """Return `leaves`; an unknown number of rows is replaced by that of a full batch."""
         return tuple(
             leaf
             if axis is None or leaf.size(axis) is not None

@@ -36,8 +36,8 @@ def narrow(tensors: Sequence[Any], leaves: Sequence[TensorLeaf]) -> list[Any]:
       leaves: the paths and specs of the tensors.
 
     Raises:
-      tf.errors.InvalidArgumentError: raised when the results run: a value does not fit into 32
-      bits.
+      tf.errors.InvalidArgumentError: raised when the results are computed: a value does not fit
+        into 32 bits.
     """
     narrowed = [_narrow(tensor, leaf) for tensor, leaf in zip(tensors, leaves, strict=False)]
     return [*narrowed, *tensors[len(leaves) :]]

@@ -165,9 +165,9 @@ class TPUModelProgram(ModelProgram):
       batch_sizes: mode → global batch size in rows; None if the user passed none.
       encode_input: takes the return value of input_fn, input_fn's batch size and the mode, and
         returns the input to feed to a TPU; None feeds the input unchanged.
-      call_with_embeddings: takes a function of the features that calls model_fn, the features and
-        the mode; replaces ids in the features by rows of embedding tables, calls the function and
-        returns its spec; None if model_fn has no such tables.
+      call_with_embeddings: takes a model_fn that takes only features, the features, and the mode;
+        replaces ids in the features by rows of embedding tables, calls the model_fn, and returns
+        its spec. None if the program has no embedding tables.
     """
 
     batch_sizes: Mapping[str, int | None] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from tpuserve.compilation.reporting.report import Compilation, LatencyPick
 
 
 def pick_for_latency(compilations: Sequence[Compilation], goal_seconds: float) -> LatencyPick:
-    """Pick the smallest chip that meets a latency goal, and its largest batch size that does.
+    """Pick the smallest chip, and on this chip the largest batch size, that meet a latency goal.
 
     Compilations whose estimated time leaves out operations are not considered.
 

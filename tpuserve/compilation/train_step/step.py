@@ -14,8 +14,8 @@ class SerializedStep:
       module: StableHLO in its portable form.
       arguments: shape and NumPy type of each argument of the module, in order.
       layout: the order of the arguments and the results.
-      capacity: the largest number of steps in a dispatch, one call of the executable; the
-        dispatch gets a batch for each.
+      capacity: the largest number of steps in a dispatch, one call of the executable; a dispatch
+        gets a batch for each of its steps.
     """
 
     module: bytes
@@ -33,8 +33,8 @@ class StepResult:
         memory is for a whole dispatch, a call that runs several steps.
       aliased_bytes: device memory that arguments and outputs share: the variables, which are
         updated in place.
-      reduced_bytes: bytes of the tensors that a step sums over the replicas. A sum in a loop counts
-        once.
+      reduced_bytes: bytes of the tensors that a step sums over the replicas. A sum inside a loop
+        counts once, not once per iteration.
       num_all_reduces: number of all-reduces in the compiled program, which combines several sums
         into one; None if the program cannot be read.
       error: the compiler's message; None if the step compiles.

@@ -103,6 +103,7 @@ def _count_all_reduces(compiled: Any) -> int | None:
     try:
         lines = compiled.as_text().splitlines()
     except Exception:
-        # jaxlib cannot read every program of a newer libtpu, such as those for tpu7x.
+        # The number is unknown: jaxlib cannot read some programs that a newer libtpu has compiled,
+        # such as programs for tpu7x.
         return None
     return sum(bool(_ALL_REDUCE.search(line)) for line in lines)

@@ -5,8 +5,9 @@ from typing import Any
 
 from tpuserve.graph.graph_walk import find_called_functions
 
-# A constant of more bytes than this is large. No shape or axis has that size, so clearing a large
-# constant does not change an inferred shape.
+# A constant of more bytes than this is large. A constant from which TensorFlow infers a shape, such
+# as a list of sizes or an axis, has fewer bytes, so clearing large constants changes no inferred
+# shape.
 _LARGE = 1 << 16
 
 

@@ -122,7 +122,8 @@ def _find_reason(
     values = (*node.inputs, *outputs)
     if any(types[value] == dtypes.STRING for value in values):
         return STRINGS
-    # If the node takes handles, check these: handles that it returns are the same ones.
+    # If the node takes handles, check only these, because any handles that it returns are among
+    # them.
     taken = [value for value in node.inputs if types[value] == dtypes.RESOURCE]
     resources = taken or [value for value in outputs if types[value] == dtypes.RESOURCE]
     if not all(_is_variable(value, graph) for value in resources):

@@ -67,7 +67,8 @@ def _parents_of(path: Path) -> Iterator[None]:
         yield
     except BaseException:
         for parent in missing:
-            # Another process may have used the directory in the meantime.
+            # Keep a directory that is not empty: another process has written into it in the
+            # meantime.
             with contextlib.suppress(OSError):
                 parent.rmdir()
         raise

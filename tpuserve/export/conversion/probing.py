@@ -31,7 +31,7 @@ def find_refused(
     Args:
       meta_graph: A TPU metagraph.
       signatures: Names of the signatures.
-      batch_sizes: Batch sizes in rows, of which the first is compiled.
+      batch_sizes: Batch sizes in rows. Only the first is compiled.
 
     Returns:
       Name of a node that XLA refused → why; empty if everything compiles.
@@ -74,11 +74,11 @@ def _compile_signature(
       graph: The lowered GraphDef.
       translator: The translator of that graph.
       signature: The SignatureDef.
-      rows: The size of each open first dimension.
+      rows: The size to assume for a first dimension of unknown size.
 
     Returns:
-      None if `_OPEN_SIZES` has a size of the other open dimensions with which all computations
-      compile; else the error for the first size.
+      None if all computations compile with one of `_OPEN_SIZES` as the size of the other unknown
+      dimensions; else the error for the first of these sizes.
     """
     infos = list(signature.inputs.values())
     is_open = any(dim.size < 0 for info in infos for dim in list(info.tensor_shape.dim)[1:])

@@ -275,7 +275,8 @@ def _insert_parts(
     if not parts:
         controls, host = (), ()
     replaced: dict[Value, Value] = {}
-    # Name of an original node on or behind the TPU → the new node to wait for instead.
+    # Name of an original node on the TPU or behind it → the new node that takes its place as a
+    # control input.
     awaited: dict[str, str] = {}
     calls: list[Node] = []
     functions = []

@@ -23,8 +23,9 @@ Shape = tuple[int | None, ...] | None
 ROWS, OTHER_ROWS = 3, 5
 """Two batch sizes. What is 3 at the one and 5 at the other is the number of rows."""
 
-# Sizes that are tried for the dimensions that a signature leaves open besides the first, until the
-# graph accepts one: a few strided layers reduce a small image to nothing.
+# Sizes to try for the dimensions after the first that a signature leaves open, until the graph
+# accepts a size. It may refuse a small size, because strided layers reduce a small image to
+# nothing.
 _OPEN_SIZES = (64, 224, 16, 8, 1)
 
 
@@ -50,7 +51,7 @@ class Inference:
         return None if shape.rank is None else tuple(shape.as_list())
 
     def constant(self, value: Value) -> Any:
-        """Return the array that a value always equals; None if not only shapes determine it."""
+        """Return the array that a value always equals; None if it depends on more than shapes."""
         with self._tensor(value).graph.as_default():
             try:
                 return tensor_util.constant_value(self._tensor(value))

@@ -33,7 +33,7 @@ def create_locked(base: Path, name: str) -> int | None:
 
     Returns:
       The file descriptor to close when the directory is complete or removed; None if the file
-      system has no locks, so that nothing is removed either.
+      system has no locks. Without locks, no abandoned directory is removed.
     """
     # Hold the lock of the base directory, so that no other export finds the new directory before
     # it is locked.

@@ -60,9 +60,9 @@ def export(
         `__call__`; a Keras model or layer of tf_keras or of Keras 3. If every signature has its
         own function: any object that owns the resources of the functions, or None.
       signatures: Alias → tf.TensorSpec, for the single signature serving_default; or signature
-        name → such a mapping; or signature name → (function, such a mapping). None takes the
-        inputs of a Keras model, or of a tf.function with an input signature; so does a path,
-        which is the base directory: export(model, "/models/half").
+        name → such a mapping; or signature name → (function, such a mapping). With None, the inputs
+        are those of a Keras model, or of a tf.function with an input signature. A path is taken as
+        `export_dir_base`, and the inputs are found as with None: export(model, "/models/resnet").
       export_dir_base: Directory of the version directories; created if missing.
       batch_config: How the TPU metagraph batches requests in front of the TPU. The first dimension
         of all inputs and outputs must be the batch. None means no batching in the graph.

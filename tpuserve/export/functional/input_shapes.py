@@ -32,7 +32,8 @@ def apply_input_shapes(model: Any, shapes: Sequence[InputShape]) -> dict[str, An
 
     Args:
       model: a model of Keras 3 or tf_keras.
-      shapes: shapes that replace the declared ones; all shapes, if the model declares none.
+      shapes: shapes that replace those that the model declares; if the model declares no inputs,
+        the shapes of all inputs.
 
     Raises:
       InvalidSetting: the model has no input of a name, or does not accept a shape; or a shape is

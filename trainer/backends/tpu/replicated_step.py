@@ -29,8 +29,7 @@ class ConnectedStep:
     """The tensors and hooks with which the host runs the loop of a `ReplicatedStep`.
 
     Attributes:
-      done: the tensor to fetch for one run of the loop, as `TpuRuntime.prepare_targets` returned
-        the tensor.
+      done: the tensor to fetch for one run of the loop; a result of `TpuRuntime.prepare_targets`.
       receiver: hands the values of the outfeed to the step parts.
       infeed_outfeed_hook: drives infeed and outfeed. Pass the number of steps to its
         `send_next_batch_signal` before each run of the loop.

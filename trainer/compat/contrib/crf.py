@@ -165,10 +165,10 @@ def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], float
 
     Args:
       score: float [n, t], the score of each tag at each step.
-      transition_params: float [t, t], from tag to next tag.
+      transition_params: float [t, t], the score of a transition from one tag (row) to the next.
 
     Returns:
-      The n tags of the highest score, and that score.
+      The n tags with the highest score, and this score.
     """
     best = np.asarray(score[0])
     backpointers = []

@@ -216,9 +216,9 @@ def _find_contrib_module(path: str) -> str | ModuleType:
 class ProgramImportFunction:
     """A replacement of builtins.__import__, for import statements in a program's own modules.
 
-    They get the symbols of TensorFlow 1 if the program is written for TensorFlow 1, and the
-    program's own package where it has the name of one of tpuserve's: see `name_collisions`. The
-    modules of some installed packages get the symbols of TensorFlow 1 too.
+    If the program is written for TensorFlow 1, `import tensorflow` gives it the symbols of
+    TensorFlow 1; some installed packages get these symbols too. If a package of the program has the
+    name of a package of tpuserve, the program gets its own package: see `name_collisions`.
     """
 
     def __init__(

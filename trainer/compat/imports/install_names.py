@@ -44,8 +44,9 @@ def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
     tensorflow: Any = sys.modules["tensorflow"]
     v1, v2 = tensorflow.compat.v1, tensorflow.compat.v2
     contrib = import_contrib()
-    # Both versions of the API contain both versions again, as other module objects: programs
-    # write `import tensorflow.compat.v2 as tf` and then tf.compat.v1.estimator.
+    # tf.compat.v1 and tf.compat.v2 each contain a further v1 and v2, which are other module
+    # objects. Programs use these too: after `import tensorflow.compat.v2 as tf`,
+    # tf.compat.v1.estimator is tensorflow.compat.v2.compat.v1.estimator.
     for module in (v1, v1.compat.v1, v2.compat.v1):
         module.estimator = sys.modules[f"{_V1}.estimator"]
         module.contrib = contrib

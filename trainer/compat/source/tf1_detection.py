@@ -78,7 +78,7 @@ def _find_evidence(
     """Return the first reference of a program for which a condition holds.
 
     Searches the program's main file, and the files in the program's directories that the main file
-    imports, directly or indirectly. Returns None if there is no such name.
+    imports, directly or indirectly. Returns None if there is no such reference.
     """
 
     def is_own(path: Path) -> bool:

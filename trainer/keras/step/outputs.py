@@ -39,9 +39,10 @@ class OutputCodec:
           y_pred: the outputs, in the graph in which the model is called.
 
         Returns:
-          For each flattened output a dict: either "values" or, if a sigmoid or softmax computes the
-          output, its argument "logits", from which `decode` computes the values; "logits" also if
-          Keras has attached logits to the output; and "mask" if the output has one.
+          For each flattened output a dict. If a sigmoid or softmax computes the output, the dict
+            has the "logits", the argument of the sigmoid or softmax, from which `decode` computes
+            the output. Otherwise, the dict has the "values" of the output, and "logits" too if
+            Keras has attached logits to it. If the output has a mask, the dict has it as "mask".
         """
         self._structure = tf.nest.map_structure(lambda _: None, y_pred)
         outputs = tf.nest.flatten(y_pred)

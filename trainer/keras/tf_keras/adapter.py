@@ -233,7 +233,7 @@ ADAPTER = _TfKerasAdapter()
 
 
 def _is_new(optimizer: Any) -> bool:
-    """Return whether an optimizer is not a legacy one and not one of tf.compat.v1.train."""
+    """Return whether an optimizer is of tf_keras.optimizers, and not of its module `legacy`."""
     return not _is_legacy(optimizer) and not tf_optimizer.is_tf_optimizer(optimizer)
 
 

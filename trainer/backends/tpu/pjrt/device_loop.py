@@ -143,7 +143,7 @@ class DeviceLoop:
         return steps, None
 
     def _find_sizes(self, steps: list[Any]) -> list[int]:
-        """Return the largest size in these steps of each dimension whose size differs by batch.
+        """Return, for each dimension whose size differs by batch, the largest size in some steps.
 
         Such a dimension is the number of entries in a row of a sparse feature.
         """

@@ -160,7 +160,7 @@ class ResidentVariables:
           divided: the indices of the variables whose rows are to be collected.
 
         Raises:
-          WrongContext: this is not host 0, or the thread is not that of the training.
+          WrongContext: this is not host 0, or the thread is not the one that trains.
         """
         if self._hosts.is_first and threading.get_ident() == self._thread:
             return

@@ -100,7 +100,8 @@ class PjrtRuntime(TpuRuntime):
     def session_config(self, proto: Any) -> Any:
         """Return a ConfigProto that lets TensorFlow assign devices only to the ops that run."""
         proto = emulated.place_only_running_ops(proto)
-        # Remove the filters for a cluster of TF_CONFIG: this session runs in this process alone.
+        # Remove the device filters, which name other tasks of TF_CONFIG's cluster: this session
+        # runs in this process alone.
         del proto.device_filters[:]
         return proto
 

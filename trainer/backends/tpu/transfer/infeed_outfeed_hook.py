@@ -165,8 +165,8 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             return
         if worker.is_finishing and isinstance(error, tf.errors.CancelledError):
             # At the end of the run, `end` has closed the queue that the thread was waiting at. On
-            # several hosts, the loop ends when the first host's input ends, and other hosts may
-            # still have batches to feed.
+            # several hosts, the loop ends as soon as the input of any host ends, and the other
+            # hosts may still have batches to feed.
             return
         self._rendezvous.record(worker.name, error)
         is_cause = classify_error(error) is ErrorKind.CAUSE

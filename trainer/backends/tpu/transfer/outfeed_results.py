@@ -79,8 +79,8 @@ class UnpaddedOutfeedReceiver:
 class PaddedOutfeedReceiver:
     """Receiver for batches with padding: feeds the rows that are not padding to the host's ops.
 
-    The host knows which rows are padding only after it has received the mask. So one `session.run`
-    receives the outfeed, and a second one feeds the other rows to placeholders of the host's ops.
+    The outfeed contains a mask that marks the rows of padding. So one `session.run` receives the
+    outfeed, and a second one feeds the rows that are not padding to placeholders of the host's ops.
 
     Attributes:
       fetches: the tensors of one outfeed: those of the first replica, of the second, and so on.
@@ -130,7 +130,7 @@ class PaddedOutfeedReceiver:
         self.is_at_end = False
 
     def receive(self, session: Any, values: Any) -> None:
-        """Hand the rows that are not padding to the step parts; record a step of padding only."""
+        """Hand the rows that are not padding to the step parts; without any, set is_at_end."""
         step = self._decode(values)
         if not step.num_real_rows.any():
             self.is_at_end = True

@@ -58,7 +58,7 @@ class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
     def swapping_saver(
         self, var_list: Any = None, name: str = "swapping_saver", **kwargs: Any
     ) -> Any:
-        """Return a Saver that saves an average under its variable's name, and vice versa.
+        """Return a Saver that saves each average and its variable under each other's name.
 
         Args:
           var_list: the variables to save, a list or a dict of name → variable; all global

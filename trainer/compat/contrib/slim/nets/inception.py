@@ -268,7 +268,7 @@ def _build_layer(net: Any, layer: LayerSpec, depth: Callable[[int], int], paddin
 
 
 def _stride_one_scope(padding: str) -> Any:
-    """Return an arg_scope that makes stride 1 and a padding the layers' default arguments."""
+    """Return an arg_scope in which layers have by default the stride 1 and the given padding."""
     windowed_layers = [layers.conv2d, layers.max_pool2d, layers.avg_pool2d]
     return arg_scope(windowed_layers, stride=1, padding=padding)
 

@@ -63,7 +63,7 @@ def _pool_branch(filters: int) -> tuple[LayerSpec, ...]:
 def _inception_a(
     pool_filters: int, names: tuple[str, str] = ("Conv2d_0a_1x1", "Conv2d_0b_5x5")
 ) -> Any:
-    """Return a block for 35x35 pixels, with branches of 1x1, 5x5, two 3x3 layers, and pooling.
+    """Return a block for 35x35 pixels with four branches: 1x1, 5x5, two layers of 3x3, and pooling.
 
     Args:
       pool_filters: number of filters of the pooling branch.
