@@ -15,11 +15,13 @@ from tpuserve.pjrt.step_loop import StepLayout
 from tpuserve.pjrt.step_program import find_max_steps, round_up_capacity
 from trainer.backends.tpu import training
 from trainer.backends.tpu.mode_context import TpuModeContext
+from trainer.backends.tpu.replica_program import make_replica_program
 from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.distribution.topology import BatchTopology, TpuSlice
 from trainer.execution import iterations_per_loop, run_graph
 from trainer.execution.source_locations import SourceLocations
+from trainer.infeed import input_source
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import ModeKeys
 
@@ -99,6 +101,8 @@ class TrainStepBuilder:
                 if variable.dtype.is_floating
             }
         step = ReplicaStep(graph, lambda node: locations.find_line(node.partition("@")[0]))
+        if step.unknown_sizes:
+            step = step.with_sizes(self._find_first_sizes(program, topology))
         checked = [
             index for index, variable in enumerate(step.variables) if variable.name in trained
         ]
@@ -109,3 +113,31 @@ class TrainStepBuilder:
             StepLayout.of_step(step, checked),
             round_up_capacity(steps),
         )
+
+    def _find_first_sizes(self, program: TPUModelProgram, topology: BatchTopology) -> list[int]:
+        """Return the sizes, in the first batch, of the dimensions that input_fn leaves open.
+
+        They are rounded up to powers of two, as in a run.
+        """
+        pipeline = topology.local_pipelines[0]
+        replica_program = make_replica_program(program, topology, device_assignment=None)
+        call_input_fn = replica_program.pipeline_input(self._input_fn, topology.mode)
+        with run_graph.new_run_graph(program.config), tf.device("/cpu:0"):
+            source = input_source.build_input_source(
+                call_input_fn(pipeline),
+                topology,
+                len(pipeline.replicas),
+                batch_axis=self._batch_axis,
+            )
+            shapes = [tf.shape(tensor) for tensor in source.next_batch()]
+            with tf.compat.v1.Session() as session:
+                session.run(tf.compat.v1.tables_initializer())
+                if source.initializer is not None:
+                    session.run(source.initializer)
+                found = session.run(shapes)
+        return [
+            round_up_capacity(int(shape[dimension]))
+            for leaf, shape in zip(source.nest.leaves, found, strict=True)
+            for dimension, size in enumerate(leaf.spec.shape)
+            if size is None
+        ]

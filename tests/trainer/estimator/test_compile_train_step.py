@@ -11,9 +11,12 @@ import tensorflow as tf
 import trainer
 from tests.trainer import programs
 from tests.trainer.backends.tpu import divided_table
+from tests.trainer.embedding import sums
 from tpuserve.compilation.compiler import Compiler
 from tpuserve.compilation.train_step.request import TrainStepRequest, find_pending, pending
 from tpuserve.errors import InvalidInput, InvalidSetting
+from trainer.embedding.optimization_parameters import AdagradParameters
+from trainer.estimator.train_step_builder import TrainStepBuilder
 
 pytest.importorskip("jax")
 pytest.importorskip("libtpu")
@@ -95,6 +98,20 @@ def test_each_chip_has_memory_for_its_rows_of_a_divided_table(
     assert rows_bytes <= found.result.aliased_bytes < 1.01 * rows_bytes
     assert found.stats.argument_bytes < 1.01 * rows_bytes
     assert found.stats.temporary_bytes < 0.1 * rows_bytes
+
+
+def test_step_with_a_sparse_feature_is_compiled_for_the_ids_of_the_first_batch(
+    compiler: Compiler, tmp_path: Path
+) -> None:
+    # Three ids at most in a row of this batch, and one in those of the next.
+    batches = sums.batches(sums.IDS, [[1], [2], [3], [4]])
+    model = sums.estimator(tmp_path, sums.spec(AdagradParameters(0.1)))
+    (found,) = answer(compiler, model, "v5e:2x2", input_fn=batches)
+    assert found.error is None
+    builder = TrainStepBuilder(model._program, batches, None)
+    step = builder.build(*compiler.describe_targets(["v5e:2x2"]), batch_size=4)
+    arguments = step.arguments[: step.layout.num_feeds]
+    assert sorted(arguments) == [((1, 1), "float32"), ((1, 4), "float32"), ((1, 4), "int32")]
 
 
 def test_method_compiles_at_the_train_batch_size_of_a_cpu_program(tmp_path: Path) -> None:
