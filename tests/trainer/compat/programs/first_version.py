@@ -216,6 +216,22 @@ def parameters_of_embeddings_are_there():
 
 
 @check
+def settings_of_embeddings_are_there():
+    from tensorflow.python.tpu import tpu_embedding
+
+    column = tf.feature_column.categorical_column_with_identity("x", 10)
+    column = tf.tpu.experimental.embedding_column(column, dimension=2)
+    parameters = tf.tpu.experimental.AdagradParameters(0.1)
+    spec = tf.estimator.tpu.experimental.EmbeddingConfigSpec(
+        feature_columns=[column], optimization_parameters=parameters
+    )
+    assert isinstance(spec, tf.contrib.tpu.EmbeddingConfigSpec)
+    assert tpu_embedding.TableConfig is tf.contrib.tpu.TableConfig
+    assert tpu_embedding.FeatureConfig(table_id="t").max_sequence_length == 0
+    assert tpu_embedding.AdamParameters is tf.tpu.experimental.AdamParameters
+
+
+@check
 def what_is_gone_says_what_replaces_it():
     for ask, words in (
         (lambda: tf.estimator.DNNClassifier, "dnn_logit_fn_builder"),
