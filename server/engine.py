@@ -30,8 +30,8 @@ from tpuserve.errors import TpuserveError
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
 
-# How many requests of a model may wait for their batches at the same time, unless a flag for the
-# threads of a frontend is larger; then that number counts.
+# The least limit of the requests of a model that wait for their batches at the same time. If a flag
+# gives a frontend more threads than this, the limit is that number of threads.
 _MIN_BATCH_WAITERS = 128
 
 logger = logging.getLogger("server.app")
@@ -81,7 +81,7 @@ class Engine:
 
         def make_runner_and_set_limits(model: Model, directory: Path, name: str) -> InferenceRunner:
             runner = make_runner(model, directory, name)
-            # Without batching, the runner of a version is its model.
+            # The runner of a version is the model itself if the version's requests are not batched.
             self._limits.set_batched(name.rpartition("/")[0], runner is not model)
             return runner
 

@@ -131,7 +131,7 @@ class BatchExecutor:
 
 
 def _time_limit_ms(slices: list[TaskSlice], now: float) -> float | None:
-    """Return the time until the latest deadline of a batch, in milliseconds; None for no limit."""
+    """Return the milliseconds until a batch's last deadline; None if a task has no deadline."""
     deadlines = [task_slice.task.deadline for task_slice in slices]
     latest = max((deadline for deadline in deadlines if deadline is not None), default=None)
     return None if latest is None or None in deadlines else (latest - now) * 1000

@@ -52,7 +52,7 @@ def layout(inputs: Mapping[str, Array], is_padded: bool) -> Layout:
 
 
 def group_by_layout(requests: Sequence[Request], layouts: Sequence[Layout]) -> list[list[Request]]:
-    """Group the requests that have the same layout, in the order of the first of each group."""
+    """Group requests by layout; the groups are in the order of their first requests."""
     groups: dict[Layout, list[Request]] = {}
     for request, request_layout in zip(requests, layouts, strict=True):
         groups.setdefault(request_layout, []).append(request)
@@ -64,7 +64,9 @@ def concat_and_pad(
     size: int,
     parameters: BatchingParameters,
 ) -> dict[str, Array]:
-    """Concatenate the inputs of several requests and pad them to the smallest allowed batch size.
+    """Concatenate the inputs of several requests, and pad them to an allowed batch size.
+
+    The size is the smallest allowed batch size that holds all rows.
 
     The padding repeats the first row, which is known to be valid input; zeros may be invalid.
 

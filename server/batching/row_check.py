@@ -169,12 +169,12 @@ def _tolerance(array: Array) -> float | None:
 
     The difference is relative to the largest absolute value of the output.
 
-    A batch may be summed in another order than one row. The error of a sum of n terms grows with
-    the precision (the distance from 1 to the next float) times the square root of n, or at most
-    times n. The square root of the precision is the error of a sum of 1 / precision terms, more
-    than any layer has, or of 2,900 terms of float32 in the worst case. If rows depend on each
-    other, the outputs differ by much more than that, because the sample rows differ much from each
-    other.
+    The result is the square root of the precision (the distance from 1 to the next float). Rounding
+    differs, because a batch may be summed in another order than one row: the error of a sum of n
+    terms is about the precision times the square root of n, and at worst the precision times n. So
+    the result allows sums of 1 / precision terms, more than any layer has, and at worst sums of
+    2,900 terms of float32. If rows depend on each other, the outputs differ by much more, because
+    the sample rows differ much from each other.
     """
     precision = _PRECISIONS.get(array.dtype.name)
     if precision is None and array.dtype.kind in "fc":

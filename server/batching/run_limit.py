@@ -136,7 +136,7 @@ class MeasuredRunLimit:
         self._rates: list[float] = []
 
     def run_ended(self, rows: int, now: float, has_waiting: bool) -> None:
-        """Record the end of a run, and change the limit where a measurement is complete."""
+        """Record the end of a run, and change the limit if this run completes an experiment."""
         measurement = self._measurement
         if measurement is None:
             self._measurement = _Measurement(now)

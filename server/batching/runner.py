@@ -200,8 +200,8 @@ class BatchingRunner:
         """Begin to compute the outputs of several signatures; arguments are those of `run_multi`.
 
         Returns:
-          The outputs, if they were computed in the calling thread; otherwise their Pending. Only
-          signatures that share a batch are pending.
+          The outputs, if they were computed in the calling thread. Otherwise, if the signatures
+          share a batch, a Pending that returns the outputs.
         """
         return self._start_multi(output_names, inputs, timeout_ms, cancellation)
 
@@ -302,7 +302,7 @@ class BatchingRunner:
     def _pend(
         self, key: Hashable, task: BatchTask, cancellation: Cancellation | None
     ) -> Pending[dict[str, Array]]:
-        """Return the pending outputs of an enqueued task, which is dequeued when cancelled."""
+        """Return the Pending of an enqueued task. Cancelling the request dequeues the task."""
 
         def withdraw() -> None:
             task.fail(Cancelled(cancellations.MESSAGE))

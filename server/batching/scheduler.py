@@ -72,7 +72,8 @@ class Scheduler:
         # The number of enqueued tasks for which `task_answered` was not called yet.
         self._unanswered = 0
         self._ready: deque[ReadyBatch] = deque()
-        # The earliest time at which a sleeping thread wakes up by itself; infinite if none does.
+        # The earliest time at which a sleeping thread wakes up by itself; infinite if no thread
+        # does.
         self._next_wakeup = math.inf
         # The threads of requests acquire `_lock` directly: to acquire the same lock through
         # `_condition` takes twice as long.

@@ -37,7 +37,8 @@ class BatchingStatistics:
         self._longest_wait_seconds = 0.0
         self._alone: Counter[AloneReason] = Counter()
         self._unbatched: dict[str, str] = {}
-        # The totals at the time of the last log line, which the next line subtracts, and that time.
+        # The totals at the last log line, and the time of that line. The next line reports only
+        # what was added since.
         self._logged = 0, 0, 0.0
         self._last_log: float | None = None
         self.read_runs: Callable[[], tuple[int, int]] = lambda: (0, 0)

@@ -12,8 +12,8 @@ from server.servables.servable import Array
 # without an exponent, and the power of ten that scales the number to an integer of nine digits is
 # exact in a double.
 _LOWEST, _HIGHEST = 1e-4, 1e9
-# From this absolute value on, TensorFlow Serving writes a number that six digits identify with an
-# exponent.
+# If six digits identify a number, and its absolute value is at least this bound, TensorFlow Serving
+# writes the number with an exponent.
 _HIGHEST_OF_SIX = 1e6
 _EXPONENTS = tuple(10.0**exponent for exponent in range(-3, 9))
 _POWERS = np.array([10.0**exponent for exponent in range(14)])
@@ -53,7 +53,7 @@ def encode_floats(array: Array) -> bytes:
 
 
 def encode_small(array: Array) -> bytes | None:
-    """Encode a small array with orjson; None if TensorFlow Serving may write a number otherwise."""
+    """Encode a small array with orjson; None if TensorFlow Serving may write it differently."""
     shortest = orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
     return None if _DIFFERS_FROM_SIX.search(shortest) else shortest.replace(b",", b", ")
 

@@ -92,7 +92,7 @@ class RawNumericArray:
             return None
         if wide is np.int64 and narrow is not np.int64:
             # Refuse numbers beyond 32 bits for all narrower integer types, as TensorFlow Serving
-            # does. Smaller overflows drop the high bits.
+            # does. A number of 32 bits that is too large for the type loses its high bits.
             bounds = np.iinfo(np.int32)
             if array.min() < bounds.min or array.max() > bounds.max:
                 return None
@@ -104,8 +104,8 @@ def extract_numeric_arrays(body: bytes) -> tuple[bytes, list[RawNumericArray]] |
     """Replace each large array of numbers in a document by a placeholder: "@0", "@1" ...
 
     Returns:
-      The document with the placeholders, and the arrays. None if the caller must parse the document
-      without this function: it has no large array, or an array that simdjson cannot parse.
+      The document with the placeholders, and the arrays. None if the document has no large array,
+      or an array that simdjson cannot parse: the caller must then parse the original document.
     """
     if simdjson is None:
         return None

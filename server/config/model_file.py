@@ -157,7 +157,7 @@ def _version_policy(message: Any) -> VersionPolicy:
         return AllPolicy()
     if choice == "specific":
         return SpecificPolicy(tuple(policy.specific.versions))
-    # A num_versions of 0, or none, means 1 version, as in TensorFlow Serving.
+    # A num_versions that is 0 or missing means 1 version, as in TensorFlow Serving.
     return LatestPolicy(policy.latest.num_versions or 1)
 
 

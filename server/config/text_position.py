@@ -2,8 +2,8 @@
 
 import re
 
-# The tokens that matter: comments, strings, the name of an Any's type or a list of values, the ends
-# of messages, names, and the colon before a value.
+# The tokens that matter: comments; strings; names; text in brackets, which is the type of an Any or
+# a list of values; the beginnings and ends of messages; and the colon before a value.
 _TOKEN = re.compile(
     r"""(?P<skipped>\#[^\n]*|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)
     |(?P<name>[A-Za-z_]\w*|\[[\w./\s-]*\]?)|(?P<sign>[{}<>:])|\S""",

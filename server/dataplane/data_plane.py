@@ -73,7 +73,8 @@ class DataPlane(DataPlaneInterface):
           check_method_names: whether a signature's method must match the API of the request.
           reload: replaces the model configuration; None for a fixed configuration.
           configured: returns the names of the configured models; None where they are unknown.
-          run_limits: returns the limits of a model's queue; None if no such model is configured.
+          run_limits: takes a model's name, and returns the limits of its queue, or None if no such
+            model is configured.
         """
         self._manager = manager
         self._metrics = Metrics() if metrics is None else metrics
@@ -336,7 +337,7 @@ def _start_run(
     """Begin to run a signature; arguments and errors are those of `InferenceRunner.run`.
 
     Returns:
-      The outputs; their Pending if the request waits for a batch.
+      The outputs; a Pending that returns them if the request waits for a batch.
     """
     start = getattr(servable.runner, "start", None)
     if start is None:

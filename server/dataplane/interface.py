@@ -63,7 +63,8 @@ class DataPlaneInterface(Protocol):
 
         Raises:
           SignatureNotFound: the model has no such signature.
-          WrongMethodName: methods are checked, and the signature has another method.
+          WrongMethodName: the server checks method names, and the signature's is not one that
+            Predict may run.
           InvalidInputNames: the request's aliases do not match the signature.
           InvalidTensor: an input's type or shape does not match the signature or the model.
         """

@@ -49,5 +49,5 @@ def reserve_for_json(outputs: Mapping[str, Array], reserve: Callable[[int], obje
 
 
 def reserve_for_body(body: JsonText, budget: MemoryBudget) -> MemoryReservation | None:
-    """Reserve the memory of a response's body until it is sent; None for a small body."""
+    """Reserve memory for a response's body until the body is sent; return None for a small body."""
     return budget.reserve(len(body)) if len(body) >= _MIN_COUNTED_BYTES else None

@@ -85,9 +85,9 @@ class ModelConfigManager:
         """Apply the first configuration and block until the models can be served.
 
         The method waits until at least one model is available, and every other model is available,
-        has failed, or has no version on disk. If no model has a version, it waits for the first, as
-        TensorFlow Serving does. Failed models are served once their files are repaired; until then
-        their status reports the error.
+        has failed, or has no version on disk. If no model has a version, the method waits for the
+        first version, as TensorFlow Serving does. Failed models are served once their files are
+        repaired; until then their status reports the error.
 
         Args:
           config: the configuration.

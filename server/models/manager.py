@@ -200,7 +200,7 @@ class Manager:
         raise ModelNotFound(f"Could not find version {version} of model {name}")
 
     def is_available(self, name: str, version: int | None = None) -> bool:
-        """Return whether a version of a model, or any version, answers requests."""
+        """Return whether the given version, or any version if none is given, answers requests."""
         return any(
             servable.state is State.AVAILABLE and version in (None, servable.version)
             for servable in self._servables.get(name, ())

@@ -24,7 +24,7 @@ class Place:
       arguments: the arguments of the main function.
       process: the process; None while none runs.
       is_ready: whether the process can be connected to others.
-      is_connected: whether a frontend process is connected to an engine process.
+      is_connected: for a frontend process, whether it is connected to an engine process.
       restart_at: when to start the next process, by the clock `time.monotonic`; None while one
         runs.
     """

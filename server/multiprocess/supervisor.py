@@ -242,7 +242,7 @@ class Supervisor:
 
         Args:
           places: the slots of the processes.
-          is_idle: whether no request is in flight, for the engine process; None for frontends.
+          is_idle: for the engine process, whether no request is in flight; None for frontends.
           seconds: the time that the processes get for requests in flight.
 
         Returns:

@@ -51,7 +51,7 @@ class LocalRequest:
     )
 
     def __init__(self, document: Json) -> None:
-        """Wrap a parsed body. Without `hold_memory`, the request stays open until `close`.
+        """Wrap a parsed body. Decoding closes the request only if `hold_memory` was called.
 
         Raises:
           InvalidJson: The document is not an object, or names its signature by another value than
@@ -65,7 +65,10 @@ class LocalRequest:
         self._estimated_bytes = 0
 
     def hold_memory(self, reservation: MemoryReservation | None, estimated_bytes: int) -> None:
-        """Give memory back once the tensors are decoded, and reserve that of the tensors instead.
+        """Account for the request's memory in a reservation.
+
+        When the tensors are decoded, memory for them is reserved, the parsed values are freed, and
+        their part of the reservation is given back.
 
         Args:
           reservation: The memory of the request. None for no limit.

@@ -58,7 +58,7 @@ class RemoteRequest:
         return self._process.pid
 
     def parse(self, body: bytes) -> None:
-        """Parse the body of the request, and set the attributes.
+        """Parse the body of the request, and set the attributes of `ParsedRequest`.
 
         Raises:
           TpuserveError: See `RequestParser.parse`.

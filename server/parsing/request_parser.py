@@ -73,8 +73,9 @@ class RequestParser:
           Cancelled: The request was cancelled.
         """
         if len(body) <= _MAX_TINY_BYTES:
-            # Parsing holds Python's global lock for less than a millisecond, and takes far less
-            # memory than the connection.
+            # Parse a tiny body at once, without a lock and without a reservation: parsing it holds
+            # Python's global lock for less than a millisecond, and takes far less memory than the
+            # connection.
             return LocalRequest(json_parser.parse_json(body))
         if len(body) <= MAX_LOCAL_NUMERIC_BYTES:
             with self._local_lock:
@@ -105,8 +106,8 @@ class RequestParser:
 
         Args:
           body: The JSON text.
-          reservation: The memory of the request. Grows by the memory of the parsed values, which
-            is then given back, and of the arrays. None for no limit.
+          reservation: The memory of the request. Grows by the memory of the parsed values, which is
+            given back once they are decoded, and by the memory of the arrays. None for no limit.
           timeout_ms: The time limit in milliseconds. None for no limit.
           cancellation: Ends the parsing.
 

@@ -12,8 +12,8 @@ class Call:
 
     Attributes:
       channel: the connection by which the call was sent.
-      retry: sends the call again and returns the answer, if the other process refuses the call
-        because its inputs were decoded with an outdated signature. None if that cannot happen.
+      retry: sends the call again and returns the answer, if the engine process refuses the call
+        because the inputs were decoded with an outdated signature. None if that cannot happen.
     """
 
     __slots__ = ("_answer", "_callback", "_is_done", "_lock", "_waiter", "channel", "retry")
@@ -43,7 +43,7 @@ class Call:
             callback()
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
-        """Call a function, in any thread, when the answer has arrived; only one can be added."""
+        """Call a function, in any thread, when the answer has arrived. Can be called only once."""
         with self._lock:
             if not self._is_done:
                 self._callback = callback

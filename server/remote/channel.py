@@ -47,12 +47,12 @@ _HANDSHAKE_SECONDS = 60
 class Channel:
     """One end of a connection. All methods but `receive` are thread-safe, and none blocks.
 
-    The memory of a received array belongs to the sender. The sender learns that the memory is free
-    with the next message after the last reference to the array is gone.
+    The memory of a received array belongs to the sender. Once the last reference to the array is
+    gone, the next message to the sender says that the memory is free.
     """
 
     def __init__(self, connection: socket.socket, arena_bytes: int = ARENA_BYTES) -> None:
-        """Exchange shared memory with the other end; blocks until it has created its Channel too.
+        """Exchange shared memory with the other end; blocks until the other end does the same.
 
         Args:
           connection: a connected UNIX stream socket, which the channel closes.

@@ -116,8 +116,8 @@ class EngineClient:
             self._calls.pop(number, None)
             raise Unavailable(_NO_ENGINE) from None
         if channel is not self._channel and self._calls.pop(number, None) is not None:
-            # The connection was lost meanwhile, and `_disconnect` may have ended before this call
-            # was added.
+            # The connection was lost meanwhile. Raise the error here: `_disconnect`, which ends all
+            # calls, may have run before this call was added.
             raise Unavailable(_NO_ENGINE)
         if cancellation is not None:
             cancellation.add_callback(lambda: self._cancel(channel, number))

@@ -228,7 +228,7 @@ class RemoteDataPlane(DataPlaneInterface):
     def _read_inputs(
         self, spec: ModelSpec, read_inputs: ReadInputs, cancellation: Cancellation | None
     ) -> tuple[int, Signature, Mapping[str, Array]]:
-        """Return the number of a signature, the signature, and the inputs decoded for it."""
+        """Return a signature's number, the signature, and the inputs decoded with the signature."""
         known = self._signatures.get(spec)
         while True:
             number, signature = known or self._ask_for_signature(spec, cancellation)

@@ -23,7 +23,7 @@ METHOD = 4
 CANCEL = 5
 """Cancel the call with the number of this message. Not answered itself."""
 
-# Messages from the engine process. All but AVAILABLE answer the call with their number.
+# Messages from the engine process. All but AVAILABLE answer the call that has the same number.
 RESULT = 10
 ERROR = 11
 """The call has failed: the pickled error."""

@@ -21,8 +21,9 @@ FindLimits = Callable[[str], RunLimits | None]
 # has no limit of its own, because these requests compute nothing.
 _OTHERS = ""
 # How far the virtual time of a busy model may lag behind the virtual times of other models, in
-# seconds. If a model's own limit holds it back, it lags behind ever more. Once the limit was
-# raised, the model would keep all others from the threads until it had caught up.
+# seconds. The virtual time of a model that its own `max_concurrent_runs` holds back lags ever more.
+# Without this bound, the model would keep all others from the threads once that limit was raised,
+# until its virtual time had caught up.
 _MAX_CREDIT_SECONDS = 1.0
 
 
@@ -43,7 +44,8 @@ class RequestQueues:
         """Create the queues without a request.
 
         Args:
-          find_limits: returns the limits of a model; None if no such model is configured.
+          find_limits: takes a model's name, and returns its limits, or None if no such model is
+            configured.
           metrics: records the waits and the refusals; None for no metrics.
           clock: returns seconds, as `time.monotonic` does.
         """

@@ -73,7 +73,7 @@ def _find_unsafe_ops(model: Any, schema: Any) -> Iterator[str]:
     refused = {getattr(schema.BuiltinOperator, name): name for name in _REFUSED_OPS}
     for position in range(model.OperatorCodesLength()):
         code = model.OperatorCodes(position)
-        # Files of older versions hold the op's number in the deprecated field, up to 127.
+        # Files of older schema versions hold the op's number, up to 127, in a deprecated field.
         number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
         if number == schema.BuiltinOperator.CUSTOM:
             name = code.CustomCode() or b""

@@ -127,6 +127,7 @@ def bound_parsed_bytes(serialized: bytes | memoryview, fields: Fields) -> int:
                 cost.add_field(length * content)
             position += length
     except (ValueError, IndexError):
-        # The message is invalid from here on. Add what the parser may read before it notices.
+        # The message is invalid from here on. Add the cost of what the parser may read before it
+        # finds the error.
         return cost.num_bytes + max(0, len(serialized) - position) * _MAX_FACTOR
     return cost.num_bytes

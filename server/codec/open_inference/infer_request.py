@@ -211,7 +211,7 @@ def _decode_data(tensor: InferInput, item: Mapping[str, Json]) -> Array:
     try:
         array = decode_value(data, "int64" if is_narrow else datatype.tensorflow_name)
     except TpuserveError as error:
-        # A quoted value of the request may be laid out on several lines.
+        # Put the error text on one line: it may quote a value of the request that has line breaks.
         reason = " ".join(str(error).split())[:_MAX_ERROR_CHARACTERS]
         raise InvalidTensor(f"input {name!r}: {reason}") from error
     if is_narrow:
@@ -248,7 +248,7 @@ def _read_list(document: Mapping[str, Json], key: str, *, is_required: bool = Fa
 def _member(
     document: Mapping[str, Json], key: str, kind: type[Any], default: Any, subject: str
 ) -> Any:
-    """Return a member of an object; `default` if it is missing, or an error if that is None."""
+    """Return a member of a JSON object, or `default` if the object has no such member."""
     value = document.get(key, default)
     if type(value) is RawNumericArray and kind is list:
         value = value.tolist()

@@ -36,7 +36,8 @@ def encode_infer_response(
       is_binary: returns whether an output is sent as binary data.
 
     Returns:
-      The body, and the size of the JSON with which it begins; None if the whole body is JSON.
+      The body; and the size in bytes of the JSON with which the body begins, or None if the whole
+      body is JSON.
 
     Raises:
       UnsupportedType: the protocol has no datatype for an output.
@@ -87,7 +88,7 @@ def _append_data(text: bytearray, name: str, array: Array) -> None:
                 f"output {name!r} has bytes that are not UTF-8, which JSON cannot hold. Request it "
                 f"with the parameter binary_data."
             ) from error
-    # Pass no name: `array_to_json` encodes strings of some names in another way.
+    # Pass no name, because `array_to_json` encodes strings as base64 if the name ends in "_bytes".
     array_to_json.append_tensor(text, "", flat)
 
 

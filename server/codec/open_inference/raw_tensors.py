@@ -18,8 +18,9 @@ from tpuserve.errors import InvalidTensor
 from tpuserve.saved_model.signature import TensorSpec
 
 _LENGTH = struct.Struct("<I")
-# The largest number of strings of a tensor, as in a PredictRequest, and the memory of one string
-# of an array: its reference, its object and the rounding of its size.
+# The largest number of strings in a tensor, which is the same as in a PredictRequest; and the bytes
+# of memory that a string in an array takes besides its content: a reference, the header of the
+# object and the rounding of its size.
 _MAX_STRINGS, _STRING_BYTES = 1_000_000, 64
 # The largest number of dimensions of an array in NumPy 1.
 _MAX_RANK = 32
@@ -99,7 +100,8 @@ def decode_raw(
         )
     reserve(len(data))
     if datatype.dtype == np.bool_:
-        # Compare, because a byte other than 0 and 1 is no valid value of NumPy's bool.
+        # Compare each byte with 0 instead of viewing the bytes as bool: NumPy's bool has no valid
+        # values other than the bytes 0 and 1.
         flags: Array = np.frombuffer(data, np.uint8) != 0
         return flags.reshape(shape)
     return copy_aligned(np.frombuffer(data, datatype.dtype)).reshape(shape)

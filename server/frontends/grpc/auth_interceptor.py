@@ -39,7 +39,7 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: Any
     ) -> grpc.RpcMethodHandler | None:
-        """Return the handler of a call's method; without a valid key, a rejecting handler."""
+        """Return the handler of a call's method, or one that rejects a call without a valid key."""
         method = handler_call_details.method
         if not method.startswith(self._open_prefixes):
             try:

@@ -31,7 +31,8 @@ def decompress(
     """Return a message decompressed; unchanged if it is not compressed.
 
     Args:
-      message: the message as the client has sent it: compressed with gzip, zlib, or not.
+      message: the message as the client has sent it: compressed with gzip or zlib, or not
+        compressed.
       max_bytes: the largest size of the decompressed message.
       memory: the memory of the request, which grows with the decompressed message.
       cancellation: ends the work when the client no longer waits.
@@ -47,7 +48,7 @@ def decompress(
     decompressor = zlib.decompressobj(window_bits)
     chunks, size, position, reserved_bytes = [], 0, 0, memory.num_bytes
     while not decompressor.eof:
-        # Each byte is in memory twice while the chunks are joined.
+        # Reserve twice the size of the chunk, because joining the chunks copies each of them.
         memory.grow(2 * _CHUNK_BYTES)
         cancellation.raise_if_cancelled()
         # Pass a part of the message at a time, because zlib copies the part that it has not
@@ -62,8 +63,9 @@ def decompress(
             chunk, position = b"", len(message)
         memory.shrink(2 * (_CHUNK_BYTES - len(chunk)))
         if not chunk and not decompressor.eof and position == len(message):
-            # The message is not compressed, although it begins like compressed data, or it is
-            # incomplete. Leave it to the parser, which reports an error if it is invalid.
+            # Either the message is not compressed, although it begins like compressed data, or the
+            # compressed data is incomplete. Return the message as it is: if it is invalid, its
+            # parser reports an error.
             memory.shrink(memory.num_bytes - reserved_bytes)
             return message
         size += len(chunk)

@@ -1,1 +1,1 @@
-"""What the Open Inference Protocol tells of the server and of its models, over REST and gRPC."""
+"""Describes the server and its models to clients of the Open Inference Protocol."""

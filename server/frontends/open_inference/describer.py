@@ -64,7 +64,7 @@ class Describer:
         }
 
     def is_ready(self, spec: ModelSpec) -> bool:
-        """Return whether a version of a model, or any version, is available.
+        """Return whether the requested version, or any version if none is requested, is available.
 
         Raises:
           ModelNotFound: the server has no such model or version.
@@ -73,7 +73,7 @@ class Describer:
         return any(status.state is State.AVAILABLE for status in statuses)
 
     def check_ready(self, spec: ModelSpec) -> None:
-        """Check that a version of a model, or any version, is available.
+        """Check that the requested version, or any version if none is requested, is available.
 
         Raises:
           ModelNotFound: the server has no such model or version.

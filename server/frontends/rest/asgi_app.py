@@ -183,7 +183,7 @@ class RootApp:
         return None
 
     def _refuse_while_starting(self) -> Response | None:
-        """Return the error response of a server that knows no models yet; None once it does."""
+        """Return the error response of a server that is still starting; None if it has started."""
         activity = self._admission.startup_activity if self._admission is not None else ""
         if not activity:
             return None

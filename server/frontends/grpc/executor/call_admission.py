@@ -24,7 +24,7 @@ class AdmittedCall:
         self.memory = memory
 
     def release(self) -> None:
-        """Count the call as ended, and release its memory reservation. Call this once."""
+        """Count the call as ended, and release its memory. Must be called exactly once."""
         self.memory.release()
         if self._controller is not None:
             self._controller.release(self._peer_name)

@@ -39,7 +39,7 @@ class CallFuture:
         self._is_done = False
 
     def add_done_callback(self, callback: Callable[["CallFuture"], object]) -> None:
-        """Call `callback` with this future when `run` is done; at once if it already is."""
+        """Call `callback` with this future when the call is done; at once if it is done already."""
         self._callbacks.append(callback)
         if self._is_done:
             self._call_callbacks()
@@ -48,8 +48,8 @@ class CallFuture:
         """Call the function in the current thread. Log an exception instead of raising.
 
         Returns:
-          Whether the call is done. If its handler has suspended the call, it is done when a later
-          run ends.
+          Whether the call is done. A call that its handler has suspended is not done until a later
+          call of `run`.
         """
         try:
             self._function(*self._args)

@@ -330,7 +330,7 @@ class CompletionQueueThreadPool(CallExecutor):
             self._recover(event)
 
     def _recover(self, event: Any) -> None:
-        """Keep accepting calls after an exception in the handling of an event that began a call.
+        """Keep accepting calls after handling the event that began a call has raised an exception.
 
         grpcio requests the next call only while it handles the event that began the previous call.
         If an exception prevents that, this method requests the next call, and cancels the call
@@ -381,7 +381,7 @@ class _ReceivedMessage:
 
     @property
     def raw(self) -> bytes | None:
-        """The serialised message, until the iterator has returned it; None if none has come."""
+        """The serialised message; None if no message has come or the iterator has returned it."""
         raw: bytes | None = self.state.request
         return raw
 

@@ -34,7 +34,7 @@ _MAX_WAITING_CALLS, _MAX_WAITING_CALLS_PER_PEER = 800, 200
 
 
 class DefaultThreadPool(CallExecutor):
-    """Runs a bounded number of calls at a time, each in a thread that also awaits its message.
+    """Runs a bounded number of calls at a time; a call's thread also waits for the call's message.
 
     With a plain ThreadPoolExecutor, a few clients could block all threads by beginning calls and
     sending no message. This class adds a thread for each thread that waits long for a message, and
@@ -154,8 +154,8 @@ class DefaultThreadPool(CallExecutor):
     def _target_size(self, num_queued: int) -> int:
         num_stalled = len(self._reaper.calls_waiting_longer_than(_SLOW_MESSAGE_SECONDS))
         if num_stalled >= self._max_concurrent_calls:
-            # All threads wait for messages. Add one for each queued call, because each of the
-            # queued calls may be without a message too.
+            # All threads wait for messages. Add a thread for each queued call, because the messages
+            # of the queued calls may be late too.
             num_stalled += num_queued
         return self._max_concurrent_calls + num_stalled + self._num_awaiting_turn
 

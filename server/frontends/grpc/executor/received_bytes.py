@@ -38,7 +38,7 @@ def received_bytes_by_address() -> dict[tuple[str, int], int]:
                 (count,) = struct.unpack_from(_FORMAT, info, _OFFSET)
                 received[host.removeprefix("::ffff:"), port] = count
         except (OSError, struct.error):
-            continue  # Not TCP, only listening, or an old Linux without the count.
+            continue  # Not TCP, only listening, or an old Linux that does not count the bytes.
         finally:
             # Do not close the descriptor with the object: it belongs to gRPC.
             connection.detach()

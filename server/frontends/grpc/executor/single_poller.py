@@ -100,9 +100,9 @@ class SinglePollerMode:
     def mark_call_run(self) -> None:
         """Report that the current thread has run a call in the event that it handles.
 
-        Only such events can be slow. Other events, and those of calls that were suspended before
-        they waited or ran a model, take long only if other threads keep the GIL or the processors
-        busy; they count as quick.
+        Only an event in which a call was run can count as slow. Any other event takes long only if
+        other threads keep the GIL or the processors busy, and so counts as quick. The same holds
+        for the event of a call that was suspended before it waited or ran a model.
         """
         self._thread.has_run_call = True
 

@@ -267,8 +267,8 @@ class StalledCallReaper:
     def _oldest(self, limit: int, peer_name: str | None = None) -> list[CancellableCall]:
         """List the calls to cancel when more than `limit` calls wait; the caller holds the lock.
 
-        Lists the oldest calls, of one client or of all: an eighth of the limit at once, so that the
-        next calls need no search.
+        These are the oldest calls, `limit` / 8 of them, of the given client or of all clients.
+        Cancelling several calls at once makes room for the next calls, which then need no search.
         """
         calls = (
             call

@@ -46,8 +46,8 @@ class ResumingThread:
     def __init__(self) -> None:
         """Create the object; its thread starts with the first call."""
         self._calls: FairQueue[CallFuture] = FairQueue()
-        # Wakes the thread: holds True for each item of `_calls`, and False when the thread must
-        # end.
+        # The queue that wakes the thread. It holds True for each item of `_calls`, and False when
+        # the thread must end.
         self._signals: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()

@@ -142,9 +142,9 @@ class HealthService(GrpcService):
         return bytes(_Response(status=self._status).SerializeToString())
 
     def _watch(self, watcher: "_Watcher", context: grpc.ServicerContext) -> None:
-        # Hold the lock only to change the set of watchers, and send no message meanwhile: the send
-        # might never end. When the stream ends, grpcio calls `forget` in the thread that it needs
-        # for sending, and `forget` waits for the lock.
+        # Hold the lock only to change the set of watchers. Sending a message under the lock could
+        # deadlock: when the stream ends, grpcio calls `forget` in the thread that it needs for
+        # sending, and `forget` waits for the lock.
         def forget() -> None:
             with self._lock:
                 self._watchers.discard(watcher)

@@ -28,21 +28,21 @@ _WriteResult: TypeAlias = Callable[[Any, _Result], None]
 
 
 def classify_function(dataplane: DataPlaneInterface) -> UnaryFunction:
-    """Return the implementation of Classify; raises what `start_classify` raises."""
+    """Return the implementation of Classify; it raises what `start_classify` raises."""
     return _examples_function(
         dataplane.start_classify, classification_pb2.ClassificationResponse, _write_classification
     )
 
 
 def regress_function(dataplane: DataPlaneInterface) -> UnaryFunction:
-    """Return the implementation of Regress; raises what `start_regress` raises."""
+    """Return the implementation of Regress; it raises what `start_regress` raises."""
     return _examples_function(
         dataplane.start_regress, regression_pb2.RegressionResponse, _write_regression
     )
 
 
 def multi_inference_function(dataplane: DataPlaneInterface) -> UnaryFunction:
-    """Return the implementation of MultiInference; it raises what the DataPlane method raises."""
+    """Return MultiInference's implementation; it raises what `start_multi_inference` raises."""
 
     def multi_inference(raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:
         message = parse_within_limits(MultiInferenceRequest, raw, EXAMPLES_REQUEST, call)
@@ -109,8 +109,8 @@ def _write_model_spec(proto: Any, result: Classification | Regression) -> None:
 
 def _write_classification(proto: Any, result: Classification) -> None:
     """Write labels and scores, each of shape [examples, classes], to a ClassificationResult."""
-    # Set the field `result` explicitly. Otherwise protobuf would omit the field if there are no
-    # examples, because its message is empty then.
+    # Set the field `result` explicitly: if there are no examples, the message in this field is
+    # empty, and protobuf would omit the field.
     proto.SetInParent()
     labels = None if result.classes is None else result.classes.tolist()
     scores = None if result.scores is None else result.scores.tolist()

@@ -73,9 +73,9 @@ message_type {
 
 
 class ReflectionPool:
-    """Finds descriptors in protobuf's default pool, or in a pool of services that it lacks.
+    """Finds descriptors in protobuf's default pool, and in a pool of other services.
 
-    These services have no generated Python module here. They are not added to the default pool,
+    The other services have no generated Python module here. They are not added to the default pool,
     where they would clash with generated modules that a program imports later.
     """
 

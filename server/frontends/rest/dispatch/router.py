@@ -21,7 +21,8 @@ class Route:
       operation: The name of the operation, for example "predict" or "status".
       runs_model: Whether the request has a body and runs a model, as predict does. Such a request
         counts in admission control, and its latency is recorded under its operation.
-      has_body: Whether a request that runs no model has a body. It counts in admission control.
+      has_body: Whether a request that runs no model has a body. Such a request counts in admission
+        control too.
     """
 
     model: str = ""

@@ -45,8 +45,8 @@ def build_row_schema(tensors: Mapping[str, Any]) -> Json:
     items = {name: _build_tensor(tensor, 1) for name, tensor in sorted(tensors.items())}
     if len(items) == 1:
         (value,) = items.values()
-        # Let the whole list, not each row, be of values or of objects, because all rows must have
-        # the format of the first row.
+        # Allow a list in which all rows are values, or a list in which all rows are objects, but no
+        # mixture: all rows must have the format of the first row.
         return {"anyOf": [_build_list(value), _build_list(_build_object(items))]}
     return _build_list(_build_object(items))
 

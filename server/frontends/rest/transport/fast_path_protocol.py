@@ -170,7 +170,7 @@ class FastPathProtocol(TimeoutProtocol):
             self._await_next_request()
         else:
             # Let uvicorn answer the requests that have arrived on the connection meanwhile, and
-            # that it has queued.
+            # that uvicorn has queued.
             self.on_response_complete()
 
     def _may_take_fast_path(self) -> bool:

@@ -167,8 +167,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         """Parse the rest of a request as if the request had not asked for a protocol upgrade."""
         self.parser = httptools.HttpRequestParser(self)
         with contextlib.suppress(AttributeError):
-            # Set the same parser option as HttpToolsProtocol.__init__ does, if httptools has it:
-            # old releases do not.
+            # Set the same parser option as HttpToolsProtocol.__init__ does, if httptools has the
+            # option: old releases do not.
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         lines = [b"%s: %s\r\n" % header for header in self._framing_headers]
         self._is_replaying_head = True
@@ -252,9 +252,10 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
     def _has_client_left(self) -> bool:
         """Return whether the client has closed the connection before the response.
 
-        A client that only closes its sending side still gets the response. To tell the two cases
-        apart, the server sends an interim response, which the first client's operating system
-        rejects and which the second client ignores, as HTTP/1.1 requires.
+        A client that has closed only its sending side still gets the response. To tell the two
+        cases apart, the server sends an interim response. If the client has closed the connection,
+        its operating system rejects the interim response; otherwise the client ignores it, as
+        HTTP/1.1 requires.
         """
         state = read_client_state(self.transport)
         if state is not ClientState.SENDS_NO_MORE:

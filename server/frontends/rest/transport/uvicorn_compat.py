@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 
 # The parts of uvicorn that this package uses. Their type is Any, because the installed uvicorn may
-# lack some, for which `is_compatible` checks.
+# lack some of them; `is_compatible` checks that it has all.
 HttpToolsProtocol: Any
 FlowControl: Any
 ServerState: Any

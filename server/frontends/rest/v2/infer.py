@@ -28,7 +28,7 @@ class InferResult(NamedTuple):
 
     Attributes:
       body: The body.
-      json_bytes: The size of the JSON with which the body begins; None if all of it is JSON.
+      json_bytes: The size of the JSON with which the body begins; None if the whole body is JSON.
       version: The version that answered.
       memory: The memory of a large body; None for a small one.
     """
@@ -104,7 +104,8 @@ def run(
       binary: The binary data.
       timeout_ms: The milliseconds in which the model must answer. None means no limit.
       cancellation: Tells whether the client still waits for the answer. None if unknown.
-      reservation: The memory of the request, which grows by the arrays. None for a small one.
+      reservation: The memory of the request, which grows by the size of the arrays. None for a
+        small request.
       budget: Bounds the memory of the outputs while they are encoded, and of their body until it
         is sent.
     """

@@ -43,7 +43,7 @@ def parse_path(method: str, path: str) -> Route:
 
     Raises:
       NotFound: The API has no such path.
-      InvalidInput: The path has another method, or the version is no number.
+      InvalidInput: The path does not allow the method, or the version is no number.
     """
     path = path.partition("?")[0]
     path = path.rstrip("/") or path

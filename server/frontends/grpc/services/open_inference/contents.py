@@ -13,7 +13,7 @@ from server.codec.open_inference.raw_tensors import check_shape, format_shape
 from server.servables.servable import Array
 from tpuserve.errors import InvalidTensor
 
-# The name of a datatype → the field that holds its elements. Neither FP16 nor BF16 has one.
+# The name of a datatype → the field that holds its elements. FP16 and BF16 have no field.
 _FIELDS = {
     "BOOL": "bool_contents",
     **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
@@ -24,7 +24,8 @@ _FIELDS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-# The dtypes of the fields that hold several datatypes.
+# The dtype of each field that holds elements of several datatypes: INT8, INT16 and INT32 share the
+# field `int_contents`.
 _WIDE: dict[str, np.dtype[Any]] = {
     "int_contents": np.dtype(np.int32),
     "uint_contents": np.dtype(np.uint32),

@@ -21,7 +21,8 @@ from server.tensors.parsing_cost import COPIED, VARINTS, Fields
 from tpuserve.errors import InvalidInput, InvalidInputNames, InvalidTensor
 from tpuserve.saved_model.signature import Signature
 
-# The fields of InferTensorContents that hold varints, and those whose bytes are copied.
+# For each field of InferTensorContents, what parsing costs: the elements of fields 1 to 5 are
+# varints, and the bytes of fields 6 to 8 are copied.
 _CONTENTS: Fields = {**dict.fromkeys(range(1, 6), VARINTS), **dict.fromkeys((6, 7, 8), COPIED)}
 # The fields of a ModelInferRequest that may be long: contents of inputs, and raw_input_contents.
 _LONG_FIELDS: Fields = {5: {5: _CONTENTS}, 7: COPIED}
@@ -37,7 +38,7 @@ class ModelInfer:
         self._dataplane = dataplane
 
     def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:
-        """Run a model on a ModelInferRequest; return a ModelInferResponse or its Pending.
+        """Run a model on a ModelInferRequest; return a ModelInferResponse or a Pending of it.
 
         Raises:
           TpuserveError: the request is invalid, or the data plane has raised the error.
@@ -60,7 +61,8 @@ class ModelInfer:
         prediction = self._dataplane.start_predict(
             spec, read_inputs, outputs, timeout_ms=timeout_ms, cancellation=call.cancellation
         )
-        # Answer in the form of the request, because some clients read only one of the two.
+        # Answer in the form of the request, raw or typed, because some clients read only one of the
+        # two forms.
         is_raw = bool(message.raw_input_contents) or not message.inputs
         request_id = message.id
         return pending.transform(
@@ -144,7 +146,8 @@ def _serialize(
         outputs = {name: outputs[name] for name in names}
     output_memory.reserve_for_message(outputs, call.memory.grow)
     datatypes = {name: datatype_of_array(array, name) for name, array in outputs.items()}
-    # All outputs must have the same form, and some datatypes have only the raw form.
+    # Send all outputs in the raw form if the datatype of one output has no typed form: all outputs
+    # of a response must have the same form.
     is_raw = is_raw or any(datatype.is_raw_only for datatype in datatypes.values())
     response = message_type("ModelInferResponse")(
         model_name=prediction.model, model_version=str(prediction.version), id=request_id
