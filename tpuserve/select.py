@@ -73,8 +73,8 @@ def select_metagraph(
       requested: the requested tag set; None leaves the selection to the hardware.
       hardware: the TPU system of this machine.
       where: the directory of the SavedModel, for error messages.
-      untagged_tpu_graphs: the tag sets without the tag tpu whose graphs have TPU computations; see
-        `Metagraph.has_tpu_computation`.
+      untagged_tpu_graphs: the tag sets that lack the tag tpu although their graphs have TPU
+        computations; see `Metagraph.has_tpu_computation`.
       fallback_to_cpu: whether to select {serve} on the CPU if the other metagraph does not exist,
         or needs a TPU that this machine does not have.
       runtime: the requested runtime; None selects the default runtime.
@@ -99,8 +99,9 @@ def select_metagraph(
     if runtime is None:
         return selection
     if runtime == XLA_RUNTIME and selection.is_tpu_graph:
-        # The runtime "xla" runs CPU graphs only. A TPU graph keeps its runtime; without a TPU, XLA
-        # compiles its lowered computations there.
+        # The runtime "xla" runs CPU graphs only, so a TPU graph keeps the default runtime. On a
+        # machine without a TPU, XLA compiles the lowered computations of the TPU graph in that
+        # runtime.
         return dataclasses.replace(selection, compiled=selection.compiled or not hardware.has_tpu)
     return dataclasses.replace(selection, runtime=runtime, runtime_reason="asked for")
 

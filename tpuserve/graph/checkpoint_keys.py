@@ -100,5 +100,5 @@ def _constant_strings(reference: str, nodes: Mapping[str, Any]) -> Sequence[byte
     tensor = node.attr["value"].tensor
     count = tensor.tensor_shape.dim[0].size if tensor.tensor_shape.dim else 1
     values = list(tensor.string_val)
-    # A TensorProto whose elements are all equal stores the value once.
+    # A TensorProto whose elements are all equal may store the value only once. Repeat the value.
     return values + values[-1:] * (count - len(values))

@@ -44,7 +44,7 @@ def needed_nodes(meta_graph: Any) -> set[str]:
 
 
 def _needed_by(node: Any) -> Iterator[str]:
-    """Yield the names of a node's inputs, and of the nodes on whose device the node must be."""
+    """Yield the names of a node's inputs, and of the nodes with which the node is colocated."""
     yield from map(_node_name, node.input)
     if "_class" in node.attr:
         for constraint in node.attr["_class"].list.s:

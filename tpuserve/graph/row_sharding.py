@@ -1,8 +1,8 @@
 """The division of an embedding table's rows among the replicas of a TPU program.
 
-A table is one variable, and so is each of its slots. Its VarHandleOp has the attribute `ATTRIBUTE`
-if its rows are divided. The ops of the step use the numbers of rows in the whole table, and each
-replica reads and changes only rows that it owns.
+A table is one variable, and each slot of an optimizer for the table is another. If the rows of such
+a variable are divided, its VarHandleOp has the attribute `ATTRIBUTE`. The ops of the step number
+the rows as in the whole table, and each replica reads and changes only the rows that it owns.
 """
 
 from dataclasses import dataclass
@@ -48,11 +48,11 @@ class RowSharding:
         return self.rows_per_replica * (self.num_replicas - 1) < self.num_rows
 
     def owner(self, rows: Any) -> Any:
-        """Return the numbers of the replicas that own some rows."""
+        """Return, for each of the given rows, the number of the replica that owns the row."""
         return rows % self.num_replicas if self.strategy == MOD else rows // self.rows_per_replica
 
     def local_row(self, rows: Any) -> Any:
-        """Return the positions of some rows in the parts of their owners."""
+        """Return, for each of the given rows, its position among the rows of its owner."""
         return rows // self.num_replicas if self.strategy == MOD else rows % self.rows_per_replica
 
     def first_row(self, replica: Any) -> Any:

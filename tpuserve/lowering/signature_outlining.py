@@ -30,7 +30,7 @@ _DTYPE_NUMBERS = {name: number for number, name in dtypes.DTYPE_NAMES.items()}
 def outline_signatures(
     graph: "GraphDef", signatures: Mapping[str, Signature]
 ) -> dict[str, Signature]:
-    """Add a function for each signature to a graph, and a call that XLA must compile, in place.
+    """Add to a graph, in place, a function for each signature and a call that XLA must compile.
 
     A function has the inputs of its signature and the handles of variables as arguments. The
     original nodes stay in the graph.

@@ -191,9 +191,9 @@ class ClusterProgram:
 
 
 def _variable_names(cluster: XlaCluster) -> list[str]:
-    """Return the names of a cluster's variables in the order of the module's arguments.
+    """Return the names of a cluster's variables in the order of its StableHLO module's arguments.
 
-    The module has the variables in the order in which the cluster's arguments first name them.
+    That is the order in which the cluster's arguments first name the variables.
     """
     return list(
         dict.fromkeys(

@@ -78,7 +78,7 @@ class DeviceCore:
           compiled: the result of `compile`.
           variables: the names of the variables.
           is_kept: whether the executable stays until `close`. If False, it is dropped once
-            `_MAX_EXECUTABLES` newer ones with False are stored.
+            `_MAX_EXECUTABLES` newer executables that are not kept are stored.
 
         Returns:
           A function that takes the feeds as arrays, runs the executable, and returns its results.

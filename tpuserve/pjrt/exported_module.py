@@ -15,7 +15,7 @@ def export_module(
     """Return a jax.export.Exported that runs a StableHLO module.
 
     jax has no function that makes a callable of a module. This function exports a stand-in with
-    the same arguments and results, and puts the module in the place of the stand-in's own.
+    the same arguments and results, and puts the module in the place of the stand-in's module.
 
     Args:
       module: the module in StableHLO's portable form.

@@ -22,8 +22,9 @@ class LoopArguments:
     """The arguments of the body of a loop, by the names of their tensors.
 
     Attributes:
-      variables: the arguments that are handles of variables.
-      row_shardings: those of the variables whose rows are divided among the replicas.
+      variables: for each argument that is the handle of a variable, the variable.
+      row_shardings: for each argument that is the handle of a variable whose rows are divided among
+        the replicas, the division.
       counters: the arguments, int32 [], that count the finished steps of the loop.
       constants: the arguments that are constants outside of the loop → their values.
       iterations: name of the host's tensor with the number of steps.

@@ -2,8 +2,8 @@
 
 A program for a TPU is a loop on each replica, a While op marked `_tpu_replicate`, whose body takes
 a batch from the infeed, computes, updates variables and sends tensors to the outfeed. The body is
-the step. Here its infeed becomes arguments, its outfeed becomes results, and so do the variables:
-the step is a pure function of arrays.
+the step. This module turns the step into a pure function of arrays: the infeed and the variables
+become arguments, and the outfeed and the new values of variables become results.
 """
 
 import dataclasses
@@ -136,7 +136,7 @@ class ReplicaStep:
         self._exported: dict[str, Any] = {}
 
     def with_sizes(self, sizes: Sequence[int]) -> "ReplicaStep":
-        """Return the step for feeds with other sizes, which XLA compiles by itself.
+        """Return the step for feeds with other sizes, which XLA compiles separately.
 
         Args:
           sizes: a size for each of `unknown_sizes`.
@@ -213,8 +213,8 @@ class ReplicaStep:
                 values = [_without_value(variable) for variable in self.variables_of_replica]
 
                 def step(*arguments: Any) -> list[Any]:
-                    # tf.function would order the uses of a variable as the ops were created;
-                    # wrap_function leaves the order of `read_before_changes`.
+                    # tf.function would order the uses of a variable by the creation of the ops;
+                    # wrap_function keeps the order from `read_before_changes`.
                     imported = tf.compat.v1.wrap_function(
                         lambda *given: self._import_step(graph, given, values), specs
                     )

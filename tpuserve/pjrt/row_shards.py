@@ -1,7 +1,8 @@
-"""The rows of a variable that each replica's device holds, and the numbers by which it knows them.
+"""Divides the rows of a variable among the replicas' devices, and finds rows on a device.
 
-A variable whose rows are divided (see `tpuserve.graph.row_sharding`) is on each device an array of
-the rows of its replica, with padding rows of zeros if there are fewer than others have.
+If the rows of a variable are divided (see `tpuserve.graph.row_sharding`), each device has an array
+of the rows of its replica. If these are fewer than the rows of other replicas, rows of zeros
+follow.
 """
 
 from collections.abc import Callable, Mapping
@@ -74,7 +75,7 @@ def use_local_rows(graph: Any, shardings: Mapping[str, RowSharding], refuse: Ref
 
 
 def _add_local_rows(graph: Any, rows: str, dtype: int, sharding: RowSharding, number: int) -> str:
-    """Add nodes that compute where the shard of the replica has some rows.
+    """Add nodes that compute the positions of rows in the shard of the replica.
 
     Args:
       graph: the GraphDef of the step.
@@ -84,7 +85,8 @@ def _add_local_rows(graph: Any, rows: str, dtype: int, sharding: RowSharding, nu
       number: makes the names of the nodes unique.
 
     Returns:
-      Name of the tensor with the positions; that of a row of another replica is out of range.
+      Name of the tensor with the positions. The position of a row of another replica is out of
+      range.
     """
     import tensorflow as tf
 

@@ -1,6 +1,7 @@
 """Builds the function that one dispatch calls: a loop of steps on all replicas, compiled by jax.
 
-This module does not import TensorFlow, so that a process without it can compile the function.
+This module does not import TensorFlow, so that a process without TensorFlow can compile the
+function.
 """
 
 import importlib
@@ -45,7 +46,7 @@ class StepLayout:
         )
 
     def variable_specs(self, count: int) -> tuple[Any, ...]:
-        """Return the jax PartitionSpec of each of so many variables."""
+        """Return the jax PartitionSpec of each of the first `count` variables."""
         jax: Any = importlib.import_module("jax")
 
         axes = ((AXIS,) if index in self.divided else () for index in range(count))

@@ -148,7 +148,7 @@ class StepProgram:
 
     @contextmanager
     def _explaining_memory(self, index: int, num_bytes: int) -> Iterator[None]:
-        """Convert jax's errors about a copy of so many bytes to each device."""
+        """Convert jax's errors while `num_bytes` of a variable are copied to each device."""
         jax: Any = importlib.import_module("jax")
 
         try:
@@ -239,7 +239,7 @@ class StepProgram:
           count: number of steps, at most that for which the batches were made.
           seed: the seed of the run's random numbers.
           step: number of the first of these steps in the training; random numbers depend on it.
-          done: number of steps that the loop has finished before.
+          done: number of steps that earlier dispatches of the same loop have run.
 
         Raises:
           TpuRunError: a device reports an error, such as too little memory.

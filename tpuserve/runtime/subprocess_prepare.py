@@ -17,7 +17,8 @@ from tpuserve.saved_model import proto_file
 from tpuserve.select import XLA_RUNTIME
 
 # The nice value of the subprocess, with which it gets only the processor time that other processes
-# leave. It lowers its priority before its first import, because imports take most of its time.
+# leave. The subprocess sets this value before its first import, because imports take most of its
+# time.
 _NICE = 15
 # The file that sets the nice value of the subprocess's session. Linux may schedule all processes of
 # a session as one autogroup, and then only the nice value of the autogroup counts.

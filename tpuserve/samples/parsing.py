@@ -111,7 +111,7 @@ def _data_inputs(node: Any) -> list[str]:
 
 
 def _calls(node: Any, position: int, functions: Mapping[str, Any]) -> list[tuple[Any, str]]:
-    """Return the functions that a node calls, each with the argument that gets one input.
+    """Return the functions that a node calls, each with the argument that gets a given input.
 
     Args:
       node: a NodeDef.

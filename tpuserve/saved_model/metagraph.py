@@ -181,7 +181,7 @@ def read_metagraphs(directory: str | os.PathLike[str]) -> tuple[Metagraph, ...]:
 
 
 def untagged_tpu_graphs(metagraphs: Iterable[Metagraph]) -> tuple[TagSet, ...]:
-    """Return the tag sets without the tag tpu whose graphs have TPU computations."""
+    """Return the tag sets that lack the tag tpu although their graphs have TPU computations."""
     return tuple(
         metagraph.tags
         for metagraph in metagraphs

@@ -54,7 +54,7 @@ class StableHloModule:
 
 
 def describe_module(node: Any, *, is_on_tpu: bool = False) -> StableHloModule:
-    """Describe the module of an XlaCallModule node, of TensorFlow's or our NodeDef."""
+    """Describe the module of an XlaCallModule node, a NodeDef of TensorFlow or `tpuserve.proto`."""
     is_checked = _PLATFORM_CHECK not in node.attr["disabled_checks"].list.s
     names = node.attr["platforms"].list.s if is_checked else ()
     platforms = tuple(name.decode(errors="backslashreplace") for name in names)

@@ -70,8 +70,8 @@ def _read_block(table: bytes, handle: tuple[int, int]) -> Iterator[tuple[bytes, 
     end = size - _RESTART_BYTES * (restarts + 1)
     position, key = 0, b""
     while position < end:
-        # Keys are prefix-compressed: an entry gives how many bytes its key shares with the key
-        # before, and the other bytes.
+        # Keys are prefix-compressed: an entry has the number of bytes that its key shares with the
+        # previous key, and then the other bytes of the key.
         shared, position = _read_varint(block, position)
         unshared, position = _read_varint(block, position)
         length, position = _read_varint(block, position)

@@ -108,7 +108,8 @@ class FunctionLibrary:
         graph.library.function.extend(self._by_name[function_name] for function_name in new_names)
         rename_functions(graph, new_names)
         for function in graph.library.function:
-            # TensorFlow adds empty attributes of arguments to a function that it imports.
+            # Remove the empty attributes that TensorFlow has added to the arguments when it
+            # imported the function.
             for index in [index for index, each in function.arg_attr.items() if not each.attr]:
                 del function.arg_attr[index]
         serialized: bytes = graph.SerializeToString(deterministic=True)

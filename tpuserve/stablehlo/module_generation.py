@@ -14,7 +14,8 @@ def generate_stablehlo(generate: Callable[..., bytes | str]) -> bytes:
 
     Returns:
       The portable form of the module, or its text where TensorFlow cannot write the portable form.
-      This happens in some of the modules with an op that is not StableHLO's, such as mhlo.erf.
+      TensorFlow cannot write the portable form of some modules that have an op of another dialect,
+      such as mhlo.erf.
 
     Raises:
       ValueError, TypeError, tf.errors.OpError: the computation has an op that XLA cannot compile.

@@ -2,7 +2,8 @@
 
 jax runs a program on several devices as one replica with a partition for each device (SPMD).
 TensorFlow's XLA bridge translates for several replicas with one partition each, and has no kernels
-for some collectives: custom calls, the markers, stand for these.
+for some collectives. Custom calls ("markers") stand for these collectives until this module
+replaces them.
 """
 
 import itertools

@@ -37,7 +37,8 @@ def _satisfies(node: Any, constraint: Any) -> bool:
 def _xla_kernels() -> Mapping[str, list[Any]]:
     """Return op type → the KernelDefs of the XLA kernels for that op."""
     # Compile a small function before reading the registry, because TensorFlow registers XLA's
-    # kernels at the first compilation. In a graph, the call would only add an op.
+    # kernels at the first compilation. Call it eagerly: inside of a graph, the call would only add
+    # an op and compile nothing.
     with eager_context.eager_mode():
         tf.function(lambda: tf.zeros([]), jit_compile=True)()
     by_op = defaultdict(list)

@@ -19,8 +19,8 @@ from tpuserve.untrusted.tensor_values import (
 )
 
 # The deepest nesting of function calls and the largest number of nodes after all functions are
-# inlined that a model may have. TensorFlow inlines functions before a run: 3,000 nested functions
-# take it minutes.
+# inlined that a model may have. TensorFlow inlines functions before a run, which takes minutes for
+# 3,000 nested functions.
 MAX_DEPTH = 100
 MAX_NODES = 10_000_000
 # Once this many nodes have been evaluated, a function is evaluated only once, with unknown
@@ -109,7 +109,7 @@ class GraphSize:
         self.largest_variable = max(self.largest_variable, other.largest_variable, key=_num_bytes)
 
     def add_tensor(self, allocation: Allocation, *, is_constant: bool) -> None:
-        """Add a tensor that a node allocates; `is_constant` if no request changes its value."""
+        """Add a tensor that a node allocates; `is_constant`: no request changes its value."""
         if is_constant:
             self.constant_bytes += allocation.num_bytes
             self.largest = max(self.largest, allocation, key=_num_bytes)
@@ -317,7 +317,7 @@ def in_execution_order(nodes: Sequence[Any]) -> list[Any]:
 
 
 def _output(outputs: Mapping[str, list[TensorValue]], reference: str) -> TensorValue:
-    """Return the output that "y", "y:1" or, in a function, "y:output:1" refers to."""
+    """Return the output that a reference names: "y", "y:1" or, in a function, "y:output:1"."""
     name, *rest = reference.split(":")
     index = int(rest[-1]) if rest and rest[-1].isdigit() else 0
     values = outputs.get(name, [])

@@ -58,7 +58,7 @@ def find_model_runs(program: Program, directory: Path) -> list[ModelRun]:
 
 
 def find_import(program: Program) -> ModelRun:
-    """Return the import of the graph as a run, because TensorFlow computes constants during it.
+    """Return the import of the graph as a run, because TensorFlow then computes constants.
 
     TensorFlow infers shapes from these constants. The import covers nodes that no session run
     executes, but no bodies of functions.

@@ -21,8 +21,8 @@ _FIRST_ARGUMENT = {
 }
 # Ops that only read a variable, although their names begin like the names of ops that write one.
 _READING_OPS = frozenset({"ResourceGather", "ResourceGatherNd"})
-# The longest chain of variables, each assigned the value of the next one, that is followed. A path
-# from a longer chain does not count as a path of the model.
+# The largest number of variables in a chain that is followed. In a chain, each variable is assigned
+# the value of the next variable. A path from a longer chain does not count as a path of the model.
 _MAX_CHAIN = 10
 
 
@@ -92,7 +92,8 @@ class PathTracer:
             )
             self._chain_length -= 1
             if not is_path:
-                # The assumption was wrong. Forget all answers, because they may follow from it.
+                # The assumption was wrong. Forget all answers, because they may rest on the
+                # assumption.
                 self._path_variables.clear()
             self._path_variables[name] = is_path
         return self._path_variables[name]
@@ -185,6 +186,6 @@ def _writes_strings(node: Any) -> bool:
 def _has_fixed_name(node: Any) -> bool:
     """Return whether a node is a variable's handle whose name is in the graph itself.
 
-    The caller of a function may otherwise set the name, by an attribute.
+    In a function, the name may instead come from the caller, by an attribute.
     """
     return node.op == "VarHandleOp" and not node.attr["shared_name"].placeholder

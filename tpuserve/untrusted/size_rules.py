@@ -233,7 +233,7 @@ def broadcast(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
 
 
 def broadcast_shape(shapes: Sequence[Shape]) -> Shape | None:
-    """Return the shape that shapes are broadcast to; None for no shapes."""
+    """Return the shape that shapes are broadcast to; None for an empty sequence."""
     if not shapes:
         return None
     rank = max(map(len, shapes))
@@ -350,5 +350,6 @@ def output_shape(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
     try:
         return rule(node, inputs)
     except (IndexError, ValueError, OverflowError, TypeError):
-        # The runtime refuses a node with too few inputs, or inputs that contradict each other.
+        # The node has too few inputs, or inputs that contradict each other. It has no output,
+        # because the runtime refuses it.
         return None

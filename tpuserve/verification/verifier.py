@@ -138,7 +138,7 @@ def _run_cases(
         (name, case) for name, of_one in input_cases.by_signature.items() for case in of_one
     ]
     steps = _Steps(2 * len(all_cases), progress or _ignore_progress)
-    # Load the metagraphs one after the other, so that the variables are in memory once.
+    # Load the metagraphs one after the other, so that only one copy of the variables is in memory.
     steps.report(0, f"loading {tags.format_tags(tags.SERVE)}")
     baseline = metagraph_runs.run_cases(
         lambda: metagraphs.load_baseline(pair.directory), all_cases, runs, steps.start
@@ -176,7 +176,7 @@ class _Steps:
         self._progress = progress
 
     def report(self, done: int, step: str) -> None:
-        """Report a step that starts when so many runs are finished."""
+        """Report a step that starts when `done` runs are finished."""
         self._done = done
         self._progress(done, self._total, step)
 

@@ -238,7 +238,7 @@ def predecessors(node: Node) -> list[str]:
 def find_needed(
     nodes: Mapping[str, Node], names: Iterable[str], stop: Collection[str] = ()
 ) -> set[str]:
-    """Return the names of nodes and of all nodes that they depend on.
+    """Return the names of the given nodes, and of all nodes that they depend on.
 
     Args:
       nodes: Name → node of a graph.

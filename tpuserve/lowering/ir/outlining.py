@@ -1,4 +1,4 @@
-"""Outlining: a cluster of nodes becomes a function, and a node that calls it takes its place."""
+"""Outlining: replaces a cluster of nodes by a function and one node that calls the function."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any

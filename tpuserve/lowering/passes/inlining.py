@@ -2,8 +2,8 @@
 
 Such a call updates a variable, or is lowered for all replicas at once. Its nodes cannot all be in
 the same cluster (see `passes.clustering`). Inlining therefore adds the nodes of the function to the
-graph, where they are clustered like any other nodes, and where a node sees if an argument of the
-function is a constant.
+graph, where they are clustered like any other nodes, and where the inputs of a node show whether an
+argument of the function is a constant.
 """
 
 import dataclasses

@@ -96,14 +96,15 @@ class _ReplicaUnroller:
     def _bind_results(self) -> None:
         """Record which new values and nodes replace the results of the original graph.
 
-        Until then, the UnrolledGraph has entries only for nodes of the canonicalised graph. The
-        canonicalisation may have removed the node of the original graph that produces a result.
+        Until this call, the UnrolledGraph has entries only for nodes of the canonicalised graph.
+        The node that produces a result of the original graph may not be among them, because the
+        canonicalisation has removed it.
         """
         for original, result in zip(self._original.results, self._graph.results, strict=True):
             node = self._graph.nodes.get(result.producer)
             if node is not None and op_traits.is_constant(node.definition):
-                # Add a copy of the constant with the control inputs of the constant, so that a node
-                # that uses the result still runs after the nodes of these control inputs.
+                # The result is a constant. Add a copy of the constant, with its control inputs: a
+                # node that uses the result must still run after the nodes of these control inputs.
                 controls = self._awaited(node.controls)
                 copy = Value(self._out.add_node(node.name, node.definition, [], controls))
                 self._out.values[original] = [copy] * self._num_replicas

@@ -29,7 +29,7 @@ class Branch:
 
 
 def find_branch(nodes: Mapping[str, Node], replaced: Collection[Value]) -> Branch | None:
-    """Return a condition with Merge nodes whose branches contain no other Merge; None without one.
+    """Return a condition's branches that contain no other branches; None if there are none.
 
     Args:
       nodes: Name → node.

@@ -105,8 +105,8 @@ def _walk(
 ) -> list[str]:
     """Return the nodes that values depend on.
 
-    The search ends at the nodes of `stop`, at Merge nodes of loops and at Enter nodes, which are
-    included.
+    The search ends at the nodes of `stop`, at Merge nodes of loops and at Enter nodes. The result
+    includes the nodes at which it ends.
     """
     reached: dict[str, None] = {}
     pending = [value.producer for value in values]

@@ -111,8 +111,8 @@ class OpSpec:
         to outputs by these names ("node:outputs:0").
       lower_replicated: replaces the op inside a computation, for all replicas at once; None for an
         op that needs no replacement, because each replica can run a copy.
-      invariance: tells whether all replicas get the same outputs. None means that they do if their
-        inputs are the same and the op is not random.
+      invariance: tells whether all replicas get the same outputs. None means that they get the same
+        outputs if their inputs are the same and the op is not random.
       is_reduction: whether the op combines values of several replicas into one, such as their sum.
       is_clustered: whether XLA may compile the op in the same function as other ops.
     """

@@ -72,12 +72,13 @@ def writes_variable(node: "NodeDef", library: "Library") -> bool:
 
 
 def is_random(node: "NodeDef", library: "Library") -> bool:
-    """Return whether a node, or one in a function it calls, may give other outputs in each run."""
+    """Return whether a node, or a function that it calls, may give other outputs in each run."""
     return any(
         op_spec(inner.op).is_random
         and op_defs.is_stateful(inner, library)
-        # Leave out a call of a function that updates a variable: it is stateful because of the
-        # update, and random only if a node of the function is. `walk_calls` yields these nodes.
+        # Leave out a call of a function that updates a variable: the call is stateful because of
+        # the update, and random only if a node of the function is random. `walk_calls` yields the
+        # nodes of the function too.
         and not writes_variable(inner, library)
         for inner in op_defs.walk_calls([node], library)
     )

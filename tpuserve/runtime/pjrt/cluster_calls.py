@@ -17,8 +17,8 @@ RunCluster = Callable[[str, Sequence[Array]], Sequence[Array]]
 class ClusterCalls:
     """The ops of one graph that call a Python function for each XLA cluster.
 
-    TensorFlow finds the Python function of an op by a token, as long as the tf.Graph lives in which
-    the token was made. Keep this object for as long as the graph is used.
+    TensorFlow finds the Python function of an op by a token, which is valid only as long as the
+    tf.Graph in which it was made exists. Keep this object for as long as the graph is used.
     """
 
     def __init__(self, clusters: Mapping[str, XlaCluster], run: RunCluster) -> None:

@@ -82,7 +82,7 @@ class ClusterRunner(SignatureRunner):
         self._threads = threads
 
     def warm_up(self) -> None:
-        """Create the callable for all outputs. The load has compiled the signature."""
+        """Create the callable for all outputs. The load has already compiled the signature."""
         self._make_callable(self._all_outputs)
 
     def close(self) -> None:

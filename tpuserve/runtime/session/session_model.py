@@ -199,7 +199,7 @@ def load_session_model(
 
 
 def _is_cancellable(plan: LoadPlan) -> bool:
-    """Return whether runs get a `RunCanceller`, because the graph has a loop that may never end.
+    """Return whether runs get a `RunCanceller`: whether the graph has a loop that may never end.
 
     Runs on a TPU get none, because they cannot be cancelled.
     """

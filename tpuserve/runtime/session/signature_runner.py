@@ -48,10 +48,10 @@ class SignatureRunner:
 
     A run without a deadline stays in the calling thread, because handing a small model over to a
     pool costs more than running it. Such a run cannot be stopped. A run with a deadline therefore
-    goes to a thread pool for runs with deadlines (see `deadline_pool`), and so does a run with a
-    loop that may be cancelled, unless its duration is predictable. It is predictable if the run
-    time depends on nothing but the input shapes, inputs of the same shapes have run before, and the
-    time limit is many times as long as that run took.
+    goes to a thread pool for runs with deadlines (see `deadline_pool`), unless its duration is
+    predictable. The same holds for a run that may be cancelled, if the graph has a loop. The
+    duration is predictable if it depends on nothing but the input shapes, inputs of the same shapes
+    have run before, and the time limit is many times as long as that run took.
     """
 
     def __init__(

@@ -110,9 +110,10 @@ def _compile_signature(
     trace: Callable[[int], Sequence[XlaCluster]],
     signature: Signature,
 ) -> None:
-    """Compile a signature for the first size of its open dimensions with which it compiles.
+    """Compile a signature, with a size for the open dimensions that XLA accepts.
 
-    The sizes are `_OTHER_SIZES`; the batch dimension, the first one, does not count as open.
+    The function tries `_OTHER_SIZES` in order, and stops at the first size with which XLA compiles
+    the signature. The batch dimension, the first one, does not count as open.
 
     Args:
       program: compiles the signature.
