@@ -37,7 +37,8 @@ _HEARTBEAT_TIMEOUT_SECS = 600
 _DISTRIBUTED_OPTIONS = {
     # Turn off jax's preemption service, which would replace the program's handler of SIGTERM.
     "jax_enable_preemption_service": False,
-    # Let a failed process end without waiting for the other processes, which may wait for it.
+    # Let a failed process end without waiting for the other processes, which may themselves wait
+    # for the failed process.
     "jax_enable_recoverability": True,
 }
 # The oldest version of jax that was tested, and the first version that was not.

@@ -3,8 +3,8 @@
 import ipaddress
 from functools import lru_cache
 
-# The length in bits of the prefix of an IPv6 address by which clients are told apart. One client
-# usually owns all addresses with the same prefix of this length.
+# How many of the first bits of an IPv6 address identify a client. One client usually owns all
+# addresses with the same first bits.
 _IPV6_NETWORK_BITS = 64
 
 

@@ -20,7 +20,8 @@ _LISTS = {"bytes": 1, "float": 2, "int64": 3}
 _TYPES: dict[str, set[type]] = {"bytes": {str}, "float": {float}, "int64": {int, bool}}
 # Shorter lists of integers are encoded faster in Python than with NumPy.
 _MIN_ARRAY_SIZE = 16
-# `_encode_varints` encodes this number of integers at a time, which bounds its memory.
+# The number of integers that `_encode_varints` encodes at a time: it bounds the memory of the
+# intermediate arrays.
 _CHUNK_SIZE = 1 << 14
 # A bound slightly below the largest float32, so that no number below the bound rounds to infinity.
 _MAX_FLOAT32 = 3.4e38

@@ -34,7 +34,8 @@ _MAX_INTEGER_DIGITS = 20
 # The number of decimal digits of 2^63, the least integer that int64 cannot hold.
 _MIN_DIGITS_BEYOND_64_BITS = 19
 _CONTAINERS = frozenset((dict, list))
-# `_check_structure` visits this number of bytes at a time, which bounds its memory.
+# The number of bytes that `_check_structure` visits at a time: it bounds the memory of the
+# intermediate arrays.
 _CHUNK_BYTES = 1 << 16
 _PLACEHOLDER = re.compile(r"@[0-9]+")
 # Replaces every digit by 0 and "E" by "e", so that a plain search finds numbers of many digits.

@@ -30,7 +30,8 @@ _EDGE_BYTES = 512
 _NOT_NUMERIC = re.compile(rb"[^0-9eE+\-.,\[\] \t\r\n]")
 # For each of the 256 values of a byte, whether the byte cannot be part of an array of numbers.
 _IS_NOT_NUMERIC = np.array([_NOT_NUMERIC.match(bytes([byte])) is not None for byte in range(256)])
-# `_find_regions` classifies this number of bytes at a time, which bounds its memory.
+# The number of bytes that `_find_regions` classifies at a time: it bounds the memory of the
+# intermediate arrays.
 _CHUNK_BYTES = 1 << 16
 _SEPARATORS = b", \t\r\n"
 # The largest number of dimensions of an array in NumPy 1.
@@ -130,8 +131,8 @@ def _extract(
         arrays.append(array)
         previous_end = end
     rest.append(body[previous_end:])
-    # Extract nothing if the rest of the document contains "@", because one of its strings may look
-    # like a placeholder.
+    # Extract nothing if the rest of the document contains "@", because a string in the rest may
+    # look like a placeholder.
     if not arrays or any(b"@" in text or b"\\u0040" in text for text in rest[::2]):
         return None
     return b"".join(rest), arrays

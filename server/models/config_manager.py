@@ -19,8 +19,8 @@ from tpuserve.errors import (
 
 # How many names of models a log line or a readiness check lists.
 _LISTED_NAMES = 3
-# The interval at which `ModelConfigManager.start`, while it waits for the models, lets Python
-# handle signals such as SIGTERM, in seconds.
+# The interval, in seconds, at which `ModelConfigManager.start` interrupts its wait for the models,
+# so that Python can handle signals such as SIGTERM.
 _SIGNAL_SECONDS = 0.5
 
 logger = logging.getLogger(__name__)

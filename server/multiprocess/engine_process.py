@@ -134,7 +134,8 @@ def _connect(endpoint: EngineEndpoint, connection: "Any") -> None:
         except OSError as error:
             logger.warning("a frontend process has ended before it was connected: %s", error)
 
-    # Create the channel in a thread: it waits for the other process, which may take long to answer.
+    # Create the channel in a thread, because this waits for the other process, which may take long
+    # to answer.
     threading.Thread(target=connect, name="connect", daemon=True).start()
 
 

@@ -14,9 +14,9 @@ from server.multiprocess.supervised import SupervisedProcess
 # How long the supervisor waits for the metrics of other processes, in seconds. If a process does
 # not answer in time, for example because it loads a model, its last known metrics are used.
 _COLLECT_SECONDS = 2.0
-# How long a frontend process waits for the supervisor's answer, in seconds. The supervisor only
-# manages processes, so it answers soon after _COLLECT_SECONDS at the latest. Without an answer, the
-# frontend process serves its own metrics alone.
+# How long a frontend process waits for the supervisor's answer, in seconds. The supervisor is never
+# busy for long, so its answer comes within little more than _COLLECT_SECONDS. Without an answer,
+# the frontend process serves its own metrics alone.
 _SUPERVISOR_SECONDS = 10.0
 
 

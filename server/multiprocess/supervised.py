@@ -80,8 +80,8 @@ class SupervisedProcess:
     def _receive(self) -> None:
         while (message := self._control.receive()) is not None:
             self._on_event(self, message)
-        # The connection is closed, so the process has ended or is stuck while it ends. Kill it in
-        # the latter case.
+        # The connection is closed, so the process has ended or is stuck while it ends. Kill the
+        # process if it is stuck.
         self.kill()
         self._control.close()
         self._on_event(self, None)

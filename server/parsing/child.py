@@ -84,7 +84,7 @@ def _pack_arrays(arrays: Mapping[str, Array]) -> tuple[Header, list[Buffer]]:
 
 def main() -> None:
     """Serve on the socket whose file descriptor is the only argument."""
-    # Ignore Ctrl-C, which the terminal sends to the server too. The server then closes the
+    # Ignore Ctrl-C: the terminal sends it to the server as well, and the server then closes the
     # connection, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)

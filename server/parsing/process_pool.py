@@ -107,7 +107,7 @@ class ParseProcessPool:
             self._changed.wait(remaining)
 
     def _wake_all(self) -> None:
-        # A cancellation may call this in the event loop, which must not block. The lock does not
-        # block it, because every thread holds the lock only for a moment.
+        # A cancellation may call this function in the event loop, which must not block. To wait for
+        # the lock is no harm, because every thread holds the lock only for a moment.
         with self._changed:
             self._changed.notify_all()

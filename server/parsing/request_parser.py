@@ -44,8 +44,9 @@ class RequestParser:
           max_processes: The largest number of parse processes. None means half of the processors.
         """
         self._processes = ParseProcessPool(max_processes or max(1, (os.cpu_count() or 1) // 2))
-        # Lets one body at a time be parsed in this process. A parser holds Python's global lock:
-        # several would end no earlier, and keep the lock from the other threads for longer.
+        # Lets one body at a time be parsed in this process. A parser holds Python's global lock. If
+        # several bodies were parsed at the same time, the parsing would end no earlier, and the
+        # other threads would wait longer for the lock.
         self._local_lock = threading.Lock()
 
     def parse(

@@ -21,10 +21,10 @@ _MMAP_THRESHOLD_BYTES = 32 << 20
 # The trim threshold for serving: how much free memory a heap keeps, so that a request reuses the
 # memory of the previous request's tensors.
 _TRIM_THRESHOLD_BYTES = 256 << 20
-# The value of both thresholds while models load or unload. It is small, so that a model's tensors
-# get pages of their own, which return to the operating system when they are freed. Smaller blocks
-# come from a heap, and a heap retains up to the trim threshold of free memory, even after
-# malloc_trim.
+# The value of both thresholds while models load or unload. It is small, so that each tensor of a
+# model gets pages of its own, which return to the operating system when the tensor is freed.
+# Smaller blocks come from a heap, and a heap retains up to the trim threshold of free memory, even
+# after malloc_trim.
 _MODEL_THRESHOLD_BYTES = 1 << 20
 
 _lock = threading.Lock()

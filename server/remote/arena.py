@@ -10,7 +10,7 @@ from bisect import bisect_left
 # an array without a copy.
 _ALIGNMENT = mmap.PAGESIZE
 # A free block of this size or more gives its memory back to the operating system. Smaller blocks
-# keep their memory, because new pages take longer than the copy of an array.
+# keep their memory, because getting new pages takes longer than copying an array.
 _RELEASE_BYTES = 4 << 20
 
 

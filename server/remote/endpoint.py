@@ -30,8 +30,8 @@ from tpuserve.saved_model.signature import Signature
 
 Answer: TypeAlias = Callable[..., None]
 
-# The number of threads for calls that run no model, such as status, and the number of threads for
-# such calls that may take long, such as a reload.
+# The numbers of threads for calls that run no model: for quick calls, such as status, and for calls
+# that may take long, such as a reload.
 _ADMIN_THREADS, _SLOW_THREADS = 8, 8
 _SLOW_METHODS = frozenset({"reload", "start_profiler", "record_profiler_event"})
 # The number of threads for inferences: more than the queues ever let run at the same time.
@@ -268,8 +268,8 @@ class EngineEndpoint:
             found.append(signature)
             raise _SignatureFound
 
-        # Let `predict` find the signature, so that all checks which precede the reading of the
-        # inputs are made, with the errors that they raise in a server of one process.
+        # Let `predict` find the signature, because it also makes all checks that come before the
+        # inputs are read. So the errors are those of a server of one process.
         with contextlib.suppress(_SignatureFound):
             self._dataplane.predict(ModelSpec(*spec), read_inputs)
         (signature,) = found

@@ -55,9 +55,9 @@ class RequestQueues:
         self._queues = {_OTHERS: ModelQueue(_OTHERS, RunLimits(max_concurrent_runs=sys.maxsize))}
         # The queues in which at least one request waits.
         self._backlog: dict[ModelQueue, None] = {}
-        # The virtual time of the model whose request began to run last. A model that was idle
-        # starts from this virtual time at its next request. Otherwise it would have the least
-        # virtual time for long, and hold up all other models.
+        # The virtual time of the model whose request began to run last. When an idle model gets its
+        # next request, its virtual time is raised to this value. Otherwise its virtual time would
+        # be the least one for long, and it would hold up all other models.
         self._virtual_time = 0.0
         self._last_number = 0
         # Requests acquire `_lock` directly, because acquiring it through `_condition` takes longer.

@@ -18,8 +18,8 @@ The factor is the largest number of bytes that a byte of the serialised field be
 
 COPIED, VARINTS = 1, 8
 """The factors of a field whose bytes are copied, and of a field of packed varints."""
-# The fields of a TensorProto that hold values. A parsed field takes the bytes of its serialised
-# form or, if it holds packed varints, up to eight times as many.
+# The fields of a TensorProto that hold values. When such a field is parsed, it takes as many bytes
+# of memory as in serialised form or, if it holds packed varints, up to eight times as many.
 _TENSOR: Fields = {
     **dict.fromkeys((4, 5, 6, 8, 9, 11, 12), COPIED),
     **dict.fromkeys((7, 10, 13, 16, 17), VARINTS),
@@ -35,8 +35,8 @@ _MAX_FIELDS = 1_000_000
 # The largest size of a field that is not in `Fields`, such as a name or a shape, and of all these
 # fields together, in bytes. A request with larger ones is refused.
 _MAX_OTHER_BYTES, _MAX_ALL_OTHER_BYTES = 1 << 16, 1 << 20
-# Upper bounds: the memory of a parsed field without its content, in bytes, and the memory that a
-# byte of any serialised message takes when it is parsed.
+# Two upper bounds: how many bytes of memory a parsed field takes besides its content; and how many
+# bytes of memory parsing takes for each byte of a serialised message.
 _FIELD_BYTES, _MAX_FACTOR = 64, 32
 # For messages of at most this number of bytes, a rough bound is computed from the size alone.
 _SMALL_BYTES = 1 << 11

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from tpuserve import tensorflow_internals
 
-# Ops for control flow of TensorFlow 1 and its gradients, which create a new resource in each run.
+# Ops that create a new resource in each run, for the control flow of TensorFlow 1 and its
+# gradients.
 _CREATED_IN_EACH_RUN = ("StackV2", "TensorArrayV3")
 
 

@@ -95,7 +95,7 @@ class StepProgram:
         self._executables: dict[tuple[int, ...], Any] = {}
         if cache is None or jax.process_count() > 1:
             # Use no cache if there are several processes: one process cannot read an executable for
-            # the devices of all of them.
+            # the devices of all processes.
             cache = ExecutableCache(None)
         self._cache = cache
         self._variables: list[Any] = [None] * len(step.variables)

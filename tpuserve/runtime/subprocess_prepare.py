@@ -40,8 +40,9 @@ for _ in range({_TRIES}):
     else:
         break
 """
-# The program of the subprocess. Its arguments are the sys.path of this process, so that both import
-# the same packages. Python's option -I keeps the current directory out of sys.path.
+# The program of the subprocess. Its arguments are the sys.path of this process, so that both
+# processes import the same packages. Python's option -I keeps the current directory out of
+# sys.path.
 _PROGRAM = f"""{_LOWER_PRIORITY}
 sys.path[:] = sys.argv[1:]
 from tpuserve.runtime.subprocess_prepare import main

@@ -80,6 +80,7 @@ def _make_ndarray(proto: "TensorProto") -> np.ndarray[Any, Any]:
     if proto.tensor_content:
         return np.frombuffer(proto.tensor_content, np.int32).reshape(shape)
     size = int(np.prod(shape))
-    # A TensorProto may have fewer values than elements. Its last value fills the other elements.
+    # A TensorProto may have fewer values than elements. The last value then fills the other
+    # elements.
     numbers = list(proto.int_val) or [0]
     return np.array((numbers + numbers[-1:] * size)[:size], np.int32).reshape(shape)

@@ -82,8 +82,8 @@ def _version(module: bytes) -> str:
     if not module.startswith(_MAGIC):
         return "text" if module.lstrip().startswith((b"module", b"#", b"//")) else ""
     header = module[len(_MAGIC) : _MAX_HEADER]
-    # Skip the version of the bytecode, a number of variable length. The number of zero bits at the
-    # low end of its first byte is its length in bytes minus 1.
+    # Skip the version of the bytecode, a number of variable length. It takes one byte more than
+    # there are zero bits at the low end of its first byte.
     first = header[0] if header else 0
     length = (first & -first).bit_length() if first else 9
     name, end, _ = header[length:].partition(b"\0")

@@ -49,8 +49,8 @@ def _read_table(table: bytes) -> Iterator[tuple[bytes, bytes]]:
     footer = table[-_FOOTER_BYTES:]
     if len(footer) < _FOOTER_BYTES or not footer.endswith(_MAGIC):
         raise ValueError("it does not end as such a file does")
-    # The footer holds the handle of the meta index, which is not needed, and then that of the
-    # index, whose values are the handles of the other blocks.
+    # The footer holds the handle of the meta index, which is not needed, and then the handle of the
+    # index, a block whose values are the handles of the other blocks.
     _, position = _read_handle(footer, 0)
     handle, _ = _read_handle(footer, position)
     for _, value in _read_block(table, handle):

@@ -13,8 +13,8 @@ from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryReservation
 from tpuserve.errors import RequestTooLarge
 
-# The first bytes of gzip data. They begin no protobuf message: its first field would have the wire
-# type 7, which does not exist.
+# The first bytes of gzip data. No protobuf message begins with these bytes: they would mean a field
+# with the wire type 7, which does not exist.
 _GZIP_MAGIC = b"\x1f\x8b"
 # The first byte of zlib data, which gRPC calls "deflate". No field in the messages of this server
 # begins with this byte.

@@ -7,8 +7,8 @@ import grpc
 from server.config.tls import TlsConfig
 
 _MAX_MESSAGE_BYTES = 2**31 - 1
-# The number of streams of one connection beyond those that admission control would accept: for
-# health checks, and for calls whose message has not arrived.
+# How many streams a connection may have beyond the largest number of calls that admission control
+# accepts: for health checks, and for calls whose message has not arrived.
 _EXTRA_STREAMS = 100
 
 _CHANNEL_ARGUMENTS: dict[str, int | str] = {

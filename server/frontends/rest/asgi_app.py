@@ -158,8 +158,8 @@ class RootApp:
         if error is None:
             return None
         if self._metrics is not None and self._dispatcher.is_routed(path):
-            # Count the request without its model name. Otherwise clients without a key could add
-            # any number of series to the metrics, one for each name that they make up.
+            # Count the request without its model name. Otherwise clients without a key could make
+            # up model names, and add a series to the metrics for each of them.
             self._metrics.request_done("", "", "REST", error.code.name, 0)
         return errors.response_to_error(error)
 

@@ -8,7 +8,7 @@ from tpuserve.errors import LoweringError
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-# The number of coordinates of a core: x, y and z of its chip, and its index in the chip.
+# The number of coordinates of a core: x, y and z of the chip, and the core's index in the chip.
 _COORDINATES = 4
 _TPU_DEVICE = re.compile(r"device:TPU:(?P<ordinal>\d+)", re.IGNORECASE)
 

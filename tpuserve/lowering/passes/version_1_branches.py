@@ -128,6 +128,7 @@ def _find_side(nodes: Mapping[str, Node], value: Value) -> int | None:
         if node.name not in visited:
             visited.add(node.name)
             # A node without data inputs, such as a constant, has a control input from an Identity
-            # of the output of a Switch, which tells its branch.
+            # of the output of a Switch. Which output of the Switch it is tells the branch of the
+            # node.
             pending.extend([*node.inputs, *map(Value, node.controls)])
     return None

@@ -97,8 +97,8 @@ class StalledCallReaper:
         # calls for each name of a client.
         self._waits: dict[CancellableCall, _Wait] = {}
         self._num_waits: dict[str, int] = {}
-        # For each connection with waiting calls: the bytes that it had received when it last kept
-        # up with `_MIN_BYTES_PER_SECOND`, and the time of this check.
+        # For each connection with waiting calls, the last check at which the connection was as fast
+        # as `_MIN_BYTES_PER_SECOND`: the bytes that it had received by then, and the time.
         self._progress: dict[Address, tuple[int, float]] = {}
         # For each waiting call: the bytes that its connection had received before the call began.
         self._first_counts: dict[CancellableCall, int] = {}

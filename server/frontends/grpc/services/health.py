@@ -87,8 +87,8 @@ class HealthService(GrpcService):
         }
         methods = {
             **quick_methods,
-            # Declare Watch with a stream of requests, although it has only one. Only then can the
-            # executor limit the time until the request arrives.
+            # Declare Watch with a stream of requests, although a call has only one request. Only
+            # then can the executor limit the time until the request arrives.
             "Watch": grpc.stream_stream_rpc_method_handler(watch),
         }
         return [grpc.method_handlers_generic_handler(name, methods)]

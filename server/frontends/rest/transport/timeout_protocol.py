@@ -134,7 +134,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         """Pause reading until the request is answered. The parser calls this at a request's end."""
         if self.parser.should_upgrade():
             # Ignore this call: the request is not complete. If a request asks for a protocol
-            # upgrade, the parser mistakes its body for data of the new protocol.
+            # upgrade, the parser takes the body for data of the new protocol, and so reports the
+            # end of the request too early.
             return
         super().on_message_complete()
         if not self._may_read_next_request():
