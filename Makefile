@@ -23,7 +23,7 @@ help:  ## Show what there is to make.
 demo: .venv/demo.stamp  ## Train, export and serve real digits; about a minute and a half.
 	$(BIN)/tpuserve demo
 
-test: .venv/dev.stamp  ## Run all tests.
+test: .venv/dev.stamp .venv-clients/stamp  ## Run all tests.
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: .venv/dev.stamp  ## Run the tests that take milliseconds and no TensorFlow.
@@ -115,6 +115,12 @@ clean:  ## Remove .venv and what tools leave behind.
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install $(PIP_FLAGS) --constraint constraints.txt --editable ".[dev]"
 	touch .venv/demo.stamp $@
+
+# Clients of the Open Inference Protocol, which need an older protobuf than the server.
+.venv-clients/stamp: Makefile
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/pip install $(PIP_FLAGS) "tritonclient[grpc,http]==2.73.0" "kserve==0.21.0"
+	touch $@
 
 # uv, unlike pip, can choose the lowest versions that pyproject.toml allows.
 .venv-lowest/stamp: pyproject.toml

@@ -109,6 +109,8 @@ class Engine:
             reload=self._config_manager.reload,
             configured=lambda: self._config_manager.config.names(),
             run_limits=self._limits.find,
+            load_model=self._config_manager.load_model,
+            unload_model=self._config_manager.unload_model,
         )
         self._config_text = ""
         self._last_config_error = ""

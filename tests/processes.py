@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -82,9 +82,13 @@ class ServeProcess:
     """
 
     def __init__(
-        self, base_path: Path, tag_set: TagSet | None = None, frontend_processes: int = 0
+        self,
+        base_path: Path,
+        tag_set: TagSet | None = None,
+        frontend_processes: int = 0,
+        flags: Sequence[str] = (),
     ) -> None:
-        """Start the server, and wait until it is ready."""
+        """Start the server with these and other flags, and wait until it is ready."""
         rpc_port, rest_port = free_ports(2)
         self.rest, self.rpc = f"{LOOPBACK}:{rest_port}", f"{LOOPBACK}:{rpc_port}"
         environment = dict(os.environ)
@@ -92,7 +96,7 @@ class ServeProcess:
             environment["TPUSERVE_EMULATED_TPU"] = "1"
         arguments = ["--host", LOOPBACK, f"--port={rpc_port}", "--rest_api_port", str(rest_port)]
         arguments += ["--model_name=half", f"--model_base_path={base_path}"]
-        arguments.append(f"--frontend_processes={frontend_processes}")
+        arguments += [f"--frontend_processes={frontend_processes}", *flags]
         if tag_set is not None:
             arguments += ["--saved_model_tags", ",".join(sorted(tag_set))]
         self._process = subprocess.Popen(

@@ -227,6 +227,12 @@ class UnsafeModel(TpuserveError):
     code = Code.PERMISSION_DENIED
 
 
+class ModelControlDisabled(TpuserveError):
+    """A client asks to load or unload a model, which the server's flags do not allow."""
+
+    code = Code.PERMISSION_DENIED
+
+
 class ModelTooLarge(TpuserveError):
     """A model asks for more memory, or has more nodes, than the server accepts."""
 

@@ -275,6 +275,10 @@ SECTIONS = (
             ),
             _own_flag("api_keys_file", "File with the accepted API keys, one per line."),
             _own_flag("open_metrics", "Serve metrics without an API key."),
+            _own_flag(
+                "enable_model_control",
+                "Let clients of the Open Inference Protocol load and unload the configured models.",
+            ),
             _own_flag("open_health", "Serve health checks without an API key."),
             _own_flag("max_request_bytes", "Largest request body after decompression, in bytes."),
             _own_flag(

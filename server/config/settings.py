@@ -53,6 +53,8 @@ class Settings:
         milliseconds; 0 for no limit.
       frontend_processes: the number of processes that own the connections of clients, in front of
         one process that owns the models; 0 for one process that does both.
+      enable_model_control: whether clients of the Open Inference Protocol may load and unload
+        models.
       allow_links: whether symbolic links may lead out of a model's base path.
 
     Raises:
@@ -110,6 +112,7 @@ class Settings:
     enable_serialization_as_tensor_content: bool = False
     enable_grpc_healthcheck_service: bool = False
     enable_profiler: bool = True
+    enable_model_control: bool = False
 
     fallback_to_cpu: bool = False
     shutdown_grace_seconds: float = 30

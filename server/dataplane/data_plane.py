@@ -19,6 +19,7 @@ from server.dataplane import (
     state_gauges,
 )
 from server.dataplane.example_method import ExampleMethod, Result
+from server.dataplane.inference_statistics import InferenceRecorder
 from server.dataplane.interface import DataPlaneInterface, ReadInputs
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.request_logger import RequestLogger
@@ -63,6 +64,8 @@ class DataPlane(DataPlaneInterface):
         reload: Reload | None = None,
         configured: Callable[[], Collection[str]] | None = None,
         run_limits: Callable[[str], RunLimits | None] = lambda model: None,
+        load_model: Callable[[str], None] | None = None,
+        unload_model: Callable[[str], None] | None = None,
     ) -> None:
         """Create the data plane of a server.
 
@@ -75,6 +78,8 @@ class DataPlane(DataPlaneInterface):
           configured: returns the names of the configured models; None where they are unknown.
           run_limits: takes a model's name, and returns the limits of its queue, or None if no such
             model is configured.
+          load_model: loads a model by its name; None for a fixed configuration.
+          unload_model: unloads a model by its name; None for a fixed configuration.
         """
         self._manager = manager
         self._metrics = Metrics() if metrics is None else metrics
@@ -83,6 +88,9 @@ class DataPlane(DataPlaneInterface):
         self._reload = reload
         self._configured = configured
         self._run_limits = run_limits
+        self._load_model = load_model
+        self._unload_model = unload_model
+        self._recorder = InferenceRecorder()
         state_gauges.register_state_gauges(self._metrics, manager)
 
     def run_limits(self, model: str) -> RunLimits | None:
@@ -114,14 +122,16 @@ class DataPlane(DataPlaneInterface):
             if output_names:
                 signature.check_outputs(output_names)
             started_ns = time.perf_counter_ns()
-            outputs = _start_run(servable, name, inputs, output_names, timeout_ms, cancellation)
+            outputs = self._start_recorded_run(
+                servable, name, inputs, output_names, timeout_ms, cancellation, started_ns
+            )
         except BaseException:
             servable.release()
             raise
 
         def finish() -> Prediction:
             try:
-                results = _finish_run(outputs, servable, name)
+                results = self._finish_recorded_run(outputs, servable, name, inputs, started_ns)
                 self._record_runtime(servable.name, "Predict", started_ns)
                 answer = Prediction(spec.model, servable.version, name, results)
             finally:
@@ -233,14 +243,16 @@ class DataPlane(DataPlaneInterface):
             )
 
     def statistics(self, spec: ModelSpec) -> Statistics:
-        """Return the batching statistics of a version since it was loaded.
+        """Return the statistics of a version since it was loaded.
 
         Args:
           spec: the model and version.
         """
         with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
             batching = getattr(servable.runner, "statistics", None)
-            return Statistics(spec.model, servable.version, batching)
+            return Statistics(
+                spec.model, servable.version, batching, self._recorder.snapshot(servable)
+            )
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
         """Return the status of a model's versions, or of one version; newest first.
@@ -280,10 +292,31 @@ class DataPlane(DataPlaneInterface):
           TpuserveError: the configuration is invalid, or a model does not load.
         """
         if self._reload is None:
-            raise UnsupportedModel(
-                "this server's model configuration is fixed and cannot be reloaded."
-            )
+            raise _fixed_configuration_error()
         self._reload(config)
+
+    def load_model(self, model: str) -> None:
+        """Load a model of the configuration, and block until it is available or has failed.
+
+        Raises:
+          ModelNotFound: the configuration never had such a model.
+          UnsupportedModel: this server has a fixed configuration.
+          ModelsNotAvailable: the model does not load.
+        """
+        if self._load_model is None:
+            raise _fixed_configuration_error()
+        self._load_model(model)
+
+    def unload_model(self, model: str) -> None:
+        """Unload all versions of a model; requests in flight are still answered.
+
+        Raises:
+          ModelNotFound: the configuration never had such a model.
+          UnsupportedModel: this server has a fixed configuration.
+        """
+        if self._unload_model is None:
+            raise _fixed_configuration_error()
+        self._unload_model(model)
 
     def _start_on_examples(
         self,
@@ -303,14 +336,16 @@ class DataPlane(DataPlaneInterface):
             )
             inputs = {examples.ALIAS: examples.encode(serialized)}
             started_ns = time.perf_counter_ns()
-            outputs = _start_run(servable, name, inputs, output_names, timeout_ms, cancellation)
+            outputs = self._start_recorded_run(
+                servable, name, inputs, output_names, timeout_ms, cancellation, started_ns
+            )
         except BaseException:
             servable.release()
             raise
 
         def finish() -> Result:
             try:
-                results = _finish_run(outputs, servable, name)
+                results = self._finish_recorded_run(outputs, servable, name, inputs, started_ns)
                 self._record_runtime(servable.name, method.api, started_ns)
                 answer = method.read_answer(
                     spec.model, servable.version, name, results, len(serialized)
@@ -322,8 +357,48 @@ class DataPlane(DataPlaneInterface):
 
         return outputs.then(finish) if isinstance(outputs, Pending) else finish()
 
+    def _start_recorded_run(
+        self,
+        servable: Servable,
+        name: str,
+        inputs: Mapping[str, Array],
+        output_names: Sequence[str] | None,
+        timeout_ms: float | None,
+        cancellation: Cancellation | None,
+        started_ns: int,
+    ) -> StartedRun:
+        """Begin to run a signature, as `_start_run` does, and record a failure."""
+        try:
+            return _start_run(servable, name, inputs, output_names, timeout_ms, cancellation)
+        except nonblocking.WouldBlock:
+            raise
+        except Exception:
+            self._recorder.record_failure(servable, started_ns)
+            raise
+
+    def _finish_recorded_run(
+        self,
+        started: StartedRun,
+        servable: Servable,
+        name: str,
+        inputs: Mapping[str, Array],
+        started_ns: int,
+    ) -> Mapping[str, Array]:
+        """Return the outputs of a run, as `_finish_run` does, and record the run."""
+        try:
+            outputs = _finish_run(started, servable, name)
+        except Exception:
+            self._recorder.record_failure(servable, started_ns)
+            raise
+        self._recorder.record_success(servable, inputs, started_ns)
+        return outputs
+
     def _record_runtime(self, model: str, api: str, started: int) -> None:
         self._metrics.runtime(model, api, (time.perf_counter_ns() - started) // 1000)
+
+
+def _fixed_configuration_error() -> UnsupportedModel:
+    return UnsupportedModel("this server's model configuration is fixed and cannot be reloaded.")
 
 
 def _start_run(

@@ -185,7 +185,7 @@ class DataPlaneInterface(Protocol):
         """Return the signatures of a version."""
 
     def statistics(self, spec: ModelSpec) -> Statistics:
-        """Return the batching statistics of a version."""
+        """Return the statistics of a version."""
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
         """Return the status of a model's versions, or of one version; newest first."""
@@ -198,6 +198,12 @@ class DataPlaneInterface(Protocol):
 
     def reload(self, config: Any) -> None:
         """Replace the model configuration; blocks until its models are available or have failed."""
+
+    def load_model(self, model: str) -> None:
+        """Load a model of the configuration; see `DataPlane.load_model`."""
+
+    def unload_model(self, model: str) -> None:
+        """Unload all versions of a model; see `DataPlane.unload_model`."""
 
     def start_profiler(self) -> str:
         """Start TensorFlow's profiler server, unless it runs, and return its address."""

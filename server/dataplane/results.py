@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from server.dataplane.inference_statistics import InferenceStatistics
 from server.servables.servable import Array, VersionStatus
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import Signature
@@ -100,8 +101,10 @@ class Statistics:
       version: the version.
       batching: the batching statistics, from `BatchingStatistics.snapshot`; None for a version
         whose requests are not batched.
+      inferences: the runs of the version.
     """
 
     model: str
     version: int
-    batching: Mapping[str, object] | None
+    batching: Mapping[str, Any] | None
+    inferences: InferenceStatistics = field(default_factory=InferenceStatistics)

@@ -11,6 +11,7 @@ from server.models.repository import Repository
 from server.servables.servable import VersionStatus
 from tpuserve.errors import (
     LabelNotAvailable,
+    ModelNotFound,
     ModelsNotAvailable,
     TpuserveError,
     Unavailable,
@@ -56,6 +57,8 @@ class ModelConfigManager:
         self._versions_required = versions_required
         self._on_config = on_config
         self._config = ModelServerConfig()
+        # Model name → configuration, of the models that `unload_model` has removed.
+        self._unloaded: dict[str, ModelConfig] = {}
         self._reload_lock = threading.Lock()
 
     @property
@@ -168,6 +171,51 @@ class ModelConfigManager:
         failed = [name for name in new if not self._manager.matches_aspired(name)]
         if failed:
             raise self._failure(failed, "model")
+
+    def load_model(self, name: str) -> None:
+        """Load a model that was unloaded, or load a model of the configuration again if it failed.
+
+        The method blocks until the model is available or has failed.
+
+        Raises:
+          ModelNotFound: neither the configuration nor the unloaded models have such a model.
+          TpuserveError: see `reload`.
+        """
+        unloaded = self._unloaded.get(name)
+        models = self._config.models
+        if unloaded is not None and name not in self._config.names():
+            models = (*models, unloaded)
+        elif name not in self._config.names():
+            raise self._unknown_model(name)
+        self.reload(ModelServerConfig(models))
+        self._unloaded.pop(name, None)
+
+    def unload_model(self, name: str) -> None:
+        """Unload all versions of a model, and block until no request uses them.
+
+        The model's configuration is kept for `load_model`. A new configuration file or reload that
+        has the model loads the model too.
+
+        Raises:
+          ModelNotFound: neither the configuration nor the unloaded models have such a model.
+        """
+        with self._reload_lock:
+            removed = [model for model in self._config.models if model.name == name]
+            if not removed:
+                if name in self._unloaded:
+                    return
+                raise self._unknown_model(name)
+            self._unloaded[name] = removed[0]
+            others = tuple(model for model in self._config.models if model.name != name)
+            self._apply(ModelServerConfig(others))
+        self._manager.wait(lambda: self._manager.is_converged(name))
+
+    def _unknown_model(self, name: str) -> ModelNotFound:
+        known = _format_names([*self._config.names(), *self._unloaded]) or "none"
+        return ModelNotFound(
+            f"no model is named {name!r} in the configuration of this server, which has: {known}. "
+            f"Add the model to the model config file."
+        )
 
     def _apply(self, config: ModelServerConfig) -> None:
         # Check everything before the first change, so that a refused configuration changes nothing.

@@ -161,7 +161,7 @@ class RemoteDataPlane(DataPlaneInterface):
         return cast(Metadata, self._call("metadata", spec, fields))
 
     def statistics(self, spec: ModelSpec) -> Statistics:
-        """Return the batching statistics of a version; see `DataPlane.statistics`."""
+        """Return the statistics of a version; see `DataPlane.statistics`."""
         return cast(Statistics, self._call("statistics", spec))
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
@@ -179,6 +179,14 @@ class RemoteDataPlane(DataPlaneInterface):
     def reload(self, config: Any) -> None:
         """Replace the model configuration; see `DataPlane.reload`."""
         self._call("reload", config)
+
+    def load_model(self, model: str) -> None:
+        """Load a model of the configuration; see `DataPlane.load_model`."""
+        self._call("load_model", model)
+
+    def unload_model(self, model: str) -> None:
+        """Unload all versions of a model; see `DataPlane.unload_model`."""
+        self._call("unload_model", model)
 
     def start_profiler(self) -> str:
         """Start TensorFlow's profiler server in the engine process, and return its address."""

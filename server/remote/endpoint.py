@@ -33,7 +33,9 @@ Answer: TypeAlias = Callable[..., None]
 # The numbers of threads for calls that run no model: for quick calls, such as status, and for calls
 # that may take long, such as a reload.
 _ADMIN_THREADS, _SLOW_THREADS = 8, 8
-_SLOW_METHODS = frozenset({"reload", "start_profiler", "record_profiler_event"})
+_SLOW_METHODS = frozenset(
+    {"reload", "load_model", "unload_model", "start_profiler", "record_profiler_event"}
+)
 # The number of threads for inferences: more than the queues ever let run at the same time.
 _MAX_THREADS = 4096
 # The largest number of (model, signature) pairs that have a number. When it is reached, all numbers

@@ -9,27 +9,60 @@ from importlib import metadata
 from typing import Any, TypeAlias
 
 from server.codec.open_inference.datatypes import datatype_name
-from server.dataplane import DataPlaneInterface, ModelSpec
+from server.dataplane import DataPlaneInterface, ModelSpec, Statistics
 from server.servables.servable import State
-from tpuserve.errors import Unavailable
+from tpuserve.errors import ModelControlDisabled, Unavailable
 from tpuserve.saved_model import signature as signatures
-from tpuserve.saved_model.signature import TensorSpec
+from tpuserve.saved_model.signature import Signature, TensorSpec
 
 Message: TypeAlias = dict[str, Any]
 
 PLATFORM = "tensorflow_savedmodel"
 """Triton's name of the format of the models."""
 
+_MAX_INT32 = 2**31 - 1
+# TensorFlow's name of a dtype → Triton's in a ModelConfig. Source: model_config.proto.
+_TRITON_TYPES = {
+    "bool": "TYPE_BOOL",
+    **{name: f"TYPE_{name.upper()}" for name in ("uint8", "uint16", "uint32", "uint64")},
+    **{name: f"TYPE_{name.upper()}" for name in ("int8", "int16", "int32", "int64")},
+    "float16": "TYPE_FP16",
+    "float32": "TYPE_FP32",
+    "float64": "TYPE_FP64",
+    "bfloat16": "TYPE_BF16",
+    "string": "TYPE_STRING",
+}
+# Source: the document of Triton's model repository extension.
+_TRITON_STATES = {
+    State.START: "LOADING",
+    State.LOADING: "LOADING",
+    State.AVAILABLE: "READY",
+    State.UNLOADING: "UNLOADING",
+    State.END: "UNAVAILABLE",
+}
 _SERVER_NAME = "tpuserve"
-_EXTENSIONS = ("binary_tensor_data", "parameters")
+# Triton's names of its extensions of the protocol. Source: its documents on protocol extensions.
+_EXTENSIONS = (
+    "binary_tensor_data",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "statistics",
+)
 
 
 class Describer:
     """Describes the server and the models of a data plane."""
 
-    def __init__(self, dataplane: DataPlaneInterface) -> None:
-        """Create a describer of the models of a data plane."""
+    def __init__(self, dataplane: DataPlaneInterface, *, allows_control: bool = False) -> None:
+        """Create a describer.
+
+        Args:
+          dataplane: has the models.
+          allows_control: whether clients may load and unload models.
+        """
         self._dataplane = dataplane
+        self._allows_control = allows_control
 
     def server_metadata(self) -> Message:
         """Return a ServerMetadataResponse."""
@@ -48,8 +81,7 @@ class Describer:
           ModelNotFound: no such version is available.
           SignatureNotFound: the model has no signature of this name.
         """
-        described = self._dataplane.metadata(spec, ["signature_def"])
-        signature = signatures.find_signature(described.signatures, spec.effective_signature_name)
+        signature = self._find_signature(spec)
         versions = sorted(
             status.version
             for status in self._dataplane.status(spec.model)
@@ -62,6 +94,99 @@ class Describer:
             "inputs": _describe_tensors(signature.inputs),
             "outputs": _describe_tensors(signature.outputs),
         }
+
+    def model_config(self, spec: ModelSpec) -> Message:
+        """Return Triton's ModelConfig of a version.
+
+        Where each tensor of the signature "serving_default" has a first dimension of unknown size,
+        this dimension is the batch: then `max_batch_size` is above 0, and the dimensions leave the
+        batch out. Requests of any batch size are answered, so that it is the largest int32. A model
+        with an input that has no other dimension has no batch: Triton's clients send no tensor
+        without dimensions.
+
+        Raises:
+          ModelNotFound: no such version is available.
+          SignatureNotFound: the model has no signature of this name.
+        """
+        signature = self._find_signature(spec)
+        tensors = [*signature.inputs.values(), *signature.outputs.values()]
+        is_batched = (
+            bool(signature.inputs)
+            and all(tensor.shape is not None and tensor.shape[:1] == (None,) for tensor in tensors)
+            and all(len(tensor.shape or ()) > 1 for tensor in signature.inputs.values())
+        )
+        config: Message = {
+            "name": spec.model,
+            "platform": PLATFORM,
+            "backend": "tensorflow",
+            "max_batch_size": _MAX_INT32 if is_batched else 0,
+            "input": _configure_tensors(signature.inputs, is_batched),
+            "output": _configure_tensors(signature.outputs, is_batched),
+        }
+        if is_batched and self._dataplane.statistics(spec).batching is not None:
+            config["dynamic_batching"] = {}
+        return config
+
+    def model_statistics(self, spec: ModelSpec) -> Message:
+        """Return Triton's ModelStatisticsResponse.
+
+        Args:
+          spec: the model and version. Without a version, all available versions are described;
+            without a name, those of all models.
+
+        Raises:
+          ModelNotFound: no such model or version is available.
+        """
+        models = self._dataplane.models()
+        names = [spec.model] if spec.model else sorted(models)
+        described = [
+            _describe_statistics(self._dataplane.statistics(ModelSpec(name, status.version)))
+            for name in names
+            for status in reversed(models.get(name, ()))
+            if status.state is State.AVAILABLE and spec.version in (None, status.version)
+        ]
+        if spec.model and not described:
+            # Raise the error of a version that is not available.
+            described = [_describe_statistics(self._dataplane.statistics(spec))]
+        return {"model_stats": described}
+
+    def repository_index(self, is_ready: bool) -> Message:
+        """Return Triton's RepositoryIndexResponse: the versions of all models, with their states.
+
+        Args:
+          is_ready: whether to leave out the versions that are not available.
+        """
+        entries = []
+        for name, model in sorted(self._dataplane.list_models().items()):
+            for status in sorted(model.versions, key=lambda each: each.version):
+                if is_ready and status.state is not State.AVAILABLE:
+                    continue
+                entry = {"name": name, "version": str(status.version)}
+                entry["state"] = _TRITON_STATES[status.state]
+                if status.error is not None:
+                    entry["reason"] = " ".join(str(status.error).split())
+                entries.append(entry)
+            if not model.versions and not is_ready:
+                reason = "" if model.reason is None else " ".join(str(model.reason).split())
+                entries.append({"name": name, "state": "UNAVAILABLE", "reason": reason})
+        return {"models": entries}
+
+    def load_model(self, model: str) -> Message:
+        """Load a model, and return a RepositoryModelLoadResponse.
+
+        Raises:
+          ModelControlDisabled: the flags do not allow it.
+          TpuserveError: see `DataPlane.load_model`.
+        """
+        self._check_control(model)
+        self._dataplane.load_model(model)
+        return {}
+
+    def unload_model(self, model: str) -> Message:
+        """Unload a model, and return a RepositoryModelUnloadResponse; errors as `load_model`."""
+        self._check_control(model)
+        self._dataplane.unload_model(model)
+        return {}
 
     def is_ready(self, spec: ModelSpec) -> bool:
         """Return whether the requested version, or any version if none is requested, is available.
@@ -84,6 +209,61 @@ class Describer:
                 f"model {spec.model} is not ready. Read the states of its versions from "
                 f"/v1/models/{spec.model}."
             )
+
+    def _find_signature(self, spec: ModelSpec) -> Signature:
+        described = self._dataplane.metadata(spec, ["signature_def"])
+        return signatures.find_signature(described.signatures, spec.effective_signature_name)
+
+    def _check_control(self, model: str) -> None:
+        if not self._allows_control:
+            raise ModelControlDisabled(
+                f"model {model!r} cannot be loaded or unloaded by a client. Start the server with "
+                f"--enable_model_control."
+            )
+
+
+def _configure_tensors(specs: Mapping[str, TensorSpec], is_batched: bool) -> list[Message]:
+    """Return the ModelInput or ModelOutput messages of tensors."""
+    return [
+        {
+            "name": alias,
+            "data_type": _TRITON_TYPES.get(spec.dtype, "TYPE_INVALID"),
+            "dims": describe_shape(spec)[1 if is_batched else 0 :],
+        }
+        for alias, spec in specs.items()
+    ]
+
+
+def _describe_statistics(statistics: Statistics) -> Message:
+    """Return Triton's ModelStatistics of a version.
+
+    The time in the queue is that of batching. The conversion of inputs and outputs is not measured
+    apart: `success` has the time from the decoded inputs to the outputs.
+    """
+    runs, batching = statistics.inferences, statistics.batching
+    queue_ns, num_runs = 0, runs.num_successes
+    if batching is not None:
+        queue_ns = min(batching["mean_queue_us"] * batching["requests"] * 1000, runs.success_ns)
+        num_runs = batching["batches"] + runs.num_successes - batching["requests"]
+    count = runs.num_successes
+    return {
+        "name": statistics.model,
+        "version": str(statistics.version),
+        "last_inference": runs.last_ms,
+        "inference_count": runs.num_rows,
+        "execution_count": max(0, num_runs),
+        "inference_stats": {
+            "success": {"count": count, "ns": runs.success_ns},
+            "fail": {"count": runs.num_failures, "ns": runs.failure_ns},
+            "queue": {"count": count, "ns": queue_ns},
+            "compute_input": {"count": count, "ns": 0},
+            "compute_infer": {"count": count, "ns": runs.success_ns - queue_ns},
+            "compute_output": {"count": count, "ns": 0},
+            "cache_hit": {"count": 0, "ns": 0},
+            "cache_miss": {"count": 0, "ns": 0},
+        },
+        "batch_stats": [],
+    }
 
 
 def _describe_tensors(specs: Mapping[str, TensorSpec]) -> list[Message]:

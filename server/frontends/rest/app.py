@@ -51,7 +51,8 @@ def build_rest_app(
     """
     config = RestConfig.from_settings(settings)
     parser = RequestParser()
-    describer = Describer(dataplane)
+    allows_control = settings is not None and settings.enable_model_control
+    describer = Describer(dataplane, allows_control=allows_control)
     routers: tuple[Router, ...] = (
         V1Router(dataplane, parser, memory_budget),
         V2Router(dataplane, parser, describer, memory_budget),

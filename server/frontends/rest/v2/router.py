@@ -8,6 +8,7 @@ from functools import partial
 from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryBudget, MemoryReservation
 from server.admission.nonblocking import WouldBlock
+from server.codec import json_parser
 from server.dataplane import DataPlaneInterface, ModelSpec
 from server.frontends.open_inference.describer import Describer
 from server.frontends.rest import errors
@@ -18,6 +19,7 @@ from server.frontends.rest.v2 import infer, paths
 from server.frontends.rest.v2.infer import InferResult
 from server.parsing.request_parser import RequestParser
 from server.servables.pending import Pending
+from tpuserve.errors import InvalidJson
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
 
 _BINARY = b"application/octet-stream"
@@ -95,11 +97,30 @@ class V2Router:
         describer = self._describer
         if route.operation == "server_metadata":
             return describer.server_metadata()
+        if route.operation == "repository_index":
+            return describer.repository_index(_wants_ready_models(body))["models"]
+        if route.operation == "load":
+            return describer.load_model(route.model)
+        if route.operation == "unload":
+            return describer.unload_model(route.model)
         spec = ModelSpec(route.model, route.version)
+        if route.operation == "config":
+            return describer.model_config(spec)
+        if route.operation == "stats":
+            return describer.model_statistics(spec)
         if route.operation == "metadata":
             return describer.model_metadata(spec)
         describer.check_ready(spec)
         return {"name": route.model, "ready": True}
+
+
+def _wants_ready_models(body: bytes) -> bool:
+    """Return the member "ready" of a request for the index; its body may be empty."""
+    document = json_parser.parse_json(body) if body.strip() else {}
+    value = document.get("ready", False) if type(document) is dict else None
+    if type(value) is not bool:
+        raise InvalidJson("the request is no object with a boolean 'ready'. Send {} or no body.")
+    return value
 
 
 def _respond(finish: Callable[[], InferResult], route: Route, signature: str) -> Response:

@@ -5,6 +5,7 @@ grpc_service.proto.
 """
 
 from collections.abc import Callable, Mapping
+from concurrent import futures
 from typing import Any
 
 from google.protobuf import json_format
@@ -46,7 +47,11 @@ class OpenInferenceStatusService(UnaryService):
 
     def methods(self) -> Mapping[str, UnaryMethod]:
         """Return the methods that run no model."""
-        describer = Describer(self._context.dataplane)
+        context = self._context
+        describer = Describer(
+            context.dataplane, allows_control=context.settings.enable_model_control
+        )
+        admin_pool = context.admin_pool
         return {
             "ServerLive": _method("ServerLive", lambda request, call: {"live": True}, True),
             "ServerReady": _method("ServerReady", self._server_ready, True),
@@ -62,6 +67,29 @@ class OpenInferenceStatusService(UnaryService):
                 "ModelMetadata",
                 lambda request, call: describer.model_metadata(_read_spec(request, call)),
             ),
+            "ModelConfig": _method(
+                "ModelConfig",
+                lambda request, call: {"config": describer.model_config(_read_spec(request, call))},
+            ),
+            "ModelStatistics": _method(
+                "ModelStatistics",
+                lambda request, call: describer.model_statistics(
+                    _read_spec(request, call) if request.name else ModelSpec("")
+                ),
+            ),
+            "RepositoryIndex": _method(
+                "RepositoryIndex", lambda request, call: describer.repository_index(request.ready)
+            ),
+            "RepositoryModelLoad": _method(
+                "RepositoryModelLoad",
+                lambda request, call: describer.load_model(request.model_name),
+                pool=admin_pool,
+            ),
+            "RepositoryModelUnload": _method(
+                "RepositoryModelUnload",
+                lambda request, call: describer.unload_model(request.model_name),
+                pool=admin_pool,
+            ),
         }
 
     def _server_ready(self, request: Message, call: CallContext) -> dict[str, Any]:
@@ -71,7 +99,10 @@ class OpenInferenceStatusService(UnaryService):
 
 
 def _method(
-    name: str, answer: Callable[[Message, CallContext], dict[str, Any]], is_quick: bool = False
+    name: str,
+    answer: Callable[[Message, CallContext], dict[str, Any]],
+    is_quick: bool = False,
+    pool: futures.ThreadPoolExecutor | None = None,
 ) -> UnaryMethod:
     """Return a method that parses its request, and answers with the fields of its response.
 
@@ -79,15 +110,19 @@ def _method(
       name: the name of the method. Its messages have this name with "Request" and "Response".
       answer: takes the request and the state of the call, and returns field name → value.
       is_quick: see `UnaryMethod`.
+      pool: see `UnaryMethod`.
     """
     request_type, response_type = message_type(f"{name}Request"), message_type(f"{name}Response")
 
     def call_method(raw: bytes | memoryview, call: CallContext) -> bytes:
         fields = answer(parse_message(request_type, raw), call)
-        return bytes(json_format.ParseDict(fields, response_type()).SerializeToString())
+        response = response_type()
+        # Ignore what only the JSON of REST has, such as `batch_stats`.
+        json_format.ParseDict(fields, response, ignore_unknown_fields=True)
+        return bytes(response.SerializeToString())
 
     function: UnaryFunction = call_method
-    return UnaryMethod(function, is_quick=is_quick)
+    return UnaryMethod(function, pool=pool, is_quick=is_quick)
 
 
 def _read_spec(request: Message, call: CallContext) -> ModelSpec:

@@ -1,0 +1,125 @@
+"""The clients of Triton and of KServe, unmodified, are answered by the server.
+
+The clients are installed in an environment of their own, `.venv-clients`, by `make test`: they need
+an older protobuf than the server. TPUSERVE_CLIENTS_PYTHON has the path of another environment's
+Python. tests/server/frontends/grpc/test_perf_analyzer.py says what perf_analyzer needs.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import ServeProcess
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
+PYTHON = os.environ.get("TPUSERVE_CLIENTS_PYTHON") or ROOT / ".venv-clients" / "bin" / "python"
+PERF_ANALYZER = os.environ.get("TPUSERVE_PERF_ANALYZER") or shutil.which("perf_analyzer")
+needs_clients = pytest.mark.skipif(
+    not Path(PYTHON).exists(), reason="the clients are not there; see this file's docstring"
+)
+ECHOED = ("float16", "bfloat16", "string", "int64", "bool")
+
+
+@pytest.fixture(scope="module")
+def base_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Export y = x / 2 + 2, and a signature for each dtype in `ECHOED` that returns y = x."""
+    import tensorflow as tf
+
+    def signature(function: Any, dtype: Any) -> Any:
+        spec = tf.TensorSpec([None], dtype, name="x")
+        return tf.function(function, input_signature=[spec]).get_concrete_function()
+
+    module = tf.Module()
+    signatures = {
+        name: signature(lambda x: {"y": tf.identity(x)}, getattr(tf, name)) for name in ECHOED
+    }
+    signatures["serving_default"] = signature(lambda x: {"y": x / 2 + 2}, tf.float32)
+    base: Path = tmp_path_factory.mktemp("half")
+    tf.saved_model.save(module, str(base / "1"), signatures=signatures)
+    return base
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["one process", "frontend process"])
+def server(base_path: Path, request: pytest.FixtureRequest) -> Iterator[ServeProcess]:
+    flags = ["--enable_model_control", "--enable_batching"]
+    server = ServeProcess(base_path, frontend_processes=request.param, flags=flags)
+    yield server
+    server.stop()
+
+
+def run(*command: str | Path) -> str:
+    # Leave out PYTHONPATH, which hides optional packages from the processes that tests start: the
+    # clients need some of them.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@needs_clients
+@pytest.mark.parametrize("kind", ["http", "http.aio", "grpc", "grpc.aio"])
+def test_tritonclient_is_answered(server: ServeProcess, kind: str) -> None:
+    program = Path(__file__).with_name("triton_program.py")
+    address = server.rest if kind.startswith("http") else server.rpc
+    results = json.loads(run(PYTHON, program, kind, address))
+    for flag in ("live", "ready", "model_ready", *ECHOED, "after_load"):
+        assert results[flag] is True, flag
+    assert (results["other_ready"], results["after_unload"]) == (False, False)
+    assert results["binary"] == [2.5, 3.0, 4.5]
+    if kind.startswith("http"):
+        assert results["json"] == results["gzip"] == [2.5, 3.0, 4.5]
+    assert results["server"]["name"] == "tpuserve"
+    (x,) = results["metadata"]["inputs"]
+    assert (x["name"], x["datatype"], [int(size) for size in x["shape"]]) == ("x", "FP32", [-1])
+    config = results["config"].get("config", results["config"])
+    (x,) = config["input"]
+    assert (x["data_type"], [int(size) for size in x["dims"]]) == ("TYPE_FP32", [-1])
+    assert results["wrong_type"].endswith(
+        "input 'x' has the datatype FP64; the signature expects float32 [?]."
+    )
+    assert results["wrong_shape"].endswith(
+        "input 'x' has the shape [1, 1]; the signature expects float32 [?]."
+    )
+    # Three rows of floats and two of each other dtype; JSON and gzip repeat the floats.
+    num_floats = 3 if kind.startswith("http") else 1
+    (statistics,) = results["statistics"]["model_stats"]
+    assert int(statistics["inference_count"]) == 3 * num_floats + 2 * len(ECHOED)
+    successes = int(statistics["inference_stats"]["success"]["count"])
+    assert successes == num_floats + len(ECHOED)
+    index = results["index"]["models"] if kind.startswith("grpc") else results["index"]
+    assert index == [{"name": "half", "version": "1", "state": "READY"}]
+
+
+@needs_clients
+def test_kserves_client_is_answered(server: ServeProcess) -> None:
+    program = Path(__file__).with_name("kserve_program.py")
+    results = json.loads(run(PYTHON, program, f"http://{server.rest}", server.rpc))
+    assert results == {
+        "live": [True, True],
+        "ready": [True, True],
+        "model_ready": [True, True],
+        **dict.fromkeys(("json", "binary", "grpc"), [2.5, 3.0, 4.5]),
+    }
+
+
+@pytest.mark.skipif(PERF_ANALYZER is None, reason="perf_analyzer is not there; see the docstring")
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_perf_analyzer_reads_the_servers_statistics(server: ServeProcess, protocol: str) -> None:
+    assert PERF_ANALYZER is not None
+    address = server.rest if protocol == "http" else server.rpc
+    # One measurement window suffices, because the test does not use the figures.
+    options = "-m half --shape x:3 --measurement-mode count_windows -s 999 -r 3"
+    windows = ["--measurement-request-count", "50"]
+    said = run(PERF_ANALYZER, *options.split(), *windows, "-i", protocol, "-u", address)
+    count = re.search(r"Successful request count: (\d+)", said)
+    assert count is not None, said
+    assert int(count[1]) >= 50
