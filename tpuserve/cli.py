@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _exit_with_error(text, EXIT_FAILED)
     except BrokenPipeError:
         # The process that reads standard output, such as `head`, has closed the pipe. Replace the
-        # pipe, because Python flushes standard output at exit, which would raise the error again.
+        # pipe: Python flushes standard output at exit, and the flush would raise the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
     except OSError as error:

@@ -96,7 +96,7 @@ class UnsupportedType(TpuserveError):
 
 
 class WrongContext(TpuserveError, RuntimeError):
-    """A function or property was used too early, or in a model_fn or input_fn, which forbids it."""
+    """A function or property is used too early, or by a model_fn or input_fn that must not."""
 
     code = Code.FAILED_PRECONDITION
 

@@ -13,8 +13,8 @@ directory_argument = click.argument("directory", type=SavedModelPath())
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
 
-# The pattern of a topology. It has no dimension of 0, for which libtpu would crash, because libtpu
-# divides by the number of chips.
+# The pattern of a topology. It accepts no dimension of 0, because libtpu divides by the number of
+# chips, and would crash.
 _TOPOLOGY = re.compile(r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?")
 
 

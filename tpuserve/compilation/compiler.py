@@ -206,8 +206,8 @@ class Compiler:
         return results
 
     def _store(self, job: tuple[str, str], result: CompileResult) -> None:
-        # Do not store that a worker process died: this machine may have lacked memory, and the next
-        # run may succeed.
+        # Do not store the result of a job whose worker process died: this machine may have lacked
+        # memory, and the job may succeed in the next run.
         if result.error != _WORKER_DIED:
             self._cache.store(result, *job, self._versions)
 

@@ -80,7 +80,8 @@ def compile_module(module: bytes, topology: str) -> CompileResult:
         parsed = jax_internals.parse_stablehlo(module)
         cost, memory = jax_internals.compile_module(parsed, device)
     except Exception as error:
-        # Report any error of the compiler as this module's result, so that others still compile.
+        # Report any error of the compiler as this module's result, so that the other modules still
+        # compile.
         return CompileResult(error=error_text(error))
     seconds, untimed = split_estimate(cost.get("optimal_seconds", 0.0))
     return CompileResult(

@@ -8,7 +8,7 @@ from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.lowering.rules import op_table
 from tpuserve.stablehlo import xla_errors
 
-# Match TensorFlow's error messages about an op that has no kernel or that no device can run.
+# Matches TensorFlow's error messages about an op that has no kernel or that no device can run.
 _NO_KERNEL = re.compile(
     r"(?:No OpKernel was registered to support Op|Cannot assign a device for operation) "
     r"'?(?P<op>\w+)"

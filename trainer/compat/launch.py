@@ -60,7 +60,7 @@ def run_program(
     main = _make_main_module(program)
     sys.modules["__main__"] = main
     tf1_option = "--no-tf1 turns that off" if tf1 is None else "--tf1"
-    # Keep TensorFlow's C++ log if the user has asked for it by this variable.
+    # Keep TensorFlow's C++ log if the user has requested it by TF_CPP_MIN_LOG_LEVEL.
     filters_log = os.environ.get("TF_CPP_MIN_LOG_LEVEL") == QUIET_LOG_LEVEL
     install.install(program, tf1, tf1_option, tf1_packages, filters_log=filters_log)
     try:

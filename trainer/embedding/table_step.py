@@ -136,9 +136,9 @@ class TableStep:
             return self._update_all_rows(collected, optimizer, slots, learning_rate)
         occurrences = _Occurrences(collected)
         is_owned = self._is_owned(occurrences.ids)
-        # Shapes are static, so write as many rows as the batch has ids. In the places without an id
-        # that this replica owns, write the first owned row of the batch again. If there is none,
-        # write a row unchanged.
+        # Shapes are static, so write as many rows as the batch has ids, although this replica owns
+        # only some of the ids. In place of the rows of other replicas, write the first owned row of
+        # the batch again. If the batch has no owned row, write a row of this replica unchanged.
         first = tf.argmax(tf.cast(is_owned, tf.int32), output_type=tf.int32)
         has_any = tf.reduce_any(is_owned)
         chosen = tf.where(is_owned, tf.range(tf.size(is_owned)), first)

@@ -41,8 +41,8 @@ def _can_replace(node: Any, window: tuple[int, ...], shape: list[int]) -> bool:
         node.attr["data_format"].s in (b"", b"NHWC")
         and window[0] == window[3] == 1
         and window == tuple(node.attr["strides"].list.i)
-        # If height and width are multiples of the window's, neither padding, SAME or VALID, adds or
-        # drops a pixel.
+        # If the height and width of the input are multiples of the window's height and width,
+        # neither the padding SAME nor VALID adds or drops a pixel.
         and shape[1] % window[1] == 0
         and shape[2] % window[2] == 0
     )

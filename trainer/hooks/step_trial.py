@@ -160,7 +160,8 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         results = run_values.results
         steps, self._step = int(results["step"]) - self._step, int(results["step"])
         if self._sizes is None:
-            # Compile for the sizes of the first batch: nearly all other batches have the same.
+            # Compile for the sizes of the first batch, because nearly all other batches have the
+            # same sizes.
             self._sizes = [int(size) for size in results["sizes"]]
             if self._is_forced and self._uses_xla is None:
                 self._force()

@@ -161,8 +161,8 @@ def _connect_to_first(hosts: HostAddresses, deadline: float, timeout_secs: float
                     count=len(hosts.addresses),
                     version=__version__,
                 )
-                # Host 0 may have started just now: it then waits for the other hosts for the whole
-                # timeout before it answers.
+                # Wait for the answer for the whole timeout, even if this host has waited before:
+                # host 0 may have started just now, and answers only when all hosts have connected.
                 answer = connection.receive(timeout_secs + _HELLO_SECS)
                 if answer is not None:
                     break

@@ -167,8 +167,8 @@ def build_infeed(
 
 def _has_only_full_steps(topology: BatchTopology, source: InputSource) -> bool:
     if source.may_be_partial or len(topology.pipelines) > 1:
-        # A pipeline may have one batch more than another. In its last step the rows of the other
-        # pipeline are padding.
+        # A pipeline may have one batch more than another. In the step with this batch, the rows of
+        # the other pipeline are padding.
         return False
     # If each replica takes its own batches from a pipeline, one replica may also have one batch
     # more than another.

@@ -145,7 +145,7 @@ class ModelProgram:
         return spec
 
     def _call(self, model_fn: Callable[[Any], Any], features: Any, mode: str) -> AnySpec:
-        """Call a function of the features that calls model_fn; return its spec."""
+        """Call a model_fn of features alone; return its spec."""
         spec: AnySpec = model_fn(features)
         return spec
 
@@ -197,7 +197,7 @@ class TPUModelProgram(ModelProgram):
         return hyperparameters.with_hyperparameters(self.params, {"use_tpu": for_tpu, **added})
 
     def _call(self, model_fn: Callable[[Any], Any], features: Any, mode: str) -> AnySpec:
-        """Call a function of the features that calls model_fn; return its spec."""
+        """Call a model_fn of features alone, with rows of embedding tables in place of ids."""
         if self.call_with_embeddings is None:
             return super()._call(model_fn, features, mode)
         spec: AnySpec = self.call_with_embeddings(model_fn, features, mode)

@@ -33,7 +33,8 @@ def compile_step(step: SerializedStep, topology: str) -> StepResult:
         cost, memory = compiled.cost_analysis() or {}, compiled.memory_analysis()
         reduced_bytes = _count_reduced_bytes(step.module)
     except Exception as error:
-        # Report any error of the compiler as this step's result, so that others still compile.
+        # Report any error of the compiler as this step's result, so that the other steps still
+        # compile.
         return StepResult(error=worker.error_text(error))
     # XLA's cost analysis counts the body of a loop once, whatever the number of iterations. The
     # body is one step here, so the figures are those of one step.

@@ -22,8 +22,8 @@ OBSERVERS = ("Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2")
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _CONTROL_FLOW = ("If", "While", "Case")
-# Matches stateful ops without an effect that must be ordered: they change no state, or only the
-# state of a random generator.
+# Matches stateful ops whose order does not matter: they change no state, or only the state of a
+# random generator.
 _READS = re.compile(
     "CheckNumerics|Find|HashTable|LookupTableSize|Multinomial|Placeholder|Random|ResourceGather|"
     "Stack|TensorArray|TruncatedNormal|VarHandle|VarIs|Variable|Xla"

@@ -147,7 +147,8 @@ def make_batch_call(
         max_enqueued_batches=config.max_enqueued_batches,
         enable_large_batch_splitting=True,
     )
-    # BatchFunctions with the same shared name share one queue, so each has a name of its own.
+    # BatchFunctions with the same shared name share one queue, so give each a shared name of its
+    # own.
     call.attr["shared_name"].s = name.encode()
     call.attr["f"].func.name = signature.name
     call.attr["allowed_batch_sizes"].list.i.extend(config.allowed_batch_sizes or ())

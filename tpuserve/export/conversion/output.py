@@ -45,7 +45,7 @@ def write_whole(out: Path) -> Iterator[Path]:
             lock = directory_lock.create_locked(out.parent, temporary.name)
             try:
                 yield temporary
-                # An empty directory may be replaced; os.rename refuses any other.
+                # os.rename replaces an empty directory, and refuses to replace any other.
                 os.rename(temporary, out)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)

@@ -18,8 +18,8 @@ from tpuserve.stablehlo.translator import StableHloTranslator
 NOT_CONSTANT = "its input {} must be a constant for XLA, and is known only in a run"
 REFUSED = "XLA cannot compile it"
 
-# Sizes to try for the dimensions after the first that a signature leaves open, until the signature
-# compiles.
+# Sizes to try, until the signature compiles, for the unknown dimensions of its inputs. The first
+# dimension, the number of rows, is not among them.
 _OPEN_SIZES = (64, 224, 16, 8, 1)
 
 

@@ -23,9 +23,9 @@ Shape = tuple[int | None, ...] | None
 ROWS, OTHER_ROWS = 3, 5
 """Two batch sizes. What is 3 at the one and 5 at the other is the number of rows."""
 
-# Sizes to try for the dimensions after the first that a signature leaves open, until the graph
-# accepts a size. It may refuse a small size, because strided layers reduce a small image to
-# nothing.
+# Sizes to try, until the graph accepts one, for the unknown dimensions of a signature's inputs; the
+# first dimension, the number of rows, is not among them. The graph may refuse a small size, because
+# strided layers reduce a small image to nothing.
 _OPEN_SIZES = (64, 224, 16, 8, 1)
 
 

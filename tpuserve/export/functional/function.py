@@ -77,9 +77,9 @@ class FunctionModel(CallableModel):
         if self._is_concrete:
             return self._call_concrete(keywords)
         function = self._python_function()
-        # Call the Python function of a tf.function and not the tf.function, which would become a
-        # function of its own in the graph: the outside-compiled part of a TPU computation must be
-        # in the graph of that computation.
+        # Call the Python function of a tf.function directly. The tf.function itself would become a
+        # separate function in the graph, and TensorFlow requires that the outside-compiled part of
+        # a TPU computation is in the computation's own graph.
         if getattr(self._polymorphic, "_autograph", True) and _has_source(function):
             context = autograph_context.ControlStatusCtx(status=autograph_context.Status.ENABLED)
             function = autograph_api.tf_convert(function, context)

@@ -11,8 +11,8 @@ from typing import Any
 from tpuserve.errors import InvalidSetting
 from tpuserve.saved_model.proto_file import BINARY_NAME
 
-# The JSON file in a .keras archive that holds the version of Keras under the key `_VERSION`. An
-# HDF5 file has an attribute of that name instead.
+# The JSON file in a .keras archive that holds the version of Keras under the key `_VERSION`. In an
+# HDF5 file, an attribute with the name `_VERSION` holds the version instead.
 _METADATA = "metadata.json"
 _VERSION = "keras_version"
 

@@ -101,7 +101,8 @@ class KerasModel(CallableModel):
         if isinstance(returned, Mapping):
             return returned
         values = list(returned) if isinstance(returned, (list, tuple)) else [returned]
-        # Take the output names from the inner functional model of a sequential model of Keras 3.
+        # A sequential model of Keras 3 has no output names itself; its inner functional model has
+        # them.
         functional = getattr(self.function, "_functional", None)
         names = getattr(functional or self.function, "output_names", None) or []
         if len(names) != len(values):

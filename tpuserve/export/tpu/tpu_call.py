@@ -47,7 +47,8 @@ def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
 
     def rewrite() -> Any:
         results = tf.compat.v1.tpu.rewrite(flat_computation)
-        # A computation without results makes tpu.rewrite return an operation: return no tensors.
+        # For a computation without results, tpu.rewrite returns an operation and not a list of
+        # tensors.
         return [] if isinstance(results, tf.Operation) else results
 
     computed = iter(partitioned_call(rewrite))

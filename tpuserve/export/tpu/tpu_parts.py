@@ -15,8 +15,9 @@ from tpuserve.graph.graph_walk import (
     TPU_CALL,
 )
 
-# Ops that are not checked for strings. XLA drops assertions together with their messages. Reading
-# the NodeDef of a constant would copy its value; the ops that take a string constant are checked.
+# Ops that are not checked for strings. Assertions need no check, because XLA drops them together
+# with their messages. Constants need none, because the ops that take a string constant are checked;
+# reading the NodeDef of a constant would copy its value.
 _IGNORED_OPS = ("Assert", "Const")
 
 

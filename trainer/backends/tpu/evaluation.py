@@ -98,8 +98,8 @@ class _EvalLoopController(tf.compat.v1.train.SessionRunHook):
         """Choose the number of steps of the next loop, and announce it to infeed and outfeed."""
         count = self._iterations_per_run
         if self._steps is not None:
-            # Make at least one step per loop. A final partial batch is spread over several steps;
-            # they do not count as full batches, and end only with the input.
+            # Make at least one step per loop: the steps over which a final partial batch is spread
+            # do not count as full batches, and continue until the input has ended.
             count = min(count, max(self._steps - self._receiver.num_full_batches, 1))
         self._send_next_batch_signal(count)
         return tf.compat.v1.train.SessionRunArgs([], feed_dict={self._iterations: count})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 _ROOTS = ("tensorflow", "tensorflow_estimator")
 _V1 = "tensorflow.compat.v1"
-# Both versions of the API contain both versions again, as in tf.compat.v2.compat.v1.
+# tf.compat.v1 and tf.compat.v2 each contain a further v1 and v2, such as tf.compat.v2.compat.v1.
 _NESTED_API = re.compile(r"^tensorflow\.(?:compat\.v[12]\.)+(?=compat\.v[12]\b)")
 
 

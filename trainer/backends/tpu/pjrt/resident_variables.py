@@ -104,8 +104,8 @@ class ResidentVariables:
                 shards = list(self._receive_shards(index, values[index]))
                 self._program.set_shards(index, shards)
         if not self._hosts.is_first:
-            # The devices now have the values of host 0, which may differ from those in this
-            # session.
+            # Mark the values on the devices as newer: they are now those of host 0, and may differ
+            # from the values in this session.
             self._newer_on_devices.update(values, self._newer_in_session)
 
     def _receive_shards(self, index: int, value: Any) -> Iterator[Any]:

@@ -89,7 +89,8 @@ class PjrtRuntime(TpuRuntime):
         for target, lowered_target in zip(transfers, lowered.targets, strict=True):
             if tf.is_tensor(lowered_target):
                 lowered_target.set_shape(target.shape)
-        # The seed is passed to the devices as a signed 64-bit integer.
+        # Draw less than 63 bits, because the seed is passed to the devices as a signed 64-bit
+        # integer.
         seed = random.getrandbits(62) if self.seed is None else self.seed
         seed = current_group().broadcast("the seed", seed)
         self._loop = DeviceLoop(program, topology, checked, seed)
@@ -131,8 +132,8 @@ class PjrtRuntime(TpuRuntime):
         by_process: dict[int, list[Any]] = {}
         for device in jax_client.list_devices_of_all_processes(self.platform):
             by_process.setdefault(device.process_index, []).append(device)
-        # jax's number of a process may differ from the number of its host: on a TPU, jax numbers
-        # the processes by the positions of their chips.
+        # Sort by the numbers of the hosts and not by jax's numbers of the processes, which may
+        # differ: on a TPU, jax numbers the processes by the positions of their chips.
         local = jax_client.list_devices(self.platform)[0].process_index
         order = hosts.gather("the number of jax's process", local)
         return tuple(device for process in order for device in by_process[process])
