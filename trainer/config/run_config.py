@@ -57,7 +57,8 @@ class RunConfig:
         is a string; '' is this process.
       master: the session target of training. None takes the target of TF_CONFIG or of the
         cluster. After construction it is a string; '' is this process.
-      cluster: a tf.distribute.cluster_resolver.ClusterResolver, as an alternative to master.
+      cluster: a tf.distribute.cluster_resolver.ClusterResolver, as an alternative to master. A
+        TFConfigClusterResolver says the same as TF_CONFIG, and is replaced by None.
       model_dir: the directory of checkpoints and summaries. None takes the directory of
         TF_CONFIG; if that is missing too, the estimator chooses.
       tf_random_seed: the seed of initial values and of random ops, such as dropout; None for
@@ -335,6 +336,8 @@ class RunConfig:
 
     def _resolve_masters(self) -> None:
         """Set master and evaluation_master from the arguments, from `cluster` or from TF_CONFIG."""
+        if self.cluster is not None and self._is_resolved_by_tf_config():
+            self._resolve("cluster", None)
         if self.cluster is not None and self.master is not None:
             raise InvalidSetting(
                 f"RunConfig has both master={self.master!r} and a cluster, which has a master "
@@ -370,6 +373,15 @@ class RunConfig:
             self._resolve("evaluation_master", self.task.evaluation_master)
         if self.session_config is None and session_defaults.has_device_filters(self.task):
             self._resolve("session_config", session_defaults.make_session_config(self.task))
+
+    def _is_resolved_by_tf_config(self) -> bool:
+        """Return whether the cluster resolver only reads the task of this process in TF_CONFIG."""
+        classes = {base.__name__ for base in type(self.cluster).__mro__}
+        is_reader = "TFConfigClusterResolver" in classes and bool(
+            clusters.read_tf_config(os.environ).get("cluster")
+        )
+        own = (self.task_type, self.task_id)
+        return is_reader and (self.cluster.task_type, self.cluster.task_id) == own
 
     def _resolve_session_config(self) -> None:
         """Add the cluster that the cluster resolver describes to session_config."""

@@ -230,6 +230,7 @@ def test_evaluation_runs_where_training_does_unless_said() -> None:
     assert RunConfig(evaluation_master="", master="one").evaluation_master == ""
 
 
+@pytest.mark.slow
 def test_tf_config_says_what_this_process_is(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
     described = {"cluster": cluster, "task": {"type": "worker", "index": 1}, "model_dir": "/m"}
@@ -396,3 +397,21 @@ def test_an_evaluator_has_no_session_settings_and_no_training_master(
     described = {"cluster": CLUSTER, "task": {"type": "evaluator", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps({**described, "session_master": "grpc://chief:1"}))
     assert (RunConfig().session_config, RunConfig().evaluation_master) == (None, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["chief", "evaluator"])
+def test_a_resolver_of_tf_config_is_as_tf_config_alone(
+    task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tensorflow as tf
+
+    described = {
+        "cluster": {"chief": ["a:1"], "worker": ["b:1"]},
+        "task": {"type": task, "index": 0},
+    }
+    monkeypatch.setenv("TF_CONFIG", json.dumps(described))
+    resolvers = tf.distribute.cluster_resolver
+    assert RunConfig(cluster=resolvers.TFConfigClusterResolver()) == RunConfig()
+    other = RunConfig(cluster=resolvers.TFConfigClusterResolver("worker", 0))
+    assert (other.cluster is None, other.master) == (False, "b:1")
