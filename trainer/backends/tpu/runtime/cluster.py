@@ -47,9 +47,8 @@ class ClusterRuntime(EmulatedRuntime):
         session_config.isolate_session_state = True
         # Every session needs all hosts. The filters of a config are those for parameter servers.
         del session_config.device_filters[:]
-        if self.hosts.own is not None:
-            # The server of this process has the cluster already, and refuses to be told again.
-            session_config.ClearField("cluster_def")
+        # The servers know the cluster already, and refuse to be told again.
+        session_config.ClearField("cluster_def")
         return session_config
 
     @property

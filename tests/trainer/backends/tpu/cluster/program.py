@@ -4,6 +4,7 @@ Arguments: MODE MODEL_DIR [TIMEOUT_SECS]. It prints values for the test, as JSON
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -73,6 +74,22 @@ def report_replicas(losses: Any) -> Any:
     return v1.py_func(lambda values: report(replicas=len(values)), [losses], [])
 
 
+def resolve_cluster() -> Any:
+    """Return the cluster resolver of some of the tasks; the others only have TF_CONFIG."""
+    resolvers = tf.distribute.cluster_resolver
+    described = json.loads(os.environ.get("TF_CONFIG", "{}"))
+    task = described.get("task", {"type": "", "index": 0})
+    if task == {"type": "worker", "index": 1} or task["type"] == "evaluator":
+        return resolvers.TFConfigClusterResolver()
+    if task == {"type": "worker", "index": 2}:
+        del os.environ["TF_CONFIG"]
+        spec = tf.train.ClusterSpec(described["cluster"])
+        return resolvers.SimpleClusterResolver(
+            spec, task_type="worker", task_id=2, rpc_layer="grpc"
+        )
+    return None
+
+
 def make_estimator(model_dir: Path, **config: Any) -> trainer.TPUEstimator:
     """An estimator of the model, for eight replicas."""
     tpu_config = trainer.TPUConfig(
@@ -112,7 +129,7 @@ def receive() -> Any:
 
 def train_together(model_dir: Path) -> None:
     """Train with an evaluator beside; then evaluate in the cluster, and differ in features."""
-    estimator = make_estimator(model_dir)
+    estimator = make_estimator(model_dir, cluster=resolve_cluster())
     train_spec = trainer.TrainSpec(make_input(20), max_steps=18)
     exporter = trainer.FinalExporter("final", receive)
     eval_spec = trainer.EvalSpec(

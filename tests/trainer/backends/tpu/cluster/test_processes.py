@@ -1,7 +1,5 @@
 import json
-import os
 import re
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -62,7 +60,11 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """A process alone, the tasks of a cluster, and the evaluator beside the cluster."""
+    """A process alone, the tasks of a cluster, and the evaluator beside the cluster.
+
+    The chief and the first worker have TF_CONFIG, the next a TFConfigClusterResolver, as the
+    evaluator has, and the last worker has a SimpleClusterResolver.
+    """
     directory = tmp_path_factory.mktemp("cluster")
     with running.start("alone", directory / "alone", cores="4x2") as alone:
         runs = {"alone": finish(alone)}
@@ -161,7 +163,8 @@ def test_lost_processes_are_named_awaited_and_resumed_from_the_newest_checkpoint
         step = newest_step(tmp_path)
         chief = cluster.start("chief")
         assert next_step(chief) == step + 5
-        os.kill(chief.pid, signal.SIGTERM)
+        for process in (*workers, chief):
+            process.terminate()
         for process in (chief, *workers):
             finish(process)
         assert newest_step(tmp_path) > step

@@ -10,6 +10,7 @@ import trainer
 from tests.trainer import programs
 from tests.trainer.backends.tpu.cluster import running
 from tpuserve.errors import InvalidSetting
+from trainer.hosts import cluster_server
 
 pytestmark = pytest.mark.slow
 
@@ -109,6 +110,23 @@ def test_hosts_of_a_cluster_train_what_hosts_in_one_process_train(
     largest = [programs.scalars(tmp_path / name)["largest"] for name in ("one", "two")]
     assert largest[0].keys() == {4, 8}
     assert_close(*largest)
+
+
+def test_a_process_outside_of_the_cluster_trains_on_its_servers(
+    resolver: Any, tmp_path: Path
+) -> None:
+    spec = resolver.cluster_spec()
+    # Started by this process too, once the leader's tests have used it.
+    cluster_server.start_server(spec, "worker", 0)
+    outside = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        spec, master=spec.task_address("worker", 0), rpc_layer="grpc"
+    )
+    with tpuserve.emulated_tpu(CORES):
+        estimator(tmp_path, cluster=outside).train(input_fn, steps=2)
+        nowhere = tf.distribute.cluster_resolver.SimpleClusterResolver(spec)
+        with pytest.raises(InvalidSetting, match="neither a master nor the task"):
+            estimator(tmp_path, cluster=nowhere).train(input_fn, steps=1)
+    assert variables(tmp_path)["global_step"] == 2
 
 
 def test_a_broadcast_input_is_predicted(resolver: Any, tmp_path: Path) -> None:
