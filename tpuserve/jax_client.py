@@ -106,7 +106,7 @@ def connect_processes(
     if platform == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     for option, value in _DISTRIBUTED_OPTIONS.items():
-        # jax 0.8 lacks some of the options, and raises an AttributeError for them.
+        # Skip the options that jax 0.8 lacks, for which it raises an AttributeError.
         with contextlib.suppress(AttributeError):
             jax.config.update(option, value)
     try:

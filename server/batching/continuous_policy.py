@@ -125,7 +125,8 @@ class ContinuousPolicy:
         """Return when the waiting tasks may run; 0 for now. At least one task must wait."""
         if self._rows >= self._returning.rows:
             return 0
-        # Bound the wait of each task: batches of other queues postpone `ReturningClients.until`.
+        # Bound the wait of each task, because batches of other queues can postpone
+        # `ReturningClients.until` again and again.
         latest = self._slices[0].task.enqueued + _MAX_RETURN_SECONDS
         return min(self._returning.until, latest)
 

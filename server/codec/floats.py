@@ -97,8 +97,8 @@ def _round_to_decimals(array: Array) -> tuple[Array, Array]:
     known = is_six & (size < _HIGHEST_OF_SIX)
     if array.dtype == np.float32 and not known.all():
         # Use nine digits where six do not identify the float32. The float32 has a significand of 24
-        # bits, and the power of ten that scales it has at most 28. So their product is exact in a
-        # double (53 bits), and is rounded correctly.
+        # bits, and the power of ten that scales it has at most 28 bits. So their product is exact
+        # in a double (53 bits), and is rounded correctly.
         six = np.where(is_six, six, _round_decimals(size, 8 - exponent))
         known |= ~is_six
     known &= in_range

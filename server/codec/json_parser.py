@@ -98,7 +98,8 @@ def parse_numeric_json(body: bytes, max_other_bytes: int) -> Json | None:
 def format_for_error(value: Json) -> str:
     """Format a value as JSON for an error text; cut the JSON after 256 characters."""
     if isinstance(value, (list, dict, RawNumericArray)):
-        # Each chunk has at least one character, so this number of chunks gives enough characters.
+        # Encode only as many chunks as characters are shown, and one more: each chunk has at least
+        # one character.
         text = "".join(islice(_ERROR_ENCODER.iterencode(value), _MAX_SHOWN_CHARACTERS + 1))
     else:
         text = json.dumps(value, ensure_ascii=False)

@@ -97,7 +97,8 @@ def _session_bundle_config(platforms: Any, text: str, pool: DescriptorPool) -> A
                 f"line {_line_of(text, entry.key)}: the platform is {entry.key!r}, and only "
                 f'"{PLATFORM}" can be served. Leave the other out.'
             )
-        # Keep the last entry: in a protobuf map, the last of several entries with one key counts.
+        # Keep the last entry: in a protobuf map, the last of several entries with the same key
+        # counts.
         packed = entry.value.source_adapter_config
     if packed is None:
         raise InvalidConfig(

@@ -75,6 +75,7 @@ def _split_reason(error: text_format.ParseError, text: str) -> tuple[tuple[int, 
     if match is not None:
         return (int(match["line"]), int(match["column"])), match["reason"]
     # If a field of type Any names an unknown message type, protobuf's parser reports no position.
+    # Search the text for the name of the type instead.
     unknown = _UNKNOWN_TYPE.match(str(error))
     start = text.find(unknown["name"]) if unknown is not None else -1
     if start < 0:

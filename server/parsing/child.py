@@ -88,8 +88,8 @@ def main() -> None:
     # connection, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)
-    # Disable the garbage collector, which would visit all parsed values again and again: they form
-    # no reference cycles.
+    # Disable the garbage collector, which would visit all parsed values again and again. The values
+    # form no reference cycles, so it would find nothing to free.
     gc.disable()
     with (
         socket.socket(fileno=int(sys.argv[1])) as connection,

@@ -245,7 +245,8 @@ class RemoteDataPlane(DataPlaneInterface):
             except Exception:
                 if known is None:
                     raise
-                # The signature in the cache may be that of an earlier version of the model.
+                # Ask for the signature anew: the cached signature may be that of an earlier
+                # version.
                 known = None
 
     def _forget_signatures(self) -> None:

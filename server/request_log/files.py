@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tpuserve.saved_model import tfrecord
 
-# The limits of a warm-up file, so that each log file can serve as a warm-up file.
+# A log file has at most as many records and bytes as a warm-up file may have, so that each log file
+# can serve as a warm-up file.
 MAX_RECORDS = 1000
 MAX_BYTES = 64 << 20
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from server.servables.servable import Array
 
-# The alignment of the arrays, in bytes, with which TensorFlow uses an array without a copy.
+# The alignment, in bytes, that an array needs so that TensorFlow uses the array without a copy.
 # Source: EIGEN_MAX_ALIGN_BYTES, which TF_NewTensor compares with.
 _ALIGNMENT = 64
 

@@ -92,8 +92,8 @@ def _tensor_sizes(model: Any, schema: Any) -> Iterator[int]:
         graph = model.Subgraphs(graph_position)
         for position in range(graph.TensorsLength()):
             tensor = graph.Tensors(position)
-            # Count the tensors, and do not rely on the file's size as a limit: many graphs of a
-            # malicious file can share the same tensors.
+            # Count the tensors of all graphs: in a malicious file, many graphs can share the same
+            # tensors, so that the size of the file does not limit their number.
             count += 1
             if count > _MAX_TENSORS or tensor.ShapeLength() > _MAX_RANK:
                 raise ValueError(f"more than {_MAX_TENSORS} tensors or {_MAX_RANK} dimensions")

@@ -29,7 +29,7 @@ _TENSOR_CONTENT_TAG = protobuf_wire.field_tag(4)
 # The tags of the key and the value of a map entry: a map is a repeated message with a key (field 1)
 # and a value (field 2).
 _KEY_TAG, _VALUE_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_tag(2)
-# The bytes of an array below this size are copied at once, which is faster than creating a
+# An array with fewer bytes than this is copied, because that takes less time than creating a
 # memoryview of the array.
 _COPY_BELOW_BYTES = 4096
 

@@ -20,7 +20,8 @@ Spans: TypeAlias = "array.array[int]"
 A place holds packed values, or one value.
 """
 
-# The number of bytes of varints that are decoded at a time, which bounds the intermediate arrays.
+# The number of bytes of varints that are decoded at a time: it bounds the memory of the
+# intermediate arrays.
 _CHUNK_BYTES = 1 << 18
 _MAX_VARINT_BYTES = 10
 

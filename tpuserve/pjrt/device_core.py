@@ -90,8 +90,8 @@ class DeviceCore:
         def execute(*inputs: Array) -> list[Array]:
             try:
                 results = compiled(resident, *inputs)
-                # Wait for a result before it is converted. If the CPU lacked memory for the result,
-                # block_until_ready raises an error, and the conversion would end the process.
+                # Wait for a result before it is converted. If the CPU lacks memory for the result,
+                # block_until_ready raises an error; the conversion alone would end the process.
                 return [np.asarray(result.block_until_ready()) for result in results]
             except jax.errors.JaxRuntimeError as error:
                 raise self._device_error(error) from error

@@ -19,7 +19,8 @@ KEY = "tpuserve_key"
 RaiseUnsupported = Callable[[Any, str], None]
 """Takes a node and the name of its function ("" for the step) and raises UnsupportedOnTpu."""
 
-# Stateful op → the stateless op, and the attribute of the stateful op that has the result's type.
+# Stateful op → the stateless op, and the name of the stateful op's attribute for the type of the
+# result.
 _STATELESS = {
     "RandomUniform": ("StatelessRandomUniformV2", "dtype"),
     "RandomStandardNormal": ("StatelessRandomNormalV2", "dtype"),

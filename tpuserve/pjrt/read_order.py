@@ -14,9 +14,9 @@ from tpuserve.graph.graph_walk import skip_identities
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.rules.node_rewriting import data_inputs
 
-# The ops that read a variable, the handle of which is their first input.
+# The ops that read a variable. Their first input is the variable's handle.
 _READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
-# The ops that change a variable, the handle of which is an input.
+# The ops that change a variable. One of their inputs is the variable's handle.
 _CHANGE = re.compile(r"(Assign(Add|Sub)?VariableOp|Resource(Sparse)?(Apply|Scatter)\w+)")
 
 

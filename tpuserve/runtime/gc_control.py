@@ -24,7 +24,8 @@ def gc_disabled() -> Iterator[None]:
     try:
         yield
     finally:
-        # Excluding all objects that exist now from collections is harmless: most belong to imported
-        # modules, which live as long as the process.
+        # Exclude all objects that exist now from collections, also those from before the block.
+        # This is harmless: most of them belong to imported modules, which live as long as the
+        # process.
         gc.freeze()
         gc.enable()

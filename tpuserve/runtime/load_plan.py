@@ -91,7 +91,8 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
     )
     runtime = get_runtime(choice.runtime)
     meta_graphs = _read_meta_graphs(directory)
-    # Check before the load, because the load computes constants and runs the initialisation op.
+    # Check the model before the load, because the load computes constants and runs the
+    # initialisation op.
     check_model(
         meta_graphs.values(),
         directory,

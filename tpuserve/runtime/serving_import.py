@@ -21,8 +21,8 @@ from typing import Any
 
 from tpuserve.runtime import gc_control, tf_logging
 
-# Packages that TensorFlow imports where they are installed, and works without. Keras also imports
-# pandas, Matplotlib and scikit-learn where they are installed.
+# Packages that TensorFlow imports if they are installed, although it works without them. Keras in
+# turn imports pandas, Matplotlib and scikit-learn if they are installed.
 _UNUSED_PACKAGES = ("keras", "tf_keras", "jax")
 # The library with TensorFlow's C++ code. It is most of TensorFlow's 1.3 GB.
 _LIBRARY = "libtensorflow_cc.so.*"

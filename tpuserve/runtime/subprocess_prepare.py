@@ -129,7 +129,8 @@ def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
         finally:
             process.kill()
             # `close` sends the bytes that are still in the buffer of the pipe. If the subprocess
-            # has ended, this raises a BrokenPipeError, which must not hide the error of the load.
+            # has ended, `close` raises a BrokenPipeError, which must not hide the error of the
+            # load.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
 

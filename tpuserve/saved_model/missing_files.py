@@ -48,8 +48,8 @@ def _missing_variables(directory: Path) -> list[str]:
     if not variables.is_dir():
         return [f"{VARIABLES}/"]
     names = {path.name for path in variables.iterdir()}
-    # Take the expected number of data files from the data files that exist: in the name
-    # variables.data-00000-of-00002 it is 2.
+    # Take the expected number of data files from the names of the data files that exist:
+    # variables.data-00000-of-00002 is one of 2 files.
     counts = {int(match[2]) for match in map(_SHARD_NAME.fullmatch, names) if match} or {1}
     expected = [_INDEX_NAME]
     expected += [f"variables.data-{n:05d}-of-{count:05d}" for count in counts for n in range(count)]

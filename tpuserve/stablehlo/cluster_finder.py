@@ -151,8 +151,9 @@ class ClusterFinder:
         If XLA compiles the function (`is_cluster`), add the call to `clusters`.
         """
         body = self._functions.body(name)
-        # Take dimensions that are unknown at the call from the function's definition. It may know
-        # more, for example the shape of an argument that is the result of a table lookup.
+        # If a dimension is unknown at the call, take the dimension from the function's definition.
+        # The definition may know more, for example the shape of an argument that is the result of a
+        # table lookup.
         refined = [tensor.refine(shape) for tensor, shape in zip(inputs, body.shapes, strict=True)]
         if is_cluster:
             self.clusters.append(XlaCluster(name, tuple(refined)))

@@ -51,8 +51,8 @@ def unsafe_attribute(node: Any) -> str:
     if name not in node.attr:
         return ""
     attribute = node.attr[name]
-    # An attribute without this field is a placeholder, whose value each caller of the function
-    # sets. The value is unknown here, so the attribute counts as unsafe.
+    # If the attribute does not have this field, it is a placeholder, whose value each caller of the
+    # function sets. The value is unknown here, so the attribute counts as unsafe.
     if attribute.WhichOneof("value") == field and is_safe(getattr(attribute, field)):
         return ""
     return f"{node.op} ({name})"

@@ -85,8 +85,8 @@ class GrpcServer:
         self._tls = tls
         self._admission = admission
         self._addresses = [self.address] if port else []
-        # By default, pass an arbitrary path, because `Settings` requires the path of a model. It
-        # has no effect: the data plane has the models already.
+        # By default, pass an arbitrary path, because `Settings` requires the path of a model. The
+        # path has no effect: the data plane has the models already.
         settings = Settings(Path("/models")) if settings is None else settings
         if settings.grpc_socket_path:
             self._addresses.append(f"unix:{settings.grpc_socket_path}")
@@ -113,8 +113,8 @@ class GrpcServer:
             options=server_config.channel_arguments(
                 settings.max_request_bytes, settings.peer_limit, settings.grpc_channel_arguments
             ),
-            # Let gRPC limit the number of calls only if there is no admission controller, which
-            # limits the calls itself.
+            # Let gRPC limit the number of calls only if there is no admission controller: otherwise
+            # the controller limits them.
             maximum_concurrent_rpcs=(settings.max_requests_in_flight or None)
             if admission is None
             else None,

@@ -15,7 +15,7 @@ _CHANNEL_ARGUMENTS: dict[str, int | str] = {
     # Allow messages up to the largest size that protobuf allows, as TensorFlow Serving does.
     "grpc.max_receive_message_length": _MAX_MESSAGE_BYTES,
     "grpc.max_send_message_length": _MAX_MESSAGE_BYTES,
-    # Leave decompression to the server, which bounds it for all calls together.
+    # Leave decompression to the server, which bounds the decompressed bytes of all calls together.
     "grpc.per_message_decompression": 0,
     # Disable SO_REUSEPORT. Otherwise a second server on the same port would start without an error,
     # and take a share of the clients.

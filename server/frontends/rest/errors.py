@@ -28,7 +28,8 @@ HTTP_STATUS: dict[Code, int] = {
     Code.DATA_LOSS: 500,
     Code.UNAUTHENTICATED: 401,
 }
-# Error class → HTTP status, for errors whose status differs from that of their canonical code.
+# Error class → HTTP status, for errors whose status differs from the status of their canonical
+# code.
 _SPECIAL_STATUS: dict[type[TpuserveError], int] = {
     RequestTooLarge: 413,
     MemoryBudgetExceeded: 503,

@@ -24,7 +24,8 @@ def add_default_attrs(nodes: "Iterable[NodeDef]") -> None:
 
     for node in nodes:
         definition = op_def_registry.get(node.op)
-        # Skip a node whose op is the name of a function: the op registry has no definition of it.
+        # Skip a node whose op is the name of a function: the op registry does not define such an
+        # op.
         for attribute in definition.attr if definition is not None else ():
             if attribute.HasField("default_value") and attribute.name not in node.attr:
                 node.attr[attribute.name].CopyFrom(attribute.default_value)

@@ -58,7 +58,8 @@ def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
             effects[node.name] = frozenset().union(
                 *(effects.get(name, ()) for name in graph_ir.predecessors(node))
             )
-        # Keep control inputs from nodes that are not in this graph, the nodes around a computation.
+        # Keep control inputs from nodes that are not in this graph: these are nodes around the
+        # computation.
         controls = dict.fromkeys(
             effect
             for name in node.controls

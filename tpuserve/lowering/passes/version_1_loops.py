@@ -64,7 +64,7 @@ def find_loop(nodes: Mapping[str, Node], loop_cond: str) -> Loop | None:
         for index, each in enumerate(found)
         for value in [Value(each.switch, 1) if each.switch else Value(each.merge)]
     }
-    # The body may take a loop variable that it does not change from the Merge directly.
+    # If the body does not change a loop variable, it may take the variable directly from the Merge.
     body_inputs |= {value: index for value, index in condition_inputs.items()}
     condition = extract_subgraph(nodes, [predicate], condition_inputs, stop)
     body = extract_subgraph(nodes, [each.next_value for each in found], body_inputs, stop)

@@ -68,7 +68,7 @@ class ClusterCalls:
             try:
                 return self._run(function, feeds)
             except InvalidTensor as error:
-                # TensorFlow reports a ValueError of a Python function as an invalid argument.
+                # Raise a ValueError, because TensorFlow reports it as an invalid argument.
                 raise ValueError(str(error)) from error
 
         with self._graph.as_default():

@@ -17,7 +17,7 @@ from tpuserve.verification.report import Hazard
 from tpuserve.verification.xla_refusals import XlaRefusals
 
 # The limit in bytes on the constants of one TPU computation: the compiled program, which contains
-# the constants, is a protobuf message, and these are limited to 2 GiB.
+# the constants, is a protobuf message, and a protobuf message has at most 2 GiB.
 LARGEST_CONSTANTS = 2 * 2**30
 
 # Prefixes of the names of XLA's own ops and of TensorFlow's internal ops, which the TPU compiler

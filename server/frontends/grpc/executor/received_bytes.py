@@ -40,6 +40,7 @@ def received_bytes_by_address() -> dict[tuple[str, int], int]:
         except (OSError, struct.error):
             continue  # Not TCP, only listening, or an old Linux that does not count the bytes.
         finally:
-            # Do not close the descriptor with the object: it belongs to gRPC.
+            # Do not close the descriptor when the socket object is freed: the descriptor belongs to
+            # gRPC.
             connection.detach()
     return received

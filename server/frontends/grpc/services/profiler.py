@@ -115,7 +115,8 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
         """Return the channel to the profiler server; start the server at the first call."""
         address = self._start_server()
         with self._lock:
-            # The address changes if the process that runs the models was started again.
+            # Create a new channel if the address has changed, because the process that runs the
+            # models was started again.
             if self._channel is None or address != self._address:
                 self._address = address
                 self._channel = grpc.insecure_channel(address, _NO_LIMIT)

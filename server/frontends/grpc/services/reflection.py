@@ -38,7 +38,7 @@ class ReflectionService(GrpcService):
         self._pool = futures.ThreadPoolExecutor(_THREADS, "grpc-reflection")
         _import_descriptors(context.service_types)
         self._servicer = reflection.ReflectionServicer(
-            # Two classes can implement methods of the same service.
+            # List each name once: two classes can implement methods of the same service.
             list(dict.fromkeys(n for service in context.service_types for n in service.names)),
             ReflectionPool(),
         )

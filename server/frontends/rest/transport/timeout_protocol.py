@@ -126,8 +126,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._is_in_head = False
         self._remember_framing(self.headers)
         super().on_headers_complete()
-        # Replace the list of headers: the application holds the old list, and the trailers of a
-        # chunked body must not extend it.
+        # Replace the list of headers, so that the trailers of a chunked body do not extend the old
+        # list, which the application holds.
         self.headers = []
 
     def on_message_complete(self) -> None:
@@ -244,9 +244,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             self._timer = self.loop.call_later(self._check_interval, self._check_timeouts)
 
     def _is_request_answered_late(self) -> bool:
-        # Do not measure how late the answer is. The method is called only now and then, and a True
-        # for an answer that is not late does no harm: the server only checks whether the client has
-        # left.
+        # Do not measure how late the answer is. True for an answer that is not late does no harm:
+        # the server then only checks, now and then, whether the client has left.
         cycle = self.cycle
         return cycle is not None and not cycle.more_body and not cycle.response_started
 
