@@ -41,7 +41,7 @@ class MultiValueCommand(click.Command):
 
 
 def _is_valid(option: click.Option, value: str, ctx: click.Context) -> bool:
-    """Return whether a word is a valid value of an option: it converts, and starts with no "-"."""
+    """Return whether a word is a value of an option: it converts, and does not start with "-"."""
     if value.startswith("-"):
         return False
     try:

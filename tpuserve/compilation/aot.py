@@ -133,8 +133,8 @@ class _JobList:
 
     Attributes:
       fingerprints: `CompileRequest` → the fingerprints of the StableHLO modules of its clusters.
-      results: Job → its result, for each job that needs no compilation: its result is in the
-        cache, or its cluster has no translation to StableHLO.
+      results: Job → its result, for each job that needs no compilation, because its result is in
+        the cache or because its cluster has no translation to StableHLO.
       modules: Fingerprint → serialized StableHLO, for the jobs in `pending`.
       pending: The jobs to compile.
     """

@@ -134,8 +134,7 @@ def _read_lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
 def _remove_colocation(graph: Any) -> Any:
     """Remove colocation constraints, in place, and return the graph.
 
-    A constraint may name a node that is not in the same cluster, and such a cluster cannot be
-    imported.
+    A cluster cannot be imported if a constraint in it names a node outside of the cluster.
     """
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         for node in nodes:

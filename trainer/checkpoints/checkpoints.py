@@ -47,8 +47,8 @@ def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
 class _RunSaver(tf.compat.v1.train.Saver):
     """A Saver that also restores checkpoints without the variables that hooks create in begin().
 
-    The first checkpoint of a converted Keras model exists before any hook. A hook's variables that
-    the checkpoint lacks get their initial values.
+    The first checkpoint of a converted Keras model is written before any hook exists. A hook's
+    variables that the checkpoint lacks get their initial values.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -2,8 +2,8 @@
 
 __all__ = ["AVERAGE_LOSS_METRIC_KEY", "LOSS_METRIC_KEY", "TaskType"]
 
-# The names of the loss in the results of evaluate(): "loss" is the loss of a batch, "average_loss"
-# the mean over all rows.
+# The names of the loss in the results of evaluate(): "loss" is the model_fn's loss, averaged over
+# the batches; "average_loss", which tf.estimator's own models report, is the mean over all rows.
 LOSS_METRIC_KEY = "loss"
 AVERAGE_LOSS_METRIC_KEY = "average_loss"
 

@@ -529,8 +529,8 @@ def _make_field_setter(name: str) -> Callable[[RunConfig, Any], None]:
 class _FieldValue:
     """A descriptor that reads a field of a RunConfig; it is the class attribute of the field.
 
-    It lets a property of a subclass that overrides the field read the field's value with `super()`.
-    On the class itself, the attribute is the field's default, as in every dataclass.
+    If a property of a subclass overrides the field, the property can read the field's value with
+    `super()`. On the class itself, the attribute is the field's default, as in every dataclass.
     """
 
     def __init__(self, name: str, default: Any) -> None:

@@ -33,7 +33,7 @@ class GradientCapture:
         self._gradients: dict[str, Any] = {}
 
     def watch(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """Return copies of tensors to use in their place; record the gradients by name."""
+        """Return copies to use in place of some tensors; their gradients are recorded by name."""
         anchor = self._anchor.read_value()
         return {name: self._watch(name, tensor, anchor) for name, tensor in tensors.items()}
 

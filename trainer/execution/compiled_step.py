@@ -85,10 +85,10 @@ class CompiledStep:
 
     @property
     def shares_ops(self) -> bool:
-        """Whether one loop must serve both ways, and each of its steps choose between them.
+        """Whether each step of one loop must be able to run in XLA and in TensorFlow's kernels.
 
         This is so if the step draws random numbers or has inputs of unknown sizes. Otherwise there
-        are two loops, one for each way, which costs less time per step.
+        are two loops, one for XLA and one for the kernels, which costs less time per step.
         """
         return self.num_unknown_sizes > 0 or any(
             step_partition.draws_random_numbers(operation)

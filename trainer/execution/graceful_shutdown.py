@@ -66,7 +66,8 @@ def sigterm_watcher() -> Iterator[GracefulShutdownHook]:
     At SIGTERM, training finishes its current `session.run` and saves a checkpoint, and then the
     process exits with code 0. If the process is not training, it exits at once. A second SIGTERM
     kills the process. A nested context shares the hook of the outer context. The context does not
-    handle the signal if the caller has a handler for SIGTERM, or outside the main thread.
+    handle the signal if the caller has a handler for SIGTERM, or if the thread is not the main
+    thread.
 
     Raises:
       GracefulExit: SIGTERM arrived.

@@ -97,7 +97,7 @@ def build_infeed(
       device_assignment: the logical cores of each replica, needed if the cores of one replica are
         on several hosts; None if they are all on the host of the replica's first core.
       only_first_core_computes: whether to feed whole tensors to the first logical core. If so,
-        input_partition_dims is checked and otherwise ignored.
+        input_partition_dims is only checked.
       extra_enqueues: functions that build further ops, which run whenever a shard is fed to a
         replica; see `trainer.infeed.enqueue.ExtraEnqueue`.
 

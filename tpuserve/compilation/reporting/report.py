@@ -98,7 +98,7 @@ class Compilation:
 
 @dataclass(frozen=True)
 class LatencyPick:
-    """The smallest chip, and the largest batch, whose estimated time is within a goal.
+    """The smallest chip that meets a latency goal, and the largest batch size with which it does.
 
     Attributes:
       goal_seconds: The goal.

@@ -140,9 +140,9 @@ def order_effects(graph: GraphIR, library: "Library") -> GraphIR:
 
     TensorFlow 2 lets every result of a function wait for all stateful ops of the function. Control
     inputs from ops that only read are removed, because they would make the TPU's part of a graph
-    wait for unrelated ops on the host. A control input from a node without an effect, such as a
-    NoOp, is replaced by control inputs from the nodes with an effect that it depends on. If the
-    graph has any effect, reading a variable counts as an effect as well.
+    wait for unrelated ops on the host. If a control input comes from a node without an effect, such
+    as a NoOp, control inputs from the nodes on which the NoOp depends, and which have an effect,
+    replace it. If the graph has any effect, reading a variable counts as an effect as well.
     """
     effects = {node.name for node in graph.nodes.values() if has_effect(node, library)}
     if effects:

@@ -193,10 +193,10 @@ def _closed(shape: Any, rows: int | None, size: int | None) -> list[int | None] 
 
 
 def _replace_lookup(node: Node, nodes: Mapping[str, Node]) -> list[Node]:
-    """Return nodes with the shape of a lookup in a table: the result has the shape of the keys.
+    """Return nodes whose result has the shape of a table lookup, which is that of the keys.
 
-    TensorFlow infers no shape of a lookup in a table of numbers or strings. Other nodes are
-    returned as they are.
+    They replace the lookup in the inference, because TensorFlow infers no shape of a lookup in a
+    table of numbers or strings. A node that is no such lookup is returned itself.
     """
     table = nodes.get(node.inputs[0].producer) if node.inputs else None
     if node.op != "LookupTableFindV2" or table is None or table.op not in _TABLES:

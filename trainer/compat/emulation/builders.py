@@ -32,7 +32,7 @@ _HOST_DEVICE = "/device:CPU:0"
 
 
 def patch_builders() -> None:
-    """Patch TensorFlow's functions that build TPU graphs: their graphs run on an emulated TPU.
+    """Patch TensorFlow's builders of TPU graphs, so that the graphs run on an emulated TPU.
 
     `PATCHES` lists the functions. Functions that are patched already stay as they are.
     """

@@ -13,7 +13,7 @@ _METHODS = ("_moments", "_calculate_mean_and_var")
 
 
 def install_override_shims(module: ModuleType) -> None:
-    """Let subclasses of batch normalization override its methods without a `mask` argument.
+    """Let subclasses of batch normalization define methods that do not take the argument `mask`.
 
     TensorFlow 1 called these methods without a mask, but tf_keras passes one. In each class derived
     after this call, overrides that do not accept a mask are wrapped by a function that drops the

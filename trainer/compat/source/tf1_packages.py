@@ -36,7 +36,8 @@ class Tf1Packages:
 
         Args:
           named: the packages that the user has named.
-          is_searched: whether packages that use names of TensorFlow 1 get them too.
+          is_searched: whether to search the other packages for names of TensorFlow 1, and to give
+            these names to the packages that use any.
         """
         self._named, self._is_searched = frozenset(named), is_searched
         self._included: set[str] = set()

@@ -233,7 +233,9 @@ class DeviceLoop:
 
 
 def _make_queue(direction: str, core: int, types: list[Any]) -> Any:
-    """Build an op for a core's queue in the lowered graph, with the same name and attributes.
+    """Build an op that refers to the queue that the lowered graph has for a core.
+
+    The op has the same shared name and attributes as the ops of the lowered graph.
 
     Args:
       direction: "infeed" or "outfeed".

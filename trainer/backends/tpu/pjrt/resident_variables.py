@@ -20,7 +20,7 @@ _MAX_BYTES = 2**26
 
 
 class ResidentVariables:
-    """Copies variables between the session and the devices, if the other side has a newer value.
+    """Copies variables to the session or to the devices if the other side has newer values.
 
     On several hosts, each host has a session of its own. The values in the session of host 0 are
     copied to the devices of all hosts: initial values are random, so they differ between hosts, and

@@ -57,7 +57,8 @@ class TpuRuntime(ABC):
         """Convert ops and tensors of the default graph to a form that a session can run.
 
         Args:
-          targets: the tensor of the end of the loop, then the ops and tensors of the transfers.
+          targets: first the tensor that is available at the end of the loop, then the ops and
+            tensors of infeed and outfeed.
           topology: the distribution of the batches over the replicas.
         """
 
