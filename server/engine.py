@@ -226,7 +226,7 @@ class Engine:
             try:
                 versions = Repository(model.path, model.policy).aspired_versions()
             except TpuserveError:
-                return  # A model without versions is no error: the server waits for the first version.
+                return  # A model without versions is no error: the server waits for a version.
             for version, directory in versions.items():
                 try:
                     self._check_version(directory)

@@ -46,7 +46,9 @@ class Cancellation:
             callback()
 
     def add_callback(self, callback: Callback) -> None:
-        """Call a function as soon as the request is cancelled; now if it already is."""
+        """Call a function as soon as the request is cancelled; at once if it is cancelled
+        already.
+        """
         with self._lock:
             if not self._is_cancelled:
                 self._callbacks.append(callback)

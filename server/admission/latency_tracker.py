@@ -41,7 +41,7 @@ def runqueue_wait_seconds() -> float:
 class LatencyTracker:
     """Tracks the latencies of a route, such as predict of one model.
 
-    The tracker predicts from them whether the next request is quick.
+    The tracker predicts from these latencies whether the next request is quick.
 
     On a busy machine even a quick request occasionally takes long, because its thread waits for a
     CPU. So the tracker subtracts this wait from the latency.

@@ -70,7 +70,7 @@ class MemoryBudget:
 
 
 class MemoryReservation:
-    """The bytes that one request has reserved of a `MemoryBudget`.
+    """The bytes that one request has reserved from a `MemoryBudget`.
 
     As a context manager, the reservation is released at the end of the `with` block. Only one
     thread at a time may use a reservation.

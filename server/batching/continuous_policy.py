@@ -18,10 +18,11 @@ _MAX_RETURN_SECONDS = 0.001
 class ReturningClients:
     """Predicts that the clients of a batch send their next requests soon after their responses.
 
-    `ContinuousPolicy` delays the next batch until requests with `rows` rows wait, or until the time
-    `until`. Without this delay, the first of the expected requests would run alone, and all others
-    would wait for that run. After a request that ran alone, no request is expected. All queues of a
-    version share the object, because a queue exists only while tasks wait in it.
+    `ContinuousPolicy` delays the next batch until the waiting requests together have `rows` rows,
+    or until the time `until`. Without this delay, the first of the expected requests would run
+    alone, and all others would wait for that run. After a request that ran alone, no request is
+    expected. All queues of a version share one such object, because a queue exists only while tasks
+    wait in it.
 
     Attributes:
       rows: the number of rows that the expected requests have together.
@@ -135,7 +136,8 @@ class ContinuousPolicy:
 
         If the number of waiting rows is no allowed batch size, the batch either takes all of them
         and is padded to the next larger size, or takes the next smaller size and leaves the rest to
-        the following batch. The choice is the one with fewer rows of padding or of rest.
+        the following batch. The method compares the rows of padding with the rows that would be
+        left, and chooses the smaller number.
         """
         largest = self._parameters.largest_batch
         rows = min(self._rows, largest)

@@ -59,7 +59,7 @@ def encode_columnar_format(outputs: Mapping[str, Array]) -> JsonText:
     """Encode outputs in columnar format: {"outputs": ...}.
 
     The value of "outputs" is an object with the array of each output. If there is only one output,
-    the value is its array without the object.
+    the value is the array of this output without the object.
 
     Args:
       outputs: The array of each output, by the alias of the output, of any shape.

@@ -22,5 +22,5 @@ class ModelSpec(NamedTuple):
 
     @property
     def effective_signature_name(self) -> str:
-        """The name of the signature that the request runs; "serving_default" if it names none."""
+        """The name of the signature to run; "serving_default" if the request names no signature."""
         return self.signature_name or DEFAULT_SIGNATURE

@@ -68,7 +68,7 @@ def pack_array(array: Array) -> tuple[Header, list[Buffer]]:
 
 
 def unpack_array(header: Header, buffers: list[bytearray]) -> Array:
-    """Return the array that was passed to `pack_array`; removes its buffers from the list."""
+    """Return the array that was passed to `pack_array`; remove its buffers from the list."""
     dtype = np.dtype(header["dtype"])
     array: Array
     if dtype.hasobject:
@@ -87,7 +87,7 @@ def pack_strings(strings: Iterable[bytes]) -> list[Buffer]:
 
 
 def unpack_strings(buffers: list[bytearray]) -> list[bytes]:
-    """Return the list that was passed to `pack_strings`; removes its buffers from the list."""
+    """Return the strings that were passed to `pack_strings`; remove their buffers from the list."""
     lengths, text = np.frombuffer(buffers.pop(0), np.int64), bytes(buffers.pop(0))
     ends = np.cumsum(lengths)
     return [

@@ -1,9 +1,9 @@
 """The connection between a frontend process and the engine process: messages and arrays.
 
 A message is a tuple of numbers, strings, bytes, lists, dicts and None, in the format of Python's
-module marshal: the format is the fastest, creates no other objects, and both ends run the same
-Python. Large arrays are not part of a message: they are written to shared memory, and the message
-holds their offsets.
+module marshal. This format is the fastest, loading it creates objects of these types only, and both
+ends run the same version of Python, as the format requires. Large arrays are not part of a message:
+they are written to shared memory, and the message holds their offsets.
 """
 
 import marshal

@@ -41,8 +41,8 @@ class RemoteDataPlane(DataPlaneInterface):
     """Answers requests with the data plane of the engine process; see `DataPlaneInterface`.
 
     This process decodes inputs with the model's signature, which it requests once from the engine
-    process and keeps in a cache. If the model has another signature by then, the engine process
-    refuses the inputs, and this process decodes them again with the new signature.
+    process and keeps in a cache. If the model has another signature when the inputs arrive, the
+    engine process refuses the inputs, and this process decodes them again with the new signature.
     """
 
     def __init__(

@@ -234,7 +234,7 @@ class RequestQueues:
         return min(tickets, key=_start_tag, default=None)
 
     def _hand_over(self, started: list[Ticket], now: float, pool: RunPool) -> Ticket | None:
-        """Run started requests in other threads, except the first of `pool`, which is returned."""
+        """Pass started requests to other threads, except the first of `pool`, which is returned."""
         own = None
         for ticket in started:
             self._metrics.request_queued(ticket.queue.model, (now - ticket.enqueued) * 1e6)

@@ -1,4 +1,4 @@
-"""The state of one gRPC call: its handler fills it in, metrics and the access log read it."""
+"""The state of one gRPC call, which its handler sets, and metrics and the access log read."""
 
 from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryReservation

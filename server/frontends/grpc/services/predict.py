@@ -53,7 +53,7 @@ class Predict:
         self._max_tensor_bytes = max_tensor_bytes
 
     def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:
-        """Run a model on the inputs of a PredictRequest; return a PredictResponse or its Pending.
+        """Run a model on the inputs of a PredictRequest; return a PredictResponse or a Pending.
 
         Raises:
           TpuserveError: the request is invalid, or the data plane has raised the error.

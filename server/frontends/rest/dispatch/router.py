@@ -70,7 +70,7 @@ class Router(Protocol):
     ) -> Response | Pending[Response]:
         """Answer one request. Several threads may call this method at the same time.
 
-        A request that waits for a batch returns a Pending of its response, so that no thread waits.
+        If the request waits for a batch, return a Pending of the response, so that no thread waits.
 
         Args:
           route: The result of `parse_route`.

@@ -55,7 +55,7 @@ def build_columnar_schema(tensors: Mapping[str, Any]) -> Json:
     """Build the JSON schema of the value of "inputs" or "outputs" (columnar format).
 
     The value is an object with a member for each tensor. If there is only one tensor, the value may
-    also be that of this tensor without the object.
+    also be the value of this tensor without the object.
 
     Args:
       tensors: The TensorInfo message of each tensor, by the alias of the tensor.

@@ -52,7 +52,7 @@ class Operation(Protocol):
     ) -> EncodedResult | Pending[EncodedResult]:
         """Run a model on a request, and return the encoded response body and the model's version.
 
-        A request that waits for a batch returns a Pending of both.
+        If the request waits for a batch, return a Pending of both.
 
         Args:
           dataplane: Finds and runs the model.

@@ -95,7 +95,7 @@ def run(
     reservation: MemoryReservation | None,
     budget: MemoryBudget,
 ) -> InferResult | Pending[InferResult]:
-    """Run a model on a request; a request that waits for a batch returns a Pending.
+    """Run a model on a request; return a Pending if the request waits for a batch.
 
     Args:
       dataplane: Finds and runs the model.
