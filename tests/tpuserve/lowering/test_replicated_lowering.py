@@ -9,6 +9,7 @@ from tensorflow.python.tpu.ops import tpu_ops
 
 from tests.tpuserve.lowering import replicas
 from tpuserve.errors import LoweringError
+from tpuserve.graph import row_sharding
 from tpuserve.lowering.ir import outlining
 from tpuserve.lowering.live_graph import lower_in_place
 
@@ -61,6 +62,21 @@ def test_update_that_differs_runs_once_with_replica_0s_value(compiled: bool) -> 
     results, variables = replicas.run(computation, [[10.0], [20.0]], compiled=compiled)
     assert results == [11.0, 21.0]
     assert variables == {"v": 11.0}
+
+
+@both
+def test_update_of_a_variable_with_divided_rows_runs_on_each_replica(compiled: bool) -> None:
+    def computation(row: Any) -> Any:
+        v = v1.get_variable("v", [3], initializer=v1.zeros_initializer())
+        update = tf.raw_ops.ResourceScatterUpdate(
+            resource=v.handle, indices=[row], updates=[tf.cast(row + 1, tf.float32)]
+        )
+        update._set_attr(row_sharding.ATTRIBUTE, v1.AttrValue(s=row_sharding.DIV.encode()))
+        with tf.control_dependencies([update]):
+            return tf.identity(row)
+
+    _, variables = replicas.run(computation, [[0], [1], [2]], compiled=compiled)
+    assert variables["v"].tolist() == [1.0, 2.0, 3.0]
 
 
 @both
