@@ -17,6 +17,7 @@ from tpuserve.compilation.train_step.request import TrainStepRequest, find_pendi
 from tpuserve.errors import InvalidInput, InvalidSetting
 from trainer.embedding.optimization_parameters import AdagradParameters
 from trainer.estimator.train_step_builder import TrainStepBuilder
+from trainer.model.model_program import TPUModelProgram
 
 pytest.importorskip("jax")
 pytest.importorskip("libtpu")
@@ -108,8 +109,9 @@ def test_step_with_a_sparse_feature_is_compiled_for_the_ids_of_the_first_batch(
     model = sums.estimator(tmp_path, sums.spec(AdagradParameters(0.1)))
     (found,) = answer(compiler, model, "v5e:2x2", input_fn=batches)
     assert found.error is None
-    builder = TrainStepBuilder(model._program, batches, None)
-    step = builder.build(*compiler.describe_targets(["v5e:2x2"]), batch_size=4)
+    assert isinstance(model._program, TPUModelProgram)
+    (target,) = compiler.describe_targets(["v5e:2x2"])
+    step = TrainStepBuilder(model._program, batches, None).build(target, batch_size=4)
     arguments = step.arguments[: step.layout.num_feeds]
     assert sorted(arguments) == [((1, 1), "float32"), ((1, 4), "float32"), ((1, 4), "int32")]
 
