@@ -12,7 +12,13 @@ from tpuserve.stablehlo.cluster_finder import XlaCluster
 from tpuserve.stablehlo.translator import StableHloTranslator
 from tpuserve.stablehlo.xla_errors import LineOf
 from trainer.execution import max_pool_gradient, step_partition
+from trainer.execution.held_variables import HeldVariables
 from trainer.execution.step_copy import StepCopier, outside_inputs
+
+# The name scope of the call of the compiled part, which TensorFlow's errors of the call contain.
+_SCOPE = "tpuserve_xla_step"
+# The beginnings of the lines that TensorFlow puts before the text of an error.
+_HEADINGS = ("Graph execution error", "Detected at node")
 
 
 class CompiledStep:
@@ -24,6 +30,8 @@ class CompiledStep:
 
     Attributes:
       uses_xla: bool [], a placeholder: whether the part runs in XLA; False by default.
+      xla_steps: int32 [], a placeholder: how many steps of a run use XLA at most, the first steps;
+        by default all.
       unknown_sizes: int32 [n]: the sizes, in the last step, of all inputs of the part that have no
         static shape; empty if all inputs have one.
       compiled_sizes: int32 [n], a placeholder: the value of `unknown_sizes` for which XLA may
@@ -50,6 +58,7 @@ class CompiledStep:
         # The id of a tensor in the copy of the step → the name of the original tensor.
         self._originals: dict[int, str] = {}
         self.uses_xla = tf.compat.v1.placeholder_with_default(False, [], name="uses_xla")
+        self.xla_steps = tf.compat.v1.placeholder_with_default(tf.int32.max, [], name="xla_steps")
         self.unknown_sizes = tf.zeros([0], tf.int32)
         if not self.obstacle:
             self.unknown_sizes = _find_sizes(_with_unknown_sizes(self._inputs))
@@ -95,10 +104,26 @@ class CompiledStep:
             for operation in self._parts.before.values()
         )
 
-    def build_step(self, *, can_choose: bool) -> Any:
+    @property
+    def can_hold_variables(self) -> bool:
+        """Whether `HeldVariables` can hold the values of the variables of the step."""
+        parts = (self._parts.before, self._parts.compiled, self._parts.after)
+        return HeldVariables.can_hold([each for part in parts for each in part.values()])
+
+    def find_variables(self) -> list[Any]:
+        """Return the handles of the variables that the compiled part reads or changes."""
+        handles = {
+            tensor.op.name: tensor
+            for tensor in outside_inputs(self._parts.compiled)
+            if tensor.op.type == "VarHandleOp"
+        }
+        return list(handles.values())
+
+    def build_step(self, number: Any, *, can_choose: bool) -> Any:
         """Build the ops of one step in the default graph, which is the body of a loop.
 
         Args:
+          number: int32 []: the number of the step in its run, from 0.
           can_choose: whether `uses_xla` decides if the part runs in XLA; False always uses XLA.
 
         Returns:
@@ -128,16 +153,22 @@ class CompiledStep:
             autograph=False,
         )
         self._function = function.get_concrete_function()
+
+        def call_in_xla() -> Any:
+            with tf.name_scope(_SCOPE):
+                return function()
+
         if can_choose:
+            uses_xla = tf.logical_and(uses_xla, number < graph.capture(self.xla_steps))
             sizes = _find_sizes(
                 tensors.get(tensor.name, tensor) for tensor in _with_unknown_sizes(self._inputs)
             )
             expected = graph.capture(self.compiled_sizes)
             uses_xla = tf.logical_and(uses_xla, tf.reduce_all(tf.equal(sizes, expected)))
-            computed = tf.cond(uses_xla, function, compute)
+            computed = tf.cond(uses_xla, call_in_xla, compute)
         else:
             with tf.control_dependencies([uses_xla]):
-                computed = function()
+                computed = call_in_xla()
         done = computed[-1].op
         with tf.control_dependencies([done]):
             tensors = {name: tf.identity(tensor) for name, tensor in tensors.items()}
@@ -177,6 +208,17 @@ class CompiledStep:
                 f"the training step cannot be compiled: {error}. Change the op, or leave "
                 f"compile_step out."
             ) from error
+
+    @staticmethod
+    def is_failure_of_xla(error: Exception) -> bool:
+        """Return whether a run failed because XLA could not compile or run the part."""
+        return isinstance(error, tf.errors.OpError) and _SCOPE in str(error)
+
+    @staticmethod
+    def describe_failure(error: Exception) -> str:
+        """Return the line of an error of XLA that says what has failed, without a full stop."""
+        lines = (line.strip().rstrip(".") for line in str(error).splitlines())
+        return next(line for line in lines if line and not line.startswith(_HEADINGS))
 
     def _compute(self, tensors: Any, results: Sequence[Any], *, is_xla: bool) -> list[Any]:
         """Copy the part for XLA into the default graph, which is the graph of a function.

@@ -9,6 +9,7 @@ once.
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -117,12 +118,12 @@ def _refuse(reason: str) -> NoReturn:
 def _run_compiled(compiled: CompiledStep, step: dict[str, Any], last: Any, count: Any) -> Any:
     """Build an op that makes `count` steps, each in XLA or in TensorFlow's kernels."""
     if compiled.shares_ops:
-        return repeat(lambda: compiled.build_step(can_choose=True), count, "earlier_steps")
-    in_xla = tf.where(compiled.uses_xla, count, 0)
-    return tf.group(
-        run_unrolled(step, last, count - in_xla),
-        repeat(lambda: compiled.build_step(can_choose=False), in_xla, "compiled_steps"),
-    )
+        return repeat(partial(compiled.build_step, can_choose=True), count, "earlier_steps")
+    in_xla = tf.where(compiled.uses_xla, tf.minimum(count, compiled.xla_steps), 0)
+    first = repeat(partial(compiled.build_step, can_choose=False), in_xla, "compiled_steps")
+    with tf.control_dependencies([first]):
+        others = tf.identity(count - in_xla)
+    return tf.group(first, run_unrolled(step, last, others))
 
 
 def why_not_unrollable(step: dict[str, Any]) -> str | None:
@@ -153,25 +154,25 @@ def run_unrolled(step: dict[str, Any], last: Any, count: Any) -> Any:
     """
     copier = StepCopier()
 
-    def run_step() -> Any:
+    def run_step(number: Any) -> Any:
         (copy,) = copier.copy(step, {}, [last.name])
         return copy
 
     return repeat(run_step, count, "earlier_steps")
 
 
-def repeat(run_step: Callable[[], Any], count: Any, name: str) -> Any:
+def repeat(run_step: Callable[[Any], Any], count: Any, name: str) -> Any:
     """Build an op that makes `count` steps in a while loop.
 
     Args:
-      run_step: builds the ops of one step in the default graph; returns an operation whose
-        completion ends the step.
+      run_step: takes the number of a step, int32 [], and builds the ops of the step in the default
+        graph; returns an operation whose completion ends the step.
       count: int32 []: the number of steps.
       name: the name of the loop.
     """
 
     def body(done: Any) -> Any:
-        with tf.control_dependencies([run_step()]):
+        with tf.control_dependencies([run_step(done)]):
             return done + 1
 
     done = while_v2.while_loop(lambda done: done < count, body, [tf.constant(0)], name=name)

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import UncompilableStep
+from trainer.execution.held_variables import HeldVariables
 from trainer.execution.train_loop import TrainLoop
 from trainer.hooks.training_hooks import StepRangeHook
 
@@ -136,10 +137,12 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         self._step, self._started = 0, 0.0
         self._steps, self._seconds, self._wanted = 0, 0.0, _MIN_SECONDS
         self._is_checked = False
+        self._variables = HeldVariables(self._compiled.find_variables())
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Record the global step of the new session."""
         self._step = self._start.step
+        self._variables.forget()
         if self._is_forced and self._compiled.num_unknown_sizes == 0:
             self._force()
 
@@ -148,15 +151,22 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         fetches = {"step": self._loop.step}
         if self._sizes is None:
             fetches["sizes"] = self._compiled.unknown_sizes
+        # Free what a run that has failed has left.
+        self._variables.release(run_context.session)
         feeds: dict[Any, Any] = {}
         if self._uses_xla:
             feeds = {self._compiled.uses_xla: True, self._compiled.compiled_sizes: self._sizes}
+            if self._is_first_of_trial and self._compiled.can_hold_variables:
+                # Let XLA compute one step only: then a failure has changed nothing.
+                self._variables.hold(run_context.session)
+                feeds[self._compiled.xla_steps] = 1
         self._started = self._clock()
         return tf.compat.v1.train.SessionRunArgs(fetches, feeds)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Record the duration of the run, and decide about the next run."""
         seconds = self._clock() - self._started
+        self._variables.release(run_context.session)
         results = run_values.results
         steps, self._step = int(results["step"]) - self._step, int(results["step"])
         if self._sizes is None:
@@ -175,6 +185,29 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
             self._steps += steps
             self._seconds += seconds
             self._begin_trial()
+
+    @property
+    def _is_first_of_trial(self) -> bool:
+        return self._trial is not None and self._trial.compiling is None
+
+    def goes_on_after(self, error: Exception) -> bool:
+        """Return whether the training goes on after a failed run, in TensorFlow's kernels.
+
+        It does if XLA has failed in the first run of a trial, the run that compiles: its first step
+        has changed no variable, and the next run begins with the next batch.
+
+        Args:
+          error: the error of the run.
+        """
+        if not (self._variables.are_held and self._compiled.is_failure_of_xla(error)):
+            return False
+        self._uses_xla, self._trial = False, None
+        logger.info(
+            "XLA fails in a training step: %s. The training goes on in TensorFlow's kernels, with "
+            "the next batch.",
+            self._compiled.describe_failure(error),
+        )
+        return True
 
     def _force(self) -> None:
         self._sizes = self._sizes or []

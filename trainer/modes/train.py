@@ -107,6 +107,7 @@ def train(
             shutdown_hook,
             *host_agreement.stop_together("training", shutdown_hook),
         ]
+        compiled_step_hooks = [hook for hook in all_hooks if isinstance(hook, CompiledStepHook)]
         for hook in all_hooks:
             _set_steps_per_run(hook, train_graph.loop.max_iterations)
         with contextlib.ExitStack() as exit_stack:
@@ -128,7 +129,11 @@ def train(
             if start.is_over:
                 logger.info("nothing to train: step %d of %d is reached", start.step, max_steps)
             while not (session.should_stop() or start.is_over):
-                session.run(train_graph.loop.train_op)
+                try:
+                    session.run(train_graph.loop.train_op)
+                except tf.errors.OpError as error:
+                    if not any(hook.goes_on_after(error) for hook in compiled_step_hooks):
+                        raise
         hosts.wait_for_all("the end of training")
     if progress_hook.loss is not None:
         progress.estimator_logger.info("Loss for final step: %s.", progress_hook.loss)

@@ -138,6 +138,38 @@ def test_a_step_that_xla_refuses_trains_in_the_kernels_with_one_line_in_the_log(
     assert "test_compile_step.py" in refused[0]
 
 
+def enormous_model_fn(features: Any, labels: Any, mode: str) -> Any:
+    """The loss w / 2, through a convolution of 2^23 channels that do not depend on each other.
+
+    XLA computes the gradient of the filter for all pairs of channels, for which no machine has the
+    memory; TensorFlow's kernel needs a number for each channel.
+    """
+    w = v1.get_variable("w", [1, 1, 2**23, 1], initializer=v1.constant_initializer(0.9))
+    images = tf.fill([1, 1, 1, 2**23], 1.0 + 0.0 * tf.reduce_min(features))
+    loss = tf.reduce_sum(tf.nn.depthwise_conv2d(images, w, [1, 1, 1, 1], "SAME")) / 2.0
+    train_op = v1.train.GradientDescentOptimizer(0.01).minimize(loss, v1.train.get_global_step())
+    return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def test_a_step_in_which_xla_fails_trains_in_the_kernels_with_one_line_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(step_trial, "_MIN_SECONDS", 0.0)
+    monkeypatch.setattr(step_trial, "_TRANSLATIONS", 0)
+    monkeypatch.setattr(mode, "MIN_TRIAL_RUNS", 1)
+    caplog.set_level(logging.INFO, "tensorflow.trainer")
+    config = trainer.RunConfig(trainer.TPUConfig(iterations_per_loop=5))
+    trainer.TPUEstimator(
+        enormous_model_fn, str(tmp_path), config, use_tpu=False, train_batch_size=8
+    ).train(input_fn, max_steps=20)
+    # The gradient of each element of w is 0.5, the rate 0.01: after 20 steps w is 0.9 - 0.1.
+    np.testing.assert_allclose(programs.variable(tmp_path, "w"), 0.8, rtol=1e-5)
+    assert programs.variable(tmp_path, "global_step") == 20
+    (line,) = [each for each in caplog.messages if "XLA" in each]
+    assert line.startswith("XLA fails in a training step: Out of memory")
+    assert line.endswith("TensorFlow's kernels, with the next batch.")
+
+
 def test_compile_step_true_refuses_such_a_step_before_it_runs(tmp_path: Path) -> None:
     config = trainer.RunConfig(trainer.TPUConfig(iterations_per_loop=5), compile_step=True)
     estimator = trainer.TPUEstimator(
