@@ -23,7 +23,8 @@ def find_executables_directory(named: str) -> Path | None:
     """Return the directory that stores executables compiled by XLA; None if none are stored.
 
     Args:
-      named: the directory; "" for "executables" in the cache directory; `OFF` to store none.
+      named: the directory that the user has named; "" stands for the subdirectory "executables" of
+        the cache directory, and `OFF` for no directory.
     """
     if named == OFF:
         return None

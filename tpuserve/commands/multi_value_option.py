@@ -62,7 +62,7 @@ class PatternType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         Args:
           name: Name of the type in help and error texts, such as "ROWS:WEIGHT".
           pattern: Regular expression that a whole value has to match.
-          parse: Converts the text of a value that matches to the value that the command gets.
+          parse: Takes a text that matches, and returns the value that the command gets.
           example: A valid value, for error texts.
         """
         import re

@@ -65,8 +65,8 @@ def compile(
         all request sizes up to the largest batch size are equally likely. Only the advice on
         batch sizes depends on it.
       most_batch_sizes: The largest number of batch sizes that the advice recommends.
-      latency_goal_ms: The longest time of a batch, in milliseconds, that the advice picks a chip
-        and a batch size for; None for no goal. The pick rests on the compiler's estimates.
+      latency_goal_ms: The longest acceptable time of a batch, in milliseconds. The advice picks a
+        chip and a batch size with which the compiler's estimate is not longer. None for no goal.
       processes: Number of compiler processes; None for the number of processor cores.
       cache: Cache of compilation results; None for no cache.
       compiler: A `Compiler` whose context is entered, for a caller that compiles several

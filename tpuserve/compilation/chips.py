@@ -17,7 +17,8 @@ class TpuGeneration:
     """A TPU generation and the published figures of its chip.
 
     Attributes:
-      generation: Name of the generation, with which names of topologies begin: "v5e" in "v5e:2x2".
+      generation: Name of the generation: the beginning of the names of its topologies, such as
+        "v5e" in "v5e:2x2".
       topology: The generation's smallest topology that all versions of libtpu compile for.
       hbm_bytes: High-bandwidth memory (HBM) of a chip.
       hbm_bytes_per_second: HBM bandwidth of a chip.

@@ -48,8 +48,8 @@ class CompilePlan:
     Attributes:
       graph: The lowered GraphDef, without TPU ops.
       requests: What to compile, in the order of signatures and then of batch sizes.
-      notes: Assumptions, such as replaced unknown dimensions, and left out signatures; one
-        sentence each.
+      notes: Sentences about assumptions, such as replaced unknown dimensions, and about signatures
+        that the plan leaves out.
     """
 
     graph: Any

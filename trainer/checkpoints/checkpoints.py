@@ -148,7 +148,8 @@ def _saved_names(name: str | None, saveable: Any) -> list[str]:
 
     Args:
       name: the name that the Saver gives to a variable; None for the variable's own name.
-      saveable: a variable; or a SaveableObject, which has several tensors, for example of a table.
+      saveable: a variable; or a SaveableObject, which may have several tensors, such as the keys
+        and the values of a table.
     """
     if hasattr(saveable, "specs"):
         return [spec.name for spec in saveable.specs]

@@ -47,7 +47,7 @@ class BatchSpec:
         )
 
     def may_be_partial(self) -> bool:
-        """Return whether a batch may have too few rows: whether a number of rows is not static."""
+        """Return whether a batch may have too few rows, because a shape does not fix the number."""
         return any(
             axis is not None and leaf.size(axis) is None
             for leaf, axis in zip(self.leaves, self.axes, strict=True)

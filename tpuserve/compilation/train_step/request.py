@@ -30,7 +30,8 @@ class TrainStepRequest:
       compiler: a `Compiler` whose context is entered.
       targets: the topologies to compile for.
       batch_sizes: global batch sizes, in rows; empty for the program's own batch size.
-      progress: called with the number of finished and of all compilations, and a description.
+      progress: called with the number of finished compilations, the number of all compilations, and
+        a description of the current step.
       report: the result; None until the program trains.
     """
 

@@ -45,7 +45,8 @@ def to_bfloat16(
 
     Args:
       body: The graph of a TPU computation. Its arguments and results keep their types.
-      library: Function name → function. The functions of loops and branches are added in bfloat16.
+      library: Function name → function. Copies of the functions of loops and branches, which
+        compute in bfloat16, are added.
       keep_float32: Nodes whose names match one of these patterns stay float32.
     """
     return _Caster(body, library, keep_float32).convert(body.arguments)

@@ -146,8 +146,8 @@ def model_fn_inference_on_tpu(
       labels: Passed to `model_fn`.
       config: Passed to `model_fn`.
       params: Passed to `model_fn`.
-      batch_config: How to batch in front of the computation; None for no batching, which sparse
-        features need.
+      batch_config: How to batch in front of the computation; None for no batching. It must be None
+        if a feature is sparse.
 
     Returns:
       The spec, with predictions and export outputs that are results of the TPU computation.

@@ -23,7 +23,8 @@ class PreparedTargets:
         and then fails with tf.errors.OutOfRangeError instead of waiting. None if the runtime has no
         such op; then only closing the session ends the wait.
       end_outfeeds: op that closes the outfeed queues. Each host still receives the results in the
-        queues, and then fails in the same way instead of waiting. None as for end_infeeds.
+        queues, and then fails in the same way instead of waiting. None if the runtime has no such
+        op.
     """
 
     targets: list[Any]

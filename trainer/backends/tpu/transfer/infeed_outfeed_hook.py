@@ -64,7 +64,8 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             of the loop has been received.
           end_infeed: op that ends the wait of cores for an infeed; None if the runtime has no
             such op, and only closing the session ends the wait.
-          end_outfeed: op that ends the wait of hosts for an outfeed; None as for end_infeed.
+          end_outfeed: op that ends the wait of hosts for an outfeed; None if the runtime has no
+            such op.
           sleep_secs: the delay before the first batch is fed, in seconds.
         """
         self._infeed, self._enqueue = infeed, enqueue

@@ -100,7 +100,8 @@ def group_norm(
       inputs: float [b, ...], of a known rank.
       groups: number of groups, which divides the number of channels.
       channels_axis: dimension of the channels.
-      reduction_axes: the other dimensions over which to compute mean and variance.
+      reduction_axes: the dimensions, besides the channels of a group, over which to compute mean
+        and variance.
       epsilon: number added to the variance.
       param_initializers: "beta" or "gamma" → initializer.
       scope: variable scope; "GroupNorm" by default.

@@ -50,7 +50,7 @@ def optimize_loss(
 
     Args:
       loss: float scalar.
-      global_step: variable that counts the steps; None for the graph's.
+      global_step: variable that counts the steps; None for the graph's global step.
       learning_rate: a float, which becomes the variable "learning_rate", or a scalar tensor; None
         if the optimizer has its own.
       optimizer: a key of OPTIMIZER_CLS_NAMES; a tf.compat.v1.train.Optimizer or its class; or a
