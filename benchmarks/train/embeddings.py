@@ -107,7 +107,7 @@ def _estimator_rate(case: Case, use_tpu: bool) -> float:
     return hook.steps_per_second * case.ids_per_batch
 
 
-class _Timer(tf.compat.v1.train.SessionRunHook):
+class _Timer(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     """Measures the steps per second after the first two runs of the session, and ends the run."""
 
     def __init__(self, seconds: float) -> None:
