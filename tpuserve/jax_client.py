@@ -146,7 +146,7 @@ def list_devices_of_all_processes(platform: str) -> tuple[Any, ...]:
 
 
 def broadcast_arrays(arrays: Sequence[Any], *, is_source: bool) -> list[Any]:
-    """Return one process's arrays in all processes that `connect_processes` has connected.
+    """Send the arrays of one process to all processes that `connect_processes` has connected.
 
     Args:
       arrays: NumPy arrays, of the same shapes and types in all processes.

@@ -196,7 +196,7 @@ def _select(
 def _is_best_on_tpu(available: Collection[TagSet], untagged_tpu_graphs: Collection[TagSet]) -> bool:
     """Return whether {serve, tpu} is the default on a machine with a TPU.
 
-    The default is {serve} if the SavedModel has its TPU graph only under that tag set.
+    The default is {serve} if the SavedModel has its TPU graph only under {serve}.
     """
     return tag_sets.SERVE_TPU in available or tag_sets.SERVE not in untagged_tpu_graphs
 

@@ -122,7 +122,8 @@ def make_session_callable(session: Any, options: Any) -> Any:
       options: a CallableOptions message with the names of feeds, fetches and targets.
 
     Returns:
-      A function from one array for each feed to a list with one array for each fetch.
+      A function that takes one array for each feed, and returns a list with one array for each
+      fetch.
     """
     return get_private_attribute(session, "_make_callable_from_options")(options)
 
@@ -147,7 +148,7 @@ def run_session(
 
 
 def get_session_config(session: Any) -> Any:
-    """Return the ConfigProto that a session was created with, or None."""
+    """Return the ConfigProto that a session was created with; None if it has no ConfigProto."""
     return get_private_attribute(session, "_config")
 
 

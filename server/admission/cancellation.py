@@ -46,9 +46,7 @@ class Cancellation:
             callback()
 
     def add_callback(self, callback: Callback) -> None:
-        """Call a function as soon as the request is cancelled; at once if it is cancelled
-        already.
-        """
+        """Call a function as soon as the request is cancelled; at once if it already has been."""
         with self._lock:
             if not self._is_cancelled:
                 self._callbacks.append(callback)

@@ -87,8 +87,8 @@ class BatchingRunner:
           QueueFull: the queue has no room at the moment.
           UnbatchableTensor: the inputs or the outputs cannot share a batch.
           DeadlineExceeded: the time limit passed.
-          Cancelled: the request was cancelled before its batch had run. A run that no request of
-            the batch waits for any more is stopped, where the runtime can.
+          Cancelled: the request was cancelled before its batch had run. If no request of the batch
+            waits any more, the run is stopped, where the runtime can stop runs.
           TpuserveError: the model raised an error.
           WouldBlock: the request must wait for a batch, in a thread that may not block.
         """

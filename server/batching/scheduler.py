@@ -299,7 +299,7 @@ class Scheduler:
             ready = self._wait_for_batch(rows)
 
     def _wait_for_batch(self, ended_rows: int | None = None) -> ReadyBatch | None:
-        """Wait for a batch that the calling thread must run; return None once closed.
+        """Wait for a batch that the calling thread must run; None if the scheduler is closed.
 
         Args:
           ended_rows: the number of rows of the batch that the thread has just run; None if the

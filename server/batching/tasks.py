@@ -88,7 +88,7 @@ class BatchTask:
         self._call_back()
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
-        """Call a function, in any thread, as soon as the task is done; now if it already is.
+        """Call a function, in any thread, as soon as the task is done; at once if it is done now.
 
         The function must not block and must not raise.
         """

@@ -56,7 +56,8 @@ def decode_inputs(document: Json, signature: Signature) -> Arrays:
       The array of each input of the signature, by the alias of the input.
 
     Raises:
-      InvalidJson: The object has neither key or both, or the value of the key is malformed.
+      InvalidJson: The object has neither of the two keys, or both, or the value of the key is
+        malformed.
       InvalidInputNames: An input is missing, or not an input of the signature.
       InvalidTensor: The lists are ragged, or a value is not of the input's type.
       UnsupportedType: JSON cannot represent an input's type.

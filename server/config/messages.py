@@ -29,7 +29,8 @@ def new_message(name: str, pool: DescriptorPool | None = None) -> Any:
     """Create an empty message of a configuration file.
 
     Args:
-      name: the name of the message. A name without a package is one of tensorflow.serving.
+      name: the name of the message. A name without a package means a message of the package
+        tensorflow.serving.
       pool: defines the messages, see `pool_for_text`; None for `default_pool`, which suffices for
         every file that contains no message of TensorFlow, such as ConfigProto.
     """

@@ -33,7 +33,7 @@ class Settings:
       model_name: the name that clients use for the model.
       port: the gRPC port; 0 turns gRPC off.
       rest_api_port: the REST port; 0 turns REST off.
-      host: the IPv4 or IPv6 address to listen on; 0.0.0.0 means all addresses of both kinds.
+      host: the IPv4 or IPv6 address to listen on; 0.0.0.0 means all IPv4 and IPv6 addresses.
       saved_model_tags: the exact tag set of the metagraph to serve; None selects the metagraph by
         the hardware.
       grpc_channel_arguments: pairs of name and value; the value is an int where its text is a

@@ -49,7 +49,8 @@ class ServableLoader:
 
     Attributes:
       load: loads the model in a version's directory.
-      make_runner: (model, its directory, its name) → the runner of the model's requests.
+      make_runner: takes a model, the directory of its version and the name of the version; returns
+        the runner of the model's requests.
       warm_up: runs warm-up requests on the model; None for no warm-up.
       find_load: model name → the function that loads the model's versions; None to use `load` for
         all models.

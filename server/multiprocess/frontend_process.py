@@ -33,7 +33,8 @@ def run_frontend(
     Args:
       connection: the connection to the supervisor.
       supervisor_pid: the process ID of the supervisor.
-      settings: the settings of this process: those of the server, with its share of the limits.
+      settings: the settings of this process: those of the server, with this process's share of the
+        limits.
       index: the position of this process among the frontend processes.
     """
     process_setup.set_up_process(f"tpuserve-front{index}", supervisor_pid)

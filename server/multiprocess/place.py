@@ -25,8 +25,8 @@ class Place:
       process: the process; None while none runs.
       is_ready: whether the process can be connected to others.
       is_connected: for a frontend process, whether it is connected to an engine process.
-      restart_at: when to start the next process, by the clock `time.monotonic`; None while one
-        runs.
+      restart_at: when to start the next process, by the clock `time.monotonic`; None while a
+        process runs.
     """
 
     name: str

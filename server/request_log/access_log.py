@@ -36,7 +36,8 @@ class AccessLog:
           path: the URL path with the query string, as the client sent it; empty for gRPC.
           model: the model's name; empty where the request names none or was refused unread.
           signature: the signature's name; empty as for `model`.
-          version: the version that answered, otherwise the requested version; None for neither.
+          version: the version that answered, otherwise the requested version; None if there is
+            neither.
           status: the HTTP status, 0 where the client disconnected; over gRPC the name of the
             canonical code, such as "OK".
           duration_ms: from the arrival of the request to the end of its answer.

@@ -105,7 +105,8 @@ class RequestQueues:
         """End a request that ran, and start the requests that may run now.
 
         Returns:
-          A request of the same frontend, which the calling thread must run next; None for none.
+          A request of the same frontend, which the calling thread must run next; None if there is
+          none.
         """
         now = self._clock()
         with self._lock:

@@ -62,9 +62,10 @@ class ExecutableCache:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def find(self, key: str, *devices: Any) -> Any:
-        """Return the executable of a key for jax devices, a jax.stages.Compiled, or None.
+        """Return the executable with a key, loaded for the devices; None if there is none.
 
-        If the file is damaged or the devices refuse it, log a warning and return None.
+        The executable is a jax.stages.Compiled. If its file is damaged, or the devices refuse it,
+        log a warning and return None.
         """
         if self._directory is None:
             return None

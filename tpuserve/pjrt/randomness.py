@@ -173,8 +173,8 @@ def _add_key(name: str, number: int, scope: RewriteScope) -> str:
 
     The new key is key * _FACTOR + number * _STEP_OF_KEYS, modulo 2**64.
 
-    The factor makes the keys of nested calls differ: sums alone would be equal for calls with the
-    numbers 1 and 2, and 2 and 1.
+    The factor makes the keys of nested calls differ: with sums alone, call 2 inside of call 1 would
+    get the same key as call 1 inside of call 2.
     """
     product = scope.add_node(f"{name}/{KEY}_product")
     product.op = "Mul"

@@ -55,13 +55,14 @@ class ReplicaStep:
     int64 array [seed of the run, number of the step, number of the step in its loop]. The function
     returns the results, then whether the step sends them, a bool [], and then the new values of the
     changed variables. All replicas call the function with the same variables, but each with its
-    own rows of a variable whose rows are divided; its collectives communicate with the other
-    replicas, which must run in one `jax.shard_map`.
+    own rows of a variable whose rows are divided; the collectives of the function communicate with
+    the other replicas, and all replicas must run in one `jax.shard_map`.
 
     Attributes:
       feeds: the tensors of one replica's batch, in the order of the infeed.
       unknown_sizes: the dimensions of feeds whose sizes the graph leaves open, as pairs of the
-        index of a feed and a dimension. `feeds` has sizes for them; `with_sizes` chooses others.
+        index of a feed and a dimension. `feeds` has a size for each of these dimensions;
+        `with_sizes` sets other sizes.
       results: the tensors that one replica sends to the host, in the order of the outfeed.
       variables: the variables that the step reads or changes.
       row_shardings: index of a variable whose rows are divided among the replicas → the division.

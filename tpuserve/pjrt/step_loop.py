@@ -58,11 +58,11 @@ def build_step_loop(
 ) -> Any:
     """Return the jitted function that runs several steps on all replicas.
 
-    The function takes the variables, those that are divided as arrays of the rows of all replicas
-    with their padding, a batch array [replicas, capacity, ...] for each feed, the
-    position of the first step (see `ReplicaStep`) and the number of steps. It returns the
-    variables, for each result an array [replicas, capacity, ...], whether each step sends its
-    results, and whether each checked variable has only finite values.
+    The function takes the variables; for each feed, an array of batches [replicas, capacity, ...];
+    the position of the first step (see `ReplicaStep`); and the number of steps. It returns the
+    variables; for each result, an array [replicas, capacity, ...]; whether each step sends its
+    results; and whether each checked variable has only finite values. A variable that is divided is
+    an array of the rows of all replicas, with their padding.
 
     Args:
       exported: the step as a jax.export.Exported.

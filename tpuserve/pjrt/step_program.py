@@ -72,8 +72,8 @@ class StepProgram:
 
         Args:
           step: the step of a replica.
-          devices: a jax device for each replica, all of one platform; the devices of a process
-            follow each other.
+          devices: a jax device for each replica, all of one platform; the devices of one process
+            are adjacent.
           checked: indices of the variables that are checked for finite values.
           cache: the executables of earlier processes; None for a cache that stores nothing.
         """

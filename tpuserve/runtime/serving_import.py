@@ -77,7 +77,7 @@ def _hidden(names: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _temporary_directory_name() -> Iterator[None]:
-    """Name a temporary directory in a with block, also on a system without a writable one.
+    """Name a temporary directory in a with block, even if the system has no writable directory.
 
     TensorFlow imports absl.testing, which only asks for the name, and fails if there is none. After
     the block, code that needs a temporary file gets the error that there is no directory for it.

@@ -103,7 +103,7 @@ def sizes_of(shape: Shape) -> tuple[int, ...]:
 
 
 def shape_from_proto(shape: Any) -> Shape:
-    """Convert a TensorShapeProto into a tuple of sizes, None if unknown; None for unknown rank."""
+    """Convert a TensorShapeProto to a tuple, None for unknown sizes; None for an unknown rank."""
     if shape.unknown_rank:
         return None
     return tuple(None if dimension.size < 0 else dimension.size for dimension in shape.dim)

@@ -50,7 +50,7 @@ class ClusterFinder:
         """Prepare to trace a graph; see `trace`.
 
         Args:
-          graph: A lowered graph, a graph without TPU ops, with its function library.
+          graph: A lowered graph (a graph without TPU ops), with its function library.
         """
         self._nodes = graph.node
         self._functions = FunctionLibrary(graph)

@@ -82,7 +82,7 @@ class FunctionLibrary:
         )
 
     def reachable(self, name: str) -> list[str]:
-        """Return a function and the functions that it calls, in the order of the first call."""
+        """Return the names of a function and all functions that it calls, in calling order."""
         found: dict[str, None] = {}
         pending = deque([name])
         while pending:

@@ -112,8 +112,9 @@ def parse_stablehlo(module: bytes) -> Any:
 def rename_module(module: Any, name: str) -> None:
     """Set the name of an MLIR module.
 
-    The name makes the module independent of the process: TensorFlow's XLA bridge numbers modules in
-    the order of its calls, so that the same function would get another name in each call.
+    A name of our own makes the module independent of the process: TensorFlow's XLA bridge numbers
+    modules in the order of its calls, so that the same function would get another name in each
+    call.
     """
     from jaxlib.mlir import ir
 

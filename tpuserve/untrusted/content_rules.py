@@ -1,4 +1,4 @@
-"""Computes the content of small tensors, such as shapes, because it determines other sizes."""
+"""Computes the content of small tensors, such as shapes, which determines the sizes of others."""
 
 import math
 import operator

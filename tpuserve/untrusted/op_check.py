@@ -51,7 +51,7 @@ def _refusal(node: Any, program: Program) -> str:
 
 
 def check_runs(program: Program, runs: Sequence[ModelRun], directory: Path) -> None:
-    """Check that runs open only files of the model, its assets and variables, and run safe ops.
+    """Check that runs open only the model's own assets and variables, and execute only safe ops.
 
     Args:
       program: a metagraph.

@@ -80,7 +80,7 @@ def _compare_floats(
 
 
 def _describe_non_finite(baseline: Array, candidate: Array, is_ignored: Array) -> str | None:
-    """Describe the values that are NaN or infinite in only one of two arrays; None for none."""
+    """Describe values that are NaN or infinite in one array only; None if there are none."""
     texts = []
     for kind, test in (("NaN", np.isnan), ("infinite", np.isinf)):
         if count := int(np.sum(test(baseline) & ~is_ignored)):

@@ -243,7 +243,7 @@ def find_needed(
     Args:
       nodes: Name → node of a graph.
       names: Names of the nodes to start from; those of nodes outside of the graph are left out.
-      stop: Names of nodes that are left out with all that only they depend on.
+      stop: Names of nodes that are left out, together with the nodes that only they depend on.
     """
     return find_reachable(
         names,

@@ -10,9 +10,10 @@ clusters per level:
 * PER_REPLICA: values that differ between replicas; each replica runs the cluster;
 * VARIABLE_UPDATE: updates of variables; run once, with the values of replica 0.
 
-Clusters run by level, and within a level in the order above, ops that are clusters of their own
-first. The level of a node is the least level at which each of its predecessors is in an earlier
-cluster or in the same cluster as the node. Therefore clusters never wait for each other in a cycle.
+Clusters run by level. Within a level, the clusters of one op run first, and then the others in the
+order above. The level of a node is the least level at which each of its predecessors is in an
+earlier cluster or in the same cluster as the node. Therefore clusters never wait for each other in
+a cycle.
 """
 
 from collections.abc import Container, Iterable

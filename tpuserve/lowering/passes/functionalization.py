@@ -85,7 +85,7 @@ class _Rewriter:
         )
 
     def replace_loops(self) -> None:
-        """Replace each loop whose condition and body have no other loop, until none is left."""
+        """Replace each loop whose condition and body have no other loop, until no loop is left."""
         pending = [name for name, node in self._nodes.items() if node.op == "LoopCond"]
         while pending:
             loops = {name: find_loop(self._nodes, name) for name in pending}
@@ -97,7 +97,7 @@ class _Rewriter:
             pending = [name for name in pending if name not in innermost]
 
     def replace_branches(self) -> None:
-        """Replace each branch whose two sides have no other branch, until none is left."""
+        """Replace each branch whose two sides have no other branch, until no branch is left."""
         while branch := find_branch(self._nodes, self.replaced):
             self._replace_branch(branch)
 
@@ -196,7 +196,7 @@ class _Rewriter:
         return node
 
     def _finish_node(self, node: Node, results: list[int], functions: Iterable[str]) -> None:
-        """Make a While or If stateless if its functions are; record the types of its outputs."""
+        """Make a While or If stateless if its functions are stateless; record its output types."""
         if not any(self._library[name].signature.is_stateful for name in functions):
             node.definition.op = f"Stateless{node.definition.op}"
         for index, dtype in enumerate(results):

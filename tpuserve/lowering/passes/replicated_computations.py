@@ -121,7 +121,7 @@ def _insert_unrolled(
     unrolled: UnrolledGraph,
     types: dict[Value, int],
 ) -> GraphIR:
-    """Return the graph with a computation's nodes replaced by those of all its replicas.
+    """Return the graph with a computation's nodes replaced by the nodes of all its replicas.
 
     Args:
       graph: the graph that holds the computation.

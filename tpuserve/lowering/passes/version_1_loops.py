@@ -77,7 +77,7 @@ def find_loop(nodes: Mapping[str, Node], loop_cond: str) -> Loop | None:
 
 
 def is_loop_merge(nodes: Mapping[str, Node], name: str) -> bool:
-    """Return whether a node is the Merge of a loop, and not that of a branch."""
+    """Return whether a node is the Merge of a loop, and not the Merge of a branch."""
     return _is(nodes, name, "Merge") and any(
         _is(nodes, value.producer, "NextIteration") for value in nodes[name].inputs
     )

@@ -180,8 +180,8 @@ def load_pjrt_model(
 ) -> LoadedModel:
     """Compile the clusters of a model for the PJRT devices, and load the rest into a session.
 
-    The model is compiled for its allowed batch sizes before the function returns. If it has none,
-    it is compiled for one row.
+    The model is compiled for its allowed batch sizes before the function returns. A model without
+    allowed batch sizes is compiled for one row.
 
     Args:
       directory: the directory of the SavedModel.

@@ -148,8 +148,8 @@ def _build_graph_def(done_ops: Iterable[str]) -> Any:
     cancel the run, `RunCanceller` runs an op that enqueues False for each output.
 
     Args:
-      done_ops: names of the ops that enqueue an item. Each still needs a control input from the
-        node that must have run before; the caller adds it.
+      done_ops: names of the ops that enqueue an item. Each op still lacks its control input, from
+        the node that must run before the op; the caller adds the control input.
     """
     ops = tf.raw_ops
     with tf.Graph().as_default() as graph, tf.device("/device:CPU:0"):

@@ -51,7 +51,7 @@ class XlaRuntime:
     """Runs each signature of a CPU metagraph as one XLA program, without a session.
 
     If XLA cannot run all signatures of a model, the whole model is loaded into a session instead.
-    With some signatures in each, the variables would be in memory twice.
+    If XLA ran some signatures and a session the others, the variables would be in memory twice.
     """
 
     def make_plan(

@@ -48,7 +48,7 @@ class RequestBodyReader:
 
         Raises:
           RequestTooLarge: The body is larger than the bound. The remaining bytes are not read.
-          MemoryBudgetExceeded: All requests together need more memory than they may.
+          MemoryBudgetExceeded: All requests together need more memory than the budget has.
           Cancelled: The client has disconnected.
         """
         if declared_bytes is not None and declared_bytes > self._max_bytes:
@@ -79,7 +79,7 @@ def join_chunks(chunks: Sequence[bytes], reservation: MemoryReservation) -> byte
     """Join the chunks of a body.
 
     Raises:
-      MemoryBudgetExceeded: All requests together need more memory than they may.
+      MemoryBudgetExceeded: All requests together need more memory than the budget has.
     """
     if len(chunks) == 1:
         return chunks[0]
