@@ -150,7 +150,8 @@ def broadcast_arrays(arrays: Sequence[Any], *, is_source: bool) -> list[Any]:
 
     Args:
       arrays: NumPy arrays, of the same shapes and types in all processes.
-      is_source: whether the arrays of this process are to be returned; true in one process.
+      is_source: whether this process sends its arrays; true in exactly one process. All processes
+        return the sent arrays.
     """
     if not arrays:
         return []

@@ -15,7 +15,7 @@ class InferenceStatistics:
 
     Attributes:
       num_successes: the number of requests whose run succeeded.
-      success_ns: the time of these runs in nanoseconds, the time in queues of batches included.
+      success_ns: the time of these runs in nanoseconds, including the time in batching queues.
       num_failures: the number of requests whose run failed.
       failure_ns: the time of these runs in nanoseconds.
       num_rows: the number of rows of the requests whose run succeeded.

@@ -62,7 +62,7 @@ class ExecutableCache:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def find(self, key: str, *devices: Any) -> Any:
-        """Return the executable with a key, loaded for the devices; None if there is none.
+        """Return the executable stored under a key, loaded for the devices; None if there is none.
 
         The executable is a jax.stages.Compiled. If its file is damaged, or the devices refuse it,
         log a warning and return None.

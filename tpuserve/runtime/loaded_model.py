@@ -19,7 +19,7 @@ class CancellationToken(Protocol):
         ...
 
     def add_callback(self, callback: Callable[[], object]) -> None:
-        """Call a function once, when the caller stops waiting; at once if it no longer waits."""
+        """Call a function once, as soon as the caller no longer waits, which may be at once."""
         ...
 
     def remove_callback(self, callback: Callable[[], object]) -> None:

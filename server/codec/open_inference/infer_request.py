@@ -248,7 +248,11 @@ def _read_list(document: Mapping[str, Json], key: str, *, is_required: bool = Fa
 def _member(
     document: Mapping[str, Json], key: str, kind: type[Any], default: Any, subject: str
 ) -> Any:
-    """Return a member of a JSON object, or `default` if the object has no such member."""
+    """Return a member of a JSON object, or `default` if the object has no such member.
+
+    Raises:
+      InvalidJson: the member has another type, or is missing and `default` is None.
+    """
     value = document.get(key, default)
     if type(value) is RawNumericArray and kind is list:
         value = value.tolist()

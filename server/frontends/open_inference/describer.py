@@ -98,11 +98,11 @@ class Describer:
     def model_config(self, spec: ModelSpec) -> Message:
         """Return Triton's ModelConfig of a version.
 
-        Where each tensor of the signature "serving_default" has a first dimension of unknown size,
-        this dimension is the batch: then `max_batch_size` is above 0, and the dimensions leave the
-        batch out. Requests of any batch size are answered, so that it is the largest int32. A model
-        with an input that has no other dimension has no batch: Triton's clients send no tensor
-        without dimensions.
+        If each tensor of the signature "serving_default" has a first dimension of unknown size,
+        this dimension is the batch dimension. Then `max_batch_size` is the largest int32, because
+        requests of any batch size are answered, and the dimensions leave the batch dimension out.
+        But if an input has no other dimension, the model counts as one without a batch dimension,
+        because Triton's clients send no tensor without dimensions.
 
         Raises:
           ModelNotFound: no such version is available.
@@ -132,7 +132,7 @@ class Describer:
 
         Args:
           spec: the model and version. Without a version, all available versions are described;
-            without a name, those of all models.
+            without a name, all available versions of all models.
 
         Raises:
           ModelNotFound: no such model or version is available.
@@ -175,7 +175,7 @@ class Describer:
         """Load a model, and return a RepositoryModelLoadResponse.
 
         Raises:
-          ModelControlDisabled: the flags do not allow it.
+          ModelControlDisabled: the flags do not allow clients to load models.
           TpuserveError: see `DataPlane.load_model`.
         """
         self._check_control(model)
@@ -183,7 +183,7 @@ class Describer:
         return {}
 
     def unload_model(self, model: str) -> Message:
-        """Unload a model, and return a RepositoryModelUnloadResponse; errors as `load_model`."""
+        """Unload a model, and return a RepositoryModelUnloadResponse; errors as in `load_model`."""
         self._check_control(model)
         self._dataplane.unload_model(model)
         return {}

@@ -19,8 +19,8 @@ class ReplicaContext:
       cores: cores[r] is the ordinal of the core whose infeed and outfeed replica r uses.
       library: function name → function; the lowering adds functions.
       compiled: whether XLA compiles the clusters of nodes; otherwise they run op by op.
-      devices: devices[r] is the device that does the work of replica r; "" for any. Empty as for
-        "" for each replica.
+      devices: devices[r] is the device that does the work of replica r, or "" for any device. Empty
+        if any device may do the work of every replica.
     """
 
     cores: Sequence[int]
@@ -34,7 +34,7 @@ class ReplicaContext:
         return len(set(self.devices)) > 1
 
     def device(self, replica: int) -> str:
-        """Return the device that does the work of a replica; "" for any."""
+        """Return the device that does the work of a replica; "" for any device."""
         return self.devices[replica] if self.devices else ""
 
     @property
@@ -132,7 +132,7 @@ class UnrolledGraph:
           definition: op and attributes; see `Node.definition`.
           inputs: the values that the node takes.
           controls: names of the nodes that must run before the node.
-          device: the device of the node; "" for that of the definition.
+          device: the device of the node; "" for the device in the definition.
         """
         if device:
             original, definition = definition, type(definition)()

@@ -95,7 +95,8 @@ def _add_host_queue(
     """
     queue = scope.add_node(f"{node.name}/queue")
     if "TPU" not in node.device.upper():
-        # Only the device that has the queue can use its handle.
+        # Put the queue on the device of the op, because only that device can use the queue's
+        # handle.
         queue.device = node.device
     _set_queue(queue, direction, target_core(node), types)
     return scope.reference(queue, "handle")

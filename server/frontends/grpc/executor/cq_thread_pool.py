@@ -330,7 +330,7 @@ class CompletionQueueThreadPool(CallExecutor):
             self._recover(event)
 
     def _recover(self, event: Any) -> None:
-        """Keep accepting calls after handling the event that began a call has raised an exception.
+        """Keep accepting calls if an exception has interrupted the handling of a new call's event.
 
         grpcio requests the next call only while it handles the event that began the previous call.
         If an exception prevents that, this method requests the next call, and cancels the call

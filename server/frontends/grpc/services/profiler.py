@@ -14,7 +14,7 @@ _NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_le
 # deadline in the far future if the client has set none.
 _NO_DEADLINE_SECONDS = 10**8
 # While a profile is taken, the server records events of its own, so that the profile of an idle
-# server is not empty. This is the duration of each.
+# server is not empty. This is the duration of each event.
 _EVENT_SECONDS = 0.1
 
 logger = logging.getLogger(__name__)

@@ -115,7 +115,7 @@ class V2Router:
 
 
 def _wants_ready_models(body: bytes) -> bool:
-    """Return the member "ready" of a request for the index; its body may be empty."""
+    """Return the member "ready" of the body of an index request; False for an empty body."""
     document = json_parser.parse_json(body) if body.strip() else {}
     value = document.get("ready", False) if type(document) is dict else None
     if type(value) is not bool:

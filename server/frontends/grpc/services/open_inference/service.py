@@ -117,7 +117,7 @@ def _method(
     def call_method(raw: bytes | memoryview, call: CallContext) -> bytes:
         fields = answer(parse_message(request_type, raw), call)
         response = response_type()
-        # Ignore what only the JSON of REST has, such as `batch_stats`.
+        # Ignore the fields that only the JSON of REST has, such as `batch_stats`.
         json_format.ParseDict(fields, response, ignore_unknown_fields=True)
         return bytes(response.SerializeToString())
 
