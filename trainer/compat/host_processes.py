@@ -96,7 +96,7 @@ def make_cluster_environments(processes: int, topology: str) -> list[dict[str, s
       processes: the number of processes.
       topology: the cores of the emulated TPU, as for TPUSERVE_EMULATED_TPU.
     """
-    # Find all ports before one is in use, so that they differ.
+    # Keep the listeners of all ports open until the last port is found, so that the ports differ.
     with ExitStack() as stack:
         listeners = [
             stack.enter_context(socket.create_server((_LOOPBACK, 0))) for _ in range(processes)

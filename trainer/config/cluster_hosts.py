@@ -48,7 +48,7 @@ class ClusterHosts:
 
     @property
     def is_led_by_other(self) -> bool:
-        """Whether another process runs the program, and this one serves it."""
+        """Whether another process runs the program, and this process only serves that process."""
         return self.own is not None and self.own != self.leader
 
     @property
@@ -61,8 +61,8 @@ def find_cluster_hosts(config: RunConfig) -> ClusterHosts | None:
     """Return the hosts of the cluster that the config's cluster resolver or TF_CONFIG describes.
 
     The chief and the workers are the hosts, and the chief is host 0. In a cluster without a chief,
-    the hosts are the tasks of the job of the TPU workers (see `RunConfig.tpu_job`), and the first
-    of them leads, unless there is a job "coordinator".
+    the hosts are the tasks of the job of the TPU workers (see `RunConfig.tpu_job`). The leader is
+    then the task of the job "coordinator" or, if there is no such job, the first host.
 
     Args:
       config: the settings of the run.

@@ -15,7 +15,8 @@ from trainer.execution import max_pool_gradient, step_partition
 from trainer.execution.held_variables import HeldVariables
 from trainer.execution.step_copy import StepCopier, outside_inputs
 
-# The name scope of the call of the compiled part, which TensorFlow's errors of the call contain.
+# The name scope of the op that calls the compiled part. TensorFlow's errors about the call contain
+# the scope, by which `is_failure_of_xla` recognizes them.
 _SCOPE = "tpuserve_xla_step"
 # The beginnings of the lines that TensorFlow puts before the text of an error.
 _HEADINGS = ("Graph execution error", "Detected at node")
@@ -30,8 +31,8 @@ class CompiledStep:
 
     Attributes:
       uses_xla: bool [], a placeholder: whether the part runs in XLA; False by default.
-      xla_steps: int32 [], a placeholder: how many steps of a run use XLA at most, the first steps;
-        by default all.
+      xla_steps: int32 [], a placeholder: the number of steps at the beginning of a run that may use
+        XLA; all steps by default.
       unknown_sizes: int32 [n]: the sizes, in the last step, of all inputs of the part that have no
         static shape; empty if all inputs have one.
       compiled_sizes: int32 [n], a placeholder: the value of `unknown_sizes` for which XLA may

@@ -6,16 +6,18 @@ from typing import Any
 
 import tensorflow as tf
 
-# The ops after which a variable gives each reader a copy of its value.
+# If one of these ops uses a variable, each read of the variable returns a copy. A copy does not
+# protect the memory of the value, so the value cannot be held.
 _COPIES_VALUE = re.compile(r"Resource(Sparse|Scatter)\w+")
 
 
 class HeldVariables:
     """Lets a session hold the values of variables, without copies.
 
-    XLA writes the new value of a variable into the memory of the old one, unless something else
+    XLA writes the new value of a variable into the memory of the old value, unless something else
     refers to that memory. If the computation then fails, TensorFlow frees the memory twice, and the
-    next use of the variable ends the process. A value that is held stays as it is.
+    next use of the variable ends the process. A held value is a further reference to the memory, so
+    XLA writes the new value to another place.
     """
 
     def __init__(self, variables: Sequence[Any]) -> None:
@@ -52,7 +54,8 @@ class HeldVariables:
 
     def hold(self, session: Any) -> None:
         """Hold the values that the variables have now."""
-        # Take the raw handles: TensorFlow would add ops to the graph to delete the others.
+        # Keep only the raw handles, which are strings. When a TensorHandle object is freed,
+        # TensorFlow adds ops to the graph to delete its value.
         self._held = [handle.get_raw_handle() for handle in session.run(self._holds)]
 
     def forget(self) -> None:

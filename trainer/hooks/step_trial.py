@@ -151,13 +151,14 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         fetches = {"step": self._loop.step}
         if self._sizes is None:
             fetches["sizes"] = self._compiled.unknown_sizes
-        # Free what a run that has failed has left.
+        # Free the values that a run has held and, because it failed, not freed.
         self._variables.release(run_context.session)
         feeds: dict[Any, Any] = {}
         if self._uses_xla:
             feeds = {self._compiled.uses_xla: True, self._compiled.compiled_sizes: self._sizes}
             if self._is_first_of_trial and self._compiled.can_hold_variables:
-                # Let XLA compute one step only: then a failure has changed nothing.
+                # Let XLA compute only the first step of the run. If this step fails, no variable
+                # has changed.
                 self._variables.hold(run_context.session)
                 feeds[self._compiled.xla_steps] = 1
         self._started = self._clock()
@@ -191,10 +192,10 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         return self._trial is not None and self._trial.compiling is None
 
     def goes_on_after(self, error: Exception) -> bool:
-        """Return whether the training goes on after a failed run, in TensorFlow's kernels.
+        """Return whether training can go on, in TensorFlow's kernels, after a run has failed.
 
-        It does if XLA has failed in the first run of a trial, the run that compiles: its first step
-        has changed no variable, and the next run begins with the next batch.
+        It can if XLA has failed in the first run of a trial, in which XLA compiles the step: the
+        failed step has changed no variable. The next run begins with the next batch.
 
         Args:
           error: the error of the run.

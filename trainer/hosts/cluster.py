@@ -27,11 +27,11 @@ from trainer.hosts import cluster_server
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# The interval at which tasks are looked for, in seconds.
+# The interval, in seconds, between two attempts to connect to tasks that do not answer.
 _POLL_SECS = 0.5
 # The time after which a task that does not accept a connection counts as unreachable, in seconds.
 _CONNECT_SECS = 5.0
-# The longest time that a task takes to note the end of the leader's program, in seconds.
+# How long, in seconds, the leader tries to tell a task that the program has ended.
 _FAREWELL_SECS = 10.0
 # Name of the queue on each task that receives an element when the leader's program has ended.
 _FAREWELLS = "tpuserve/farewells"
@@ -230,7 +230,7 @@ def _say_farewell(hosts: ClusterHosts) -> None:
             with _farewell_session(f"grpc://{task.address}", task, _FAREWELL_SECS) as session:
                 session.run(tf.raw_ops.QueueEnqueueV2(handle=_farewell_queue(task), components=[0]))
         except tf.errors.OpError as error:
-            # Go on, so that the remaining processes end.
+            # Go on to the next task, so that the other processes learn that the program has ended.
             logger.warning("%s does not note the end of the program: %s", task, error.message)
 
 
@@ -253,7 +253,7 @@ def _farewell_queue(task: Task) -> Any:
 def _farewell_session(target: str, task: Task, timeout_secs: float = 0.0) -> Iterator[Any]:
     """Return a context with a session of a task's server, in which no other task takes part.
 
-    The sessions of a server share its queues, because their states are not isolated.
+    All these sessions find the same queue in the server, because their states are not isolated.
 
     Args:
       target: the target of the session.

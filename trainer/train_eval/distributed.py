@@ -110,9 +110,10 @@ def _train(estimator: Any, train_spec: TrainSpec) -> None:
 
 
 def server_of(estimator: Any) -> AbstractContextManager[Any]:
-    """Return the context of the server of a chief or worker.
+    """Return a context in which the TensorFlow server of a chief or worker runs.
 
-    In the session of an emulated TPU, the backend starts the server when training begins.
+    The context does nothing if the cluster emulates a TPU: the backend then starts the server when
+    training begins.
     """
     if getattr(estimator, "is_in_cluster_session", False):
         return nullcontext()

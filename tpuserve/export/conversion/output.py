@@ -76,9 +76,9 @@ def _parents_of(path: Path) -> Iterator[None]:
 
 @contextmanager
 def copying(source: Path, target: Path, files: Sequence[Path]) -> Iterator[None]:
-    """Copy files of a directory to the same places of another while the with block runs.
+    """Copy files to the same relative paths in another directory, while the with block runs.
 
-    The block takes at least as long as the copying.
+    The end of the block waits until all files are copied.
 
     Raises:
       OSError: A file cannot be read or written.

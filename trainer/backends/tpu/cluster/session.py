@@ -16,14 +16,14 @@ _COMPOSITES = (tf.SparseTensor, tf.RaggedTensor, tf.IndexedSlices)
 
 
 class ClusterSession(session_interface.SessionInterface):
-    """A tf.compat.v1.Session of a copy of a graph, which takes tensors of the original graph."""
+    """Runs a copy of a graph in a session; fetches and feeds are tensors of the original graph."""
 
     def __init__(self, session: Any, graph: Any) -> None:
         """Wrap a session.
 
         Args:
-          session: the session of the copy, in which names are those of the original.
-          graph: the original tf.Graph, of which hooks have tensors.
+          session: the session of the copy. Ops have the same names in the copy as in the original.
+          graph: the original tf.Graph, to which the tensors of hooks belong.
         """
         self._session, self._graph = session, graph
 
@@ -40,7 +40,7 @@ class ClusterSession(session_interface.SessionInterface):
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
-        """Run the ops of the copy that have the names of the fetches."""
+        """Run the ops of the copy that have the same names as the fetches."""
         feeds = None
         if feed_dict is not None:
             feeds = {self._in_copy(key): value for key, value in feed_dict.items()}
@@ -48,8 +48,8 @@ class ClusterSession(session_interface.SessionInterface):
 
     def close(self) -> None:
         """Close the session; return after a few seconds if a lost process keeps it from closing."""
-        # TensorFlow waits until all processes have answered that they have dropped their steps, and
-        # a lost process never does.
+        # Close the session in a thread: TensorFlow waits until all processes have answered that
+        # they have dropped their steps, and a lost process never answers.
         thread = threading.Thread(target=self._session.close, daemon=True)
         thread.start()
         thread.join(_CLOSE_SECS)
@@ -58,8 +58,9 @@ class ClusterSession(session_interface.SessionInterface):
         return getattr(self._session, name)
 
     def _in_copy(self, fetches: Any) -> Any:
-        """Return fetches with each tensor and op replaced by that of the copy."""
-        # A dict of hooks has keys that tf.nest cannot sort.
+        """Return fetches with each tensor and op replaced by its counterpart in the copy."""
+        # Do not use tf.nest, which sorts the keys of a dict: the keys may be hooks, which have no
+        # order.
         if isinstance(fetches, dict):
             return type(fetches)((key, self._in_copy(value)) for key, value in fetches.items())
         if isinstance(fetches, tuple) and hasattr(fetches, "_fields"):
@@ -91,13 +92,13 @@ class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
         """Create the object.
 
         Args:
-          scaffold: see tf.compat.v1.train.ChiefSessionCreator, also for the next four.
+          scaffold: see tf.compat.v1.train.ChiefSessionCreator.
           master: the session target.
           config: the ConfigProto.
           checkpoint_dir: directory whose newest checkpoint is restored.
           checkpoint_filename_with_path: the checkpoint to restore.
           default_device: the device of ops without one.
-          before_next: called before a session that replaces a lost one.
+          before_next: called before the creation of a session that replaces a lost session.
         """
         self._scaffold, self._master, self._config = scaffold, master, config
         self._checkpoint_dir = checkpoint_dir

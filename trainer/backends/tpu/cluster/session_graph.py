@@ -1,7 +1,7 @@
 """The graph that a session of several servers runs: a copy without the ops of a TPU.
 
-Such a session assigns a device to every op of its graph, also to those that never run. No device
-that is not a TPU has the ops of a TPU, so the graph must not contain them.
+A session of several servers assigns a device to every op of its graph, also to ops that never run.
+Only a TPU can be the device of a TPU op, so the graph must not contain TPU ops.
 """
 
 from collections.abc import Iterable
@@ -13,17 +13,17 @@ from tpuserve.errors import InvalidSetting
 from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, called_functions
 from tpuserve.lowering.rules.op_table import is_tpu_op
 
-# Ops that call a Python function, which only the process has that built the graph.
+# Ops that call a Python function. Only the process that has built the graph has the function.
 _PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
 
 
 def copy_runnable_part(graph: Any, default_device: str) -> Any:
-    """Copy the ops that need no op of a TPU, with the same names.
+    """Copy the ops that do not depend on a TPU op, with their names.
 
     Args:
       graph: a tf.Graph, in which the ops of the TPU computation have been lowered already.
-      default_device: the device of the ops that have none; its parts complete the devices of the
-        other ops.
+      default_device: the device of the ops that have none. If the device of an op lacks a part,
+        such as the task, this device supplies the part.
 
     Returns:
       The new tf.Graph.
@@ -60,7 +60,7 @@ def copy_runnable_part(graph: Any, default_device: str) -> Any:
 
 
 def _callers_of(is_op: Any, functions: dict[str, Any]) -> set[str]:
-    """Return the names of the functions that have such an op, directly or by a call."""
+    """Return the names of the functions with an op for which `is_op` is true, also in calls."""
     found = {
         name
         for name, function in functions.items()
@@ -82,7 +82,7 @@ def _calls(node: Any, names: set[str]) -> bool:
 
 
 def _with_consumers(names: Iterable[str], definition: Any) -> set[str]:
-    """Return the names of nodes, and of all nodes that need one of them."""
+    """Return the given names, and the names of all nodes that depend on one of these nodes."""
     consumers: dict[str, list[str]] = {}
     for node in definition.node:
         for reference in node.input:
@@ -99,7 +99,7 @@ def _with_consumers(names: Iterable[str], definition: Any) -> set[str]:
 
 
 def _check_is_local(node: Any, device: Any, default: Any) -> None:
-    """Check that a node that calls Python code is on the default device's task.
+    """Check that a node that calls Python code is on the task of the default device.
 
     Raises:
       InvalidSetting: the node is on another task.
@@ -115,7 +115,7 @@ def _check_is_local(node: Any, device: Any, default: Any) -> None:
 
 
 def _keep_colocation(node: Any, removed: set[str]) -> None:
-    """Remove the colocation of a node with nodes that are not copied."""
+    """Keep only those colocations of a node that are with copied nodes."""
     if "_class" not in node.attr:
         return
     constraints = [

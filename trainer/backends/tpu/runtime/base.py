@@ -73,7 +73,7 @@ class TpuRuntime(ABC):
 
     @property
     def session_creator(self) -> Callable[..., Any]:
-        """The creator of sessions, with the arguments of TensorFlow's ChiefSessionCreator."""
+        """A function that creates a SessionCreator from ChiefSessionCreator's arguments."""
         import tensorflow as tf
 
         creator: Callable[..., Any] = tf.compat.v1.train.ChiefSessionCreator

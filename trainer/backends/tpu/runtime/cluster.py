@@ -34,26 +34,28 @@ class ClusterRuntime(EmulatedRuntime):
     timeout_secs: float
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
-        """Copy the graph of the targets with CPU ops, each on its host, in place of TPU ops."""
+        """Copy the graph of the targets; replace each TPU op by CPU ops on the op's host."""
         return self._lower(targets, self.system.core_devices)
 
     def session_config(self, proto: Any) -> Any:
         """Return a ConfigProto with which a session has its own state on the servers of all hosts.
 
-        With a state of its own, a session finds no full queues of an earlier one.
+        So the queues contain no elements that an earlier session has left in them.
         """
         session_config = tf.compat.v1.ConfigProto()
         session_config.CopyFrom(proto)
         session_config.isolate_session_state = True
-        # Every session needs all hosts. The filters of a config are those for parameter servers.
+        # Remove the device filters, which are meant for parameter servers and hide workers from
+        # each other: every session here needs all hosts.
         del session_config.device_filters[:]
-        # The servers know the cluster already, and refuse to be told again.
+        # Remove the cluster: the servers know it already, and refuse a session that describes it
+        # again.
         session_config.ClearField("cluster_def")
         return session_config
 
     @property
     def session_creator(self) -> Callable[..., Any]:
-        """The class of the creator of sessions, which takes what ChiefSessionCreator takes."""
+        """A function that creates a SessionCreator from ChiefSessionCreator's arguments."""
         return functools.partial(
             ClusterSessionCreator,
             default_device=self.hosts.hosts[0].device,
@@ -62,7 +64,7 @@ class ClusterRuntime(EmulatedRuntime):
 
     @contextmanager
     def initialized_system(self, topology: BatchTopology, config: RunConfig) -> Iterator[None]:
-        """Return a context that names the lost processes if the run in it fails because of them.
+        """Return a context in which the loss of processes raises an error that names them.
 
         Raises:
           HostLost: another process was lost.
