@@ -9,7 +9,10 @@ import tpuserve
 import trainer
 from tests.trainer import programs
 from tests.trainer.backends.tpu.cluster import running
-from tpuserve.errors import InvalidSetting
+from tpuserve.errors import HostLost, InvalidSetting
+from trainer.backends.tpu.runtime.cluster import ClusterRuntime
+from trainer.config.cluster_hosts import ClusterHosts, Task
+from trainer.distribution.topology import EmulatedClusterSlice
 from trainer.hosts import cluster_server
 
 pytestmark = pytest.mark.slow
@@ -173,6 +176,22 @@ def test_a_hook_that_fetches_a_tensor_of_the_computation_is_told_so(
         pytest.raises(ValueError, match="is a part of the TPU's computation"),
     ):
         estimator(tmp_path, cluster=resolver).train(input_fn, [Fetch()], steps=1)
+
+
+def test_an_evaluation_that_loses_a_process_names_it() -> None:
+    tasks = tuple(Task("worker", i, address) for i, address in enumerate(running.addresses(2)))
+    runtime = ClusterRuntime(
+        system=EmulatedClusterSlice(2, 4, host_devices=tuple(task.device for task in tasks)),
+        hosts=ClusterHosts(tasks, leader=tasks[0], own=tasks[0]),
+        timeout_secs=1,
+    )
+    topology: Any = None
+    config: Any = None
+    with (
+        pytest.raises(HostLost, match=r"^worker 1 \(.*\) is lost: Socket closed\. Start"),
+        runtime.initialized_system(topology, config),
+    ):
+        raise tf.errors.UnavailableError(None, None, "Socket closed\nand more")
 
 
 @pytest.mark.parametrize(("cores", "hosts"), [(3, 1), (6, 3)])
