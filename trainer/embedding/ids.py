@@ -112,6 +112,13 @@ def _categorical_column(column: Any) -> Any:
     return categorical.categorical_column if is_weighted else categorical
 
 
+def is_padded_for_core(features: Any) -> bool:
+    """Return whether `pad_features` has padded features of columns on the tensor core."""
+    return isinstance(features, Mapping) and any(
+        str(name).endswith(_MASK_SUFFIX) for name in features
+    )
+
+
 def is_padded(feature: Any) -> bool:
     """Return whether a feature is a result of `pad_features`."""
     return isinstance(feature, Mapping) and PADDED_IDS in feature
@@ -132,6 +139,11 @@ def _pad(name: str, ids: Any, weights: Any, table: Table, feature: FeatureConfig
         raise InvalidType(
             f"feature {name!r} is dense, and has the weights {feature.weight_key!r}. Give both as "
             f"SparseTensors."
+        )
+    if weights is not None and not isinstance(weights, tf.SparseTensor | tf.RaggedTensor):
+        raise InvalidType(
+            f"the weights {feature.weight_key!r} of feature {name!r} are dense. Dense weights are "
+            f"not supported on TPU. Give them as a SparseTensor, like the ids."
         )
     if table.config.combiner is None and not is_dense and not feature.max_sequence_length:
         raise InvalidType(

@@ -72,8 +72,11 @@ class EmbeddingModel:
                 model_fn, features, mode, config, replicas=replicas or 1, on_tpu=True
             )
         config = build_config(self._spec, only_table_columns=True)
+        if not config.tables and (replicas is None or ids.is_padded_for_core(features)):
+            # All columns are on the tensor core, and look their ids up in the model.
+            return model_fn(features)
         if replicas is not None:
-            if config.columns:
+            if config.columns or not config.tables:
                 return _call_for_inference(model_fn, _cut_on_host(features, config))
             return _call_with_activations_of_host(model_fn, features, mode, config)
         if config.columns and mode != ModeKeys.TRAIN:

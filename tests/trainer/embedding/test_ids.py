@@ -99,6 +99,12 @@ def test_dense_ids_need_no_combiner() -> None:
             "is dense, and has the weights 'by'",
         ),
         (
+            {"x": columns.sparse([[1]]), "by": tf.constant([[1.0]])},
+            {"weights": "by"},
+            InvalidType,
+            "Dense weights are not supported on TPU",
+        ),
+        (
             {"x": columns.sparse([[10]])},
             {},
             tf.errors.InvalidArgumentError,

@@ -75,6 +75,23 @@ def test_columns_on_the_tensor_core_are_trained_by_the_optimizer_of_model_fn(
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
+def test_all_columns_may_be_on_the_tensor_core(use_tpu: bool, tmp_path: Path) -> None:
+    other = tf.feature_column.categorical_column_with_identity("z", 5)
+    used = columns.experimental.shared_embedding_columns(
+        [IDENTITY, other],
+        2,
+        initializer=ZEROS,
+        shared_embedding_collection_name="shared",
+        embedding_lookup_device="tpu_tensor_core",
+        tensor_core_shape=[None, 2],
+    )
+    after = train(tmp_path, used, {"x": IDS, "z": [[3, 3], [3, 3]]}, use_tpu=use_tpu)
+    # y is the sum of both features' activations; the gradients are as above.
+    expected = [[0.0] * 2, [0.375] * 2, [0.125] * 2, [0.5] * 2, [0.0] * 2]
+    np.testing.assert_allclose(after["shared"], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
 def test_input_layer_in_a_scope_names_the_variable(use_tpu: bool, tmp_path: Path) -> None:
     used = [columns.experimental.embedding_column(IDENTITY, 2, initializer=ZEROS)]
 
