@@ -175,7 +175,7 @@ def _function_graph(scope: Any, name: str) -> Any:
 
 def _find_user_line(operation: Any) -> SourceLine | None:
     """Return the innermost frame of an operation's traceback that is user code."""
-    # An operation of a function that was read from a file has no traceback, and so no line.
+    # An operation of a function that was read from a file has no traceback, so its line is unknown.
     for frame in reversed(operation.traceback or ()):
         if not frame.filename.startswith(_LIBRARY_PREFIXES) and not frame.filename.startswith("<"):
             return SourceLine(_shorten_path(frame.filename), frame.lineno, frame.name)

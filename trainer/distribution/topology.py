@@ -250,8 +250,8 @@ class BatchTopology:
         elif self.input_mode == InputPipelineConfig.PER_SHARD_V1:
             groups = [(replica,) for replica in all_replicas]
         else:
-            # A host without the first core of any replica has no pipeline: its cores are fed by
-            # the host of the replica's first core.
+            # A host gets no pipeline if it has no replica's first core: the host of the replica's
+            # first core feeds all cores of the replica.
             hosts = sorted({self.host_of(replica) for replica in all_replicas})
             groups = [tuple(r for r in all_replicas if self.host_of(r) == host) for host in hosts]
         return tuple(

@@ -84,7 +84,8 @@ class EmbeddingModel:
         features = ids.pad_features(ids.numbers_of_words(features, config), config)
         if not config.columns:
             return _call_with_activations(model_fn, features, mode, config)
-        # In a TPU's shard context, feature columns take activations, not ids, from the features.
+        # Enter a TPU's shard context, in which feature columns take activations, and not ids, from
+        # the features.
         with tpu_function.tpu_shard_context(1):
             return _call_with_activations(model_fn, features, mode, config)
 

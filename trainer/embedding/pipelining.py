@@ -51,7 +51,7 @@ def update_later(
 
 
 def _keep(name: str, initial_value: Any) -> Any:
-    # The number of ids differs from batch to batch, and so does the shape of the variable.
+    # Leave the shape of the variable open: the number of ids differs from batch to batch.
     return tf.compat.v1.Variable(
         initial_value,
         trainable=False,

@@ -131,8 +131,8 @@ class StepTables:
         if step.sharding is not None:
             mark(variable.handle.op, step.sharding)
         graph = tf.compat.v1.get_default_graph()
-        # The graph of a step is the graph of a function, which takes the handle as a captured
-        # argument.
+        # Capture the handle in the graph of a step, which is the graph of a function: the ops of a
+        # function can use an outer tensor only as a captured argument.
         handle = graph.capture(variable.handle) if hasattr(graph, "capture") else variable.handle
         placeholder = self._pending.pop(table.name, None)
         for operation in [] if placeholder is None else placeholder.consumers():

@@ -106,7 +106,8 @@ def find_same_checkpoint(find: Callable[[], str | None], model_dir: str) -> str 
     if hosts.size == 1:
         return checkpoint
     for _ in range(_ATTEMPTS):
-        # The paths may differ: the hosts may have mounted the same directory at different places.
+        # Compare only the names of the checkpoints. Their paths may differ, because the hosts may
+        # have mounted the same directory at different places.
         name = os.path.basename(checkpoint) if checkpoint is not None else None
         found = hosts.gather("the checkpoint to start from", [name, model_dir])
         differing = [host for host, (other, _) in enumerate(found) if other != found[0][0]]

@@ -60,7 +60,8 @@ def _make_function(height: int, width: int, dtype: Any, shape: Any) -> Any:
         gradients = []
         for row in range(height):
             for column in range(width):
-                # The gradient goes to the first of equal maxima, as in TensorFlow's kernel.
+                # Give the gradient to the first of several equal maxima, as TensorFlow's kernel
+                # does.
                 is_maximum = tf.equal(windows[:, :, row, :, column, :], outputs)
                 is_first = tf.logical_and(is_maximum, tf.logical_not(is_taken))
                 gradients.append(tf.where(is_first, gradient, zeros))

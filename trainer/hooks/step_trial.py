@@ -182,7 +182,7 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
             if self._trial.is_over:
                 _log_choice(self._trial)
         elif self._uses_xla is None:
-            # The first run of a session is not counted: TensorFlow optimises the graph in it.
+            # Count all runs of a session except the first, in which TensorFlow optimises the graph.
             self._steps += steps
             self._seconds += seconds
             self._begin_trial()

@@ -47,7 +47,7 @@ class InputPartition:
         )
 
     def _all_dims(self, tensors: Sequence[Any]) -> list[_Dims]:
-        # A mask over the rows may follow the tensors; every core receives the whole mask.
+        # A mask of the rows may follow the tensors. Give the whole mask to every core.
         return [*self.dims, *[None] * (len(tensors) - len(self.dims))]
 
 

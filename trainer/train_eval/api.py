@@ -58,7 +58,8 @@ def train_and_evaluate(
     if not isinstance(train_spec, TrainSpec):
         raise InvalidType(f"train_spec is {train_spec!r}. Give a trainer.TrainSpec.")
     specs = validate_eval_specs(eval_spec)
-    # The hosts of a TPU train and evaluate together, each as a single process does.
+    # The hosts of a TPU have no roles, such as worker or evaluator: all of them train and evaluate,
+    # each as a single process does.
     is_host = getattr(estimator, "runs_on_several_hosts", False)
     role = None if is_host else _resolve_role(estimator.config)
     delays = [spec.start_delay_secs if role == tf_config.EVALUATOR else 0 for spec in specs]

@@ -33,7 +33,7 @@ def clear_constant(node: Any) -> Any:
     for name, attribute in node.attr.items():
         if name != "value":
             copy.attr[name].CopyFrom(attribute)
-    # TensorFlow reads a TensorProto that has a shape and no values as zeros.
+    # Set the shape and no values: TensorFlow reads such a TensorProto as zeros.
     tensor = node.attr["value"].tensor
     copy.attr["value"].tensor.dtype = tensor.dtype
     copy.attr["value"].tensor.tensor_shape.CopyFrom(tensor.tensor_shape)

@@ -123,7 +123,8 @@ class SavedModelWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # The exit stack first calls `_complete`, and then publishes or removes the directory.
+        # Unwind the exit stack, which first calls `_complete`, and then publishes or removes the
+        # directory.
         self._exit_stack.__exit__(error_type, error, traceback)
 
     def _complete(

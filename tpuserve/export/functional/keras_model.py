@@ -130,7 +130,8 @@ def _get_input_structure(model: Any) -> Any:
     try:
         return model.input
     except (AttributeError, RuntimeError, ValueError):
-        # A sequential model of Keras 3 has no `input` until its first call; it has `inputs`.
+        # Use `inputs` and not `input`, which a sequential model of Keras 3 lacks until its first
+        # call.
         return inputs[0] if len(inputs) == 1 else inputs
 
 

@@ -47,8 +47,8 @@ def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
 
     def rewrite() -> Any:
         results = tf.compat.v1.tpu.rewrite(flat_computation)
-        # For a computation without results, tpu.rewrite returns an operation and not a list of
-        # tensors.
+        # For a computation without results, tpu.rewrite returns an operation. Return an empty list
+        # then.
         return [] if isinstance(results, tf.Operation) else results
 
     computed = iter(partitioned_call(rewrite))

@@ -127,7 +127,7 @@ def register_estimator_aliases(tpu_modules: Mapping[str, str]) -> None:
     }
     for root in ROOTS:
         lazy_module.register_lazy_modules(root, root, namespaces, estimator_names.UNSUPPORTED)
-    # TensorFlow has removed the module tpu_embedding from its package `tensorflow.python.tpu`.
+    # Supply the module tpu_embedding, which TensorFlow has removed from `tensorflow.python.tpu`.
     lazy_module.register_lazy_modules(
         _TPU_EMBEDDING, _TPU_EMBEDDING, {"": _TPU_EMBEDDING_NAMES}, {}
     )
