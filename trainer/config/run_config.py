@@ -90,10 +90,10 @@ class RunConfig:
       checkpoint_save_graph_def: whether the GraphDef is written with each checkpoint.
       profile_steps: the first and the last global step to profile for TensorBoard, both
         included; None to disable the profiler.
-      compile_step: whether XLA compiles the training step, in training without a TPU on the CPU of
-        this process: True, False, or "auto" to measure steps with and without XLA in a longer run
-        and keep the faster way. The last step of each session.run never runs in XLA, so that hooks
-        can fetch all of its tensors.
+      compile_step: whether XLA compiles the training step if training runs on the CPU of this
+        process, without a TPU. True, False, or "auto": a longer run then measures steps with and
+        without XLA, and keeps the faster way. The last step of each session.run never runs in XLA,
+        so that hooks can fetch all of its tensors.
       task: the task of this process in the cluster of TF_CONFIG.
       has_tpu_config: whether a TPUConfig was passed.
 

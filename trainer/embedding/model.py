@@ -18,9 +18,9 @@ class EmbeddingModel:
     """Calls model_fn with rows of the embedding tables in the place of ids.
 
     In a TPU's step, model_fn finds activations in the place of ids: features[name] is float32
-    [rows, dimension]. Off the TPU, model_fn finds activations too in training, so that the same
-    optimizers train the tables, and always if dicts describe the tables. Otherwise, model_fn finds
-    the ids, and feature columns look them up with TensorFlow's own ops.
+    [rows, dimension]. Off the TPU, model_fn finds activations in training, so that the same
+    optimizers train the tables, and in every mode if dicts describe the tables. Otherwise, model_fn
+    finds the ids, and feature columns look them up with TensorFlow's own ops.
     """
 
     def __init__(self, spec: EmbeddingConfigSpec) -> None:

@@ -27,8 +27,9 @@ class Replicas:
     def gather(self, tensor: Any) -> Any:
         """Return the tensors of all replicas, concatenated along the first dimension.
 
-        All replicas get the same result. It is computed as a sum over the replicas, which is exact
-        because at most one addend differs from 0.
+        All replicas get the same result. It is a sum over the replicas, to which each replica
+        contributes its own tensor, and zeros in the places of the other tensors. So the sum is
+        exact.
 
         Args:
           tensor: a tensor of rank 1 or more, of the same shape on all replicas.

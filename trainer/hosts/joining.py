@@ -115,7 +115,8 @@ def _welcome(
     The connection is closed if it comes from a process that is not a host of this program.
 
     Raises:
-      HostsDiffer: the host has another number of hosts, another version, or a number that is taken.
+      HostsDiffer: the new host expects another number of hosts, runs another version, or has the
+        number of a host that has connected already.
     """
     try:
         hello = connection.receive(_HELLO_SECS)

@@ -50,7 +50,7 @@ class FlatGraph:
 def flatten(
     graph: GraphIR, fetches: Iterable[Value], library: "Library", tracked: Collection[str] = ()
 ) -> FlatGraph:
-    """Replace the calls that fetched values depend on by the nodes of the called functions.
+    """Replace each call on which fetched values depend by the nodes of the called function.
 
     Args:
       graph: The main graph.

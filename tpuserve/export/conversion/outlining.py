@@ -31,7 +31,7 @@ def make_tpu_function(body: GraphIR, name: str, library: "Library") -> "Function
     """Return a function that computes a graph in a cluster on one TPU core.
 
     Args:
-      body: The graph. No name of a node begins with "cluster_tpu/".
+      body: The graph. The names of its nodes must not begin with "cluster_tpu/".
       name: Name of the function.
       library: The functions that the graph calls.
     """

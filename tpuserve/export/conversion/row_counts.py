@@ -62,10 +62,10 @@ def make_nodes(
       arguments: Each of `values` → the argument of the TPU computation that holds it.
       types: Value → DataType.
       shapes: The shapes of the values.
-      taken: Names of the nodes that exist.
+      taken: Names of existing nodes, which the new nodes must not get.
 
     Returns:
-      The nodes, and value → the value that a node computes for it.
+      The nodes; and value of `counted` → the output of the node that computes the value on the TPU.
     """
     names = set(taken)
     nodes: list[Node] = []

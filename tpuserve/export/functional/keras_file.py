@@ -26,7 +26,8 @@ def load_keras_file(path: Path) -> Any:
       path: the file.
 
     Raises:
-      InvalidSetting: the file does not exist, or holds no model that its Keras can load.
+      InvalidSetting: the file does not exist, or the Keras that saved it cannot load a model from
+        it.
     """
     version = _read_version(path)
     package = "tf_keras" if version.startswith("2.") else "keras"

@@ -179,8 +179,8 @@ class StepResults:
     def without_padding(self) -> Any:
         """Return one nest of arrays: the rows of all replicas that are not padding, concatenated.
 
-        If an array does not have one row for each row of the batch, the whole array is included
-        from each replica with at least one row that is not padding.
+        An array that does not have one row for each row of the batch is included as a whole, for
+        each replica with at least one row that is not padding.
         """
         masks = [arrays[MASK].astype(bool) for arrays in self.replicas]
 

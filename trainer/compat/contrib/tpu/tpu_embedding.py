@@ -1,6 +1,6 @@
 """tf.contrib.tpu.python.tpu.tpu_embedding: the settings of embedding tables.
 
-The same module was also tensorflow.python.tpu.tpu_embedding.
+In TensorFlow, the module was also called tensorflow.python.tpu.tpu_embedding.
 """
 
 from trainer.compat.contrib_names import missing_names
