@@ -163,7 +163,7 @@ def get_graph_functions(graph: Any) -> Any:
 
 
 def get_graph_function(graph: Any, name: str) -> Any:
-    """Return the function of a `tf.Graph` with this name, or None."""
+    """Return the function of a `tf.Graph` with this name; None if there is none."""
     return get_private_attribute(graph, "_get_function")(name)
 
 

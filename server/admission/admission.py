@@ -65,7 +65,7 @@ class AdmissionController:
 
     @property
     def is_ready(self) -> bool:
-        """Whether load balancers should send new requests: started, and not draining."""
+        """Whether load balancers should send requests: after the start, unless draining."""
         return self._has_started and self._describe_startup is None and not self._is_draining
 
     @property
@@ -85,7 +85,7 @@ class AdmissionController:
         self._describe_startup = describe
 
     def mark_ready(self) -> None:
-        """Report the server as ready from now on. Call once the first models are loaded."""
+        """Report the server as ready from now on. Call this when the first models are loaded."""
         self._has_started = True
         self._describe_startup = None
 

@@ -37,7 +37,7 @@ class _NotBatchable(Exception):
 
 
 class RowCheck:
-    """Finds the signatures of a model whose requests must not be batched."""
+    """Finds out which signatures of a model must not be batched."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class RowCheck:
     def __call__(
         self, model: Model, directory: Path, parameters: BatchingParameters
     ) -> dict[str, str]:
-        """Find the signatures whose requests must not be batched, and log each of them.
+        """Find the signatures that must not be batched, and log each of them.
 
         The check never fails, because a model that cannot be checked can be served without
         batching.

@@ -110,7 +110,7 @@ def is_base64(value: Json) -> bool:
 
 
 def find_first(flags: Iterable[bool]) -> int | None:
-    """Return the position of the first True; None without one."""
+    """Return the position of the first True; None if there is no True."""
     return next(compress(count(), flags), None)
 
 

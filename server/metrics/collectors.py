@@ -47,7 +47,7 @@ class Counter:
 
     @property
     def first_value(self) -> int:
-        """The value of the first series in the order of label values; 0 without any series."""
+        """The value of the first series in the order of label values; 0 if there is no series."""
         with self._lock:
             return self._values[min(self._values)] if self._values else 0
 

@@ -61,7 +61,7 @@ class FileSystemSource:
             self._manager.set_aspired_versions(model.name, versions)
 
     def _log_warning(self, name: str, text: str) -> None:
-        # Log a warning that recurs at every poll only once.
+        # Log a warning only once, even if its cause recurs at every poll.
         if self._last_warnings.get(name) != text:
             self._last_warnings[name] = text
             logger.warning("%s", text)

@@ -84,7 +84,7 @@ class Repository:
         return existing
 
     def _directory(self, number: int, versions: Mapping[int, Path]) -> Path | None:
-        # Prefer the name without leading zeros if several directories have the number.
+        # If several directories have the same number, prefer the name without leading zeros.
         plain = self._base_path / str(number)
         return plain if plain.is_dir() else versions.get(number)
 

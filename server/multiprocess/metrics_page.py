@@ -90,7 +90,7 @@ class Collector:
 
     @property
     def deadlines(self) -> list[float]:
-        """When to call `answer`, by the clock `time.monotonic`."""
+        """The times at which to call `answer`, by the clock `time.monotonic`."""
         return [collection.deadline for collection in self._collections]
 
     def begin(

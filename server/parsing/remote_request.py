@@ -106,7 +106,7 @@ class RemoteRequest:
         try:
             self._call("drop")
         except TpuserveError:
-            return  # `_call` has closed the request, because the process has ended.
+            return  # The process has ended, and `_call` has already closed the request.
         self._close(self._process)
 
     def _reserve_for_parsing(self, body: bytes) -> None:

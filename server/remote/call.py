@@ -1,4 +1,4 @@
-"""A call to the engine process of which the answer may not have arrived yet."""
+"""A call to the engine process, whose answer may not have arrived yet."""
 
 import threading
 from collections.abc import Callable

@@ -185,7 +185,7 @@ class Channel:
         return {name: self._pack_array(array) for name, array in arrays.items()}
 
     def unpack(self, packed: Mapping[str, PackedArray]) -> dict[str, Array]:
-        """Return the arrays of a received message. They must not be written to."""
+        """Return the arrays of a received message. The arrays must not be written to."""
         return {name: self._unpack_array(*parts) for name, parts in packed.items()}
 
     @property

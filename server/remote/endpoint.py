@@ -124,7 +124,7 @@ class EngineEndpoint:
                 channel.send(protocol.STATE, 0, is_available)
 
     def close(self) -> None:
-        """Close the connections. Call after the last call."""
+        """Close the connections. Must be called after the last call of a frontend process."""
         self._loop.close()
         self._queues.close()
         for pool in (self._inferences, self._admin, self._slow):

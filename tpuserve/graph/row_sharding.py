@@ -60,7 +60,7 @@ class RowSharding:
         return replica if self.strategy == MOD else replica * self.rows_per_replica
 
     def rows_of(self, replica: int) -> range:
-        """Return the numbers of the rows that a replica owns, in the order of its part."""
+        """Return the numbers of the rows that a replica owns, in the order in which it has them."""
         if self.strategy == MOD:
             return range(replica, self.num_rows, self.num_replicas)
         first = min(replica * self.rows_per_replica, self.num_rows)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 def find_reachable(
     start: Iterable[str], neighbours: Callable[[str], Iterable[str] | None]
 ) -> set[str]:
-    """Return all names that can be reached from some names, which are included.
+    """Return the given names, and all names that can be reached from them.
 
     Args:
       start: the names where the traversal begins.

@@ -103,7 +103,7 @@ def _keep_functional_control_flow(
 
 
 def _functionalize_computations(graph: "GraphDef", functions: "dict[str, FunctionDef]") -> None:
-    """Replace the control flow of TensorFlow 1 in TPU computations, which old exporters write."""
+    """Replace the control flow of TensorFlow 1, which old exporters write, in TPU computations."""
     node_lists = [graph.node, *(function.node_def for function in functions.values())]
     computations = [
         node.attr["f"].func.name for nodes in node_lists for node in nodes if node.op == TPU_CALL

@@ -30,7 +30,7 @@ class SentTensors:
 
 
 def remove_outfeed(graph: Any, refuse: RaiseUnsupported) -> SentTensors:
-    """Remove the ops that send tensors from the graph of a step, in place.
+    """Remove from a step's graph, in place, the ops that send tensors to the host.
 
     Args:
       graph: a GraphDef.
@@ -64,7 +64,7 @@ def remove_outfeed(graph: Any, refuse: RaiseUnsupported) -> SentTensors:
 def _remove_from_branches(
     node: Any, functions: Any, refuse: RaiseUnsupported
 ) -> SentTensors | None:
-    """Remove the op that sends tensors from a branch of an If.
+    """Remove from a branch of an If the op that sends tensors to the host.
 
     Returns:
       The tensors of the outer graph that the op sends; None if no branch sends.

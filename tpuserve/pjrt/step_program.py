@@ -90,7 +90,7 @@ class StepProgram:
         self._mesh = jax.sharding.Mesh(np.array(self._devices), (AXIS,))
         self._replicated = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec())
         self._by_replica = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(AXIS))
-        # The sizes that `step` leaves open → the step for them.
+        # Sizes of the dimensions that `step` leaves open → the step for these sizes.
         self._steps: dict[tuple[int, ...], ReplicaStep] = {}
         self._executables: dict[tuple[int, ...], Any] = {}
         if cache is None or jax.process_count() > 1:
@@ -182,7 +182,7 @@ class StepProgram:
         return [values[index] for index in indices]
 
     def get_shards(self, index: int) -> Iterator[Array]:
-        """Yield the rows of a divided variable of each of `local_replicas`."""
+        """Yield, for each of `local_replicas`, its rows of a divided variable."""
         on_device = {
             shard.device: shard.data for shard in self._variables[index].addressable_shards
         }

@@ -39,7 +39,7 @@ def install_stub() -> None:
 
 
 def install_op_registry(serialized: bytes) -> None:
-    """Install the modules of `tensorflow.python` that lowering uses into the stub.
+    """Add to the stub the modules of `tensorflow.python` that lowering uses.
 
     Args:
       serialized: the result of `serialized_op_list` in a process with TensorFlow.

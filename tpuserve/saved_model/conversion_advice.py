@@ -23,7 +23,7 @@ def convert_command(directory: Path, available: Collection[TagSet]) -> str:
 
 
 def _out(directory: Path) -> Path:
-    """Return a directory for the result: models/half/1 → models/half-tpu/1."""
+    """Return an output directory for the conversion: models/half/1 → models/half-tpu/1."""
     if directory.name.isdecimal() and directory.parent.name:
         base = directory.parent
         return base.with_name(f"{base.name}-tpu") / directory.name

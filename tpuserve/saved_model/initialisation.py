@@ -16,7 +16,7 @@ _STRING = 7
 
 
 def find_init_op(meta_graph: Any, directory: Path) -> str:
-    """Return the name of the op that fills tables after the variables are restored, or "".
+    """Return the name of the op that fills tables after the variables are restored; "" for none.
 
     Args:
       meta_graph: a MetaGraphDef.

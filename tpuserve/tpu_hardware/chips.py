@@ -59,7 +59,7 @@ def find_tpu_hardware(root: Path = Path("/")) -> TpuHardware:
 
 
 def find_device_files(root: Path = Path("/")) -> tuple[Path, ...]:
-    """Return the device files of TPU chips, sorted; the machine seems to have no TPU without them.
+    """Return the device files of TPU chips, sorted.
 
     Args:
       root: the directory that holds /dev.

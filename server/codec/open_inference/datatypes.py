@@ -53,7 +53,7 @@ _BY_DTYPE = {datatype.dtype: datatype for datatype in _DATATYPES}
 
 
 def find_datatype(name: str, tensor: str) -> Datatype:
-    """Return the datatype with a name of the protocol.
+    """Return the datatype that has a given name in the protocol.
 
     Args:
       name: the name, such as "FP32".

@@ -175,7 +175,7 @@ class GrpcServer:
             is_stopping.set()
 
     def join(self) -> None:
-        """Wait until the last request is answered, and end the threads. Call `stop` first."""
+        """After `stop`, wait until the last request is answered, and end the threads."""
         if self._stopped is not None:
             self._stopped.wait()
         self._executor.shutdown()

@@ -128,7 +128,7 @@ class RootApp:
         return response
 
     def close(self) -> None:
-        """Stop the threads that run requests. Call after the last request."""
+        """Stop the threads that run requests. Must be called after the last request."""
         self._dispatcher.close()
 
     def _add_cors_headers_to(

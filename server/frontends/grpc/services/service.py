@@ -140,7 +140,7 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
         return [self]
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Return the handler of a call, or a rejecting handler while the server is draining.
+        """Return the handler of a call, or a handler that rejects the call during draining.
 
         Returns:
           None for a method of another service.

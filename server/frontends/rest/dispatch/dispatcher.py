@@ -130,7 +130,7 @@ class Dispatcher:
         return response
 
     def close(self) -> None:
-        """Stop the thread pools. Call after the last request."""
+        """Stop the thread pools. Must be called after the last request."""
         self._workers.close()
         self._on_close()
 

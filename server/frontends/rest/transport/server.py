@@ -103,7 +103,7 @@ class RestServer:
         self._server.is_stop_requested = True
 
     def join(self) -> None:
-        """Wait until all requests are answered, and close the application. Call after `stop`."""
+        """After `stop`, wait until all requests are answered, and close the application."""
         self._thread.join()
         close = getattr(self._app, "close", None)
         if close is not None:

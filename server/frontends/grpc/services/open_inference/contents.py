@@ -78,5 +78,5 @@ def read_contents(
 
 
 def write_contents(contents: Any, array: Array, datatype: Datatype) -> None:
-    """Write an array to an InferTensorContents; the datatype must not be raw only."""
+    """Write an array to an InferTensorContents; `datatype.is_raw_only` must be False."""
     getattr(contents, _FIELDS[datatype.name]).extend(array.reshape(-1).tolist())

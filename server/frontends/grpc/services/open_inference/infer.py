@@ -125,7 +125,7 @@ def _refuse_shared_memory(tensor: Message, kind: str) -> None:
 
 
 def _read_parameter(parameters: Any, name: str, default: Any, kind: type[Any]) -> Any:
-    """Return the value of an InferParameter; `default` if there is none of this name."""
+    """Return the value of an InferParameter; `default` if no parameter has the name."""
     if name not in parameters:
         return default
     parameter = parameters[name]
