@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class SavedModelLoader:
-    """Loads versions. The first load imports TensorFlow and initialises the TPU system of a TPU.
+    """Loads versions. The first load imports TensorFlow and, on a TPU, initialises the TPU system.
 
     Attributes:
       executor: runs the parts of loads and warm-ups that may be slowed down to favour requests.
