@@ -64,6 +64,7 @@ bench-train: .venv/dev.stamp  ## Measure training against TensorFlow's own TPUEs
 
 bench-serve: .venv/dev.stamp  ## Measure the server against bare echoes and plain JSON; needs h2load.
 	$(BIN)/python -m benchmarks.serve.json_codec
+	$(BIN)/python -m benchmarks.serve.open_inference
 	$(BIN)/python -m benchmarks.serve.rest
 	$(BIN)/python -m benchmarks.serve.rpc
 	$(BIN)/python -m benchmarks.serve.grpc_executor

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from server.dataplane import DataPlaneInterface, ModelSpec
-from server.frontends.rest.openapi import schemas
+from server.frontends.rest.openapi import open_inference, schemas
 from server.servables.servable import State
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import CLASSIFY_METHOD, DEFAULT_SIGNATURE, REGRESS_METHOD
@@ -42,6 +42,7 @@ def build_document(dataplane: DataPlaneInterface, requires_keys: bool = False) -
         "/v1/models": {"get": _get("All models", "The status of each model and its versions.")},
         "/healthz": {"get": _get("Health", "Whether the server is running.", "text/plain")},
         "/readyz": {"get": _get("Readiness", "Whether the server accepts requests.", "text/plain")},
+        **open_inference.describe_server(),
     }
     for model, versions in sorted(dataplane.models().items()):
         if any(status.state is State.AVAILABLE for status in versions):
@@ -51,8 +52,10 @@ def build_document(dataplane: DataPlaneInterface, requires_keys: bool = False) -
         "info": {
             "title": TITLE,
             "version": metadata.version("tpuserve"),
-            "description": "TensorFlow Serving's RESTful API for the models of this server. "
-            "Insert /versions/N or /labels/L after /v1/models/NAME to choose a version.",
+            "description": "TensorFlow Serving's RESTful API below /v1, and the Open Inference "
+            "Protocol below /v2, for the models of this server. Insert /versions/N after "
+            "/v1/models/NAME or /v2/models/NAME, or /labels/L after the former, to choose a "
+            "version.",
         },
         "paths": paths,
     }
@@ -73,9 +76,10 @@ def _describe_model(dataplane: DataPlaneInterface, model: str) -> Json:
         },
     }
     try:
-        definitions = dataplane.metadata(ModelSpec(model), ["signature_def"]).signature_defs
+        described = dataplane.metadata(ModelSpec(model), ["signature_def"])
     except TpuserveError:  # Leave out a model that was unloaded after it was listed.
         return {}
+    definitions = described.signature_defs
     known = {
         name: definition
         for name, definition in definitions.items()
@@ -86,7 +90,7 @@ def _describe_model(dataplane: DataPlaneInterface, model: str) -> Json:
         names = [name for name, definition in known.items() if definition.method_name == method]
         if names:
             paths[f"{base}:{verb}"] = {"post": _examples(model, verb, names)}
-    return paths
+    return {**paths, **open_inference.describe_model(model, described.signatures)}
 
 
 def _predict(model: str, definitions: Mapping[str, Any]) -> Json:

@@ -1,7 +1,7 @@
 """No request that is generated from the OpenAPI document causes an internal error.
 
-TPUSERVE_SCHEMATHESIS is the number of valid requests, and of invalid ones, to each of the four
-paths that take a body.
+TPUSERVE_SCHEMATHESIS is the number of valid requests, and of invalid ones, to each path
+that takes a body.
 """
 
 import os
@@ -43,6 +43,11 @@ OPERATIONS = {
     *("GET /v1/models/counting", "GET /v1/models/counting/metadata"),
     *("GET /v1/models/half/statistics", "GET /v1/models/counting/statistics"),
     *(f"POST /v1/models/counting:{verb}" for verb in ("predict", "classify", "regress")),
+    *("GET /v2", "GET /v2/health/live", "GET /v2/health/ready", "GET /v2/models/stats"),
+    *("POST /v2/repository/index", "POST /v2/models/half/infer", "POST /v2/models/counting/infer"),
+    *(f"GET /v2/models/{model}" for model in ("half", "counting")),
+    *(f"GET /v2/models/half/{name}" for name in ("ready", "config", "stats")),
+    *(f"GET /v2/models/counting/{name}" for name in ("ready", "config", "stats")),
 }
 # Operations and kinds of requests to generate. An operation without a body has no invalid requests.
 TURNS = [

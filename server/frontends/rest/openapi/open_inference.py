@@ -1,0 +1,120 @@
+"""Describes the routes of the Open Inference Protocol for the OpenAPI document."""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+from server.codec.open_inference.datatypes import datatype_name
+from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
+
+Json: TypeAlias = dict[str, Any]
+
+_INTEGERS: Json = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_ELEMENTS: dict[str, Json] = {"BOOL": {"type": "boolean"}, "BYTES": {"type": "string"}}
+_INFER = (
+    "Tensors may also follow the JSON as binary data, with the header "
+    "Inference-Header-Content-Length."
+)
+
+
+def describe_server() -> dict[str, Json]:
+    """Return the operations that name no model, by their paths."""
+    return {
+        "/v2": {"get": _operation("Server metadata", "The name, version and extensions.")},
+        "/v2/health/live": {"get": _operation("Liveness", "Whether the server is running.")},
+        "/v2/health/ready": {"get": _operation("Readiness", "Whether requests are accepted.")},
+        "/v2/models/stats": {"get": _operation("Statistics", "The runs of all models.")},
+        "/v2/repository/index": {
+            "post": _operation(
+                "Repository index",
+                "The versions of all models, with their states.",
+                {"type": "object", "properties": {"ready": {"type": "boolean"}}},
+            )
+        },
+    }
+
+
+def describe_model(model: str, signatures: Mapping[str, Signature]) -> dict[str, Json]:
+    """Return the operations of a model, by their paths."""
+    base = f"/v2/models/{quote(model, safe='')}"
+    request = {"anyOf": [_infer_schema(name, each) for name, each in sorted(signatures.items())]}
+    infer = _operation(f"Infer with {model}", "The outputs of the model.", request, _INFER)
+    return {
+        base: {"get": _operation(f"Open Inference metadata of {model}", "Its tensors.")},
+        f"{base}/ready": {"get": _operation(f"Readiness of {model}", "Whether it is available.")},
+        f"{base}/config": {"get": _operation(f"Configuration of {model}", "Triton's form.")},
+        f"{base}/stats": {"get": _operation(f"Runs of {model}", "Their number and time.")},
+        f"{base}/infer": {"post": infer},
+    }
+
+
+def _infer_schema(name: str, signature: Signature) -> Json:
+    inputs = [_tensor_schema(alias, spec) for alias, spec in sorted(signature.inputs.items())]
+    output = {
+        "type": "object",
+        "properties": {"name": {"enum": sorted(signature.outputs)}},
+        "required": ["name"],
+    }
+    is_default = name == DEFAULT_SIGNATURE
+    parameters: Json = {"type": "object", "properties": {"signature_name": {"const": name}}}
+    parameters["required"] = [] if is_default else ["signature_name"]
+    return {
+        "title": name,
+        "type": "object",
+        "properties": {
+            "id": {"type": "string"},
+            "parameters": parameters,
+            "inputs": {
+                "type": "array",
+                "prefixItems": inputs,
+                "items": False,
+                "minItems": len(inputs),
+            },
+            "outputs": {"type": "array", "items": output, "maxItems": len(signature.outputs)},
+        },
+        "required": ["inputs"] if is_default else ["inputs", "parameters"],
+    }
+
+
+def _tensor_schema(alias: str, spec: TensorSpec) -> Json:
+    datatype = datatype_name(spec.dtype)
+    shape: Json = dict(_INTEGERS)
+    if spec.shape is not None:
+        shape["prefixItems"] = [
+            {"type": "integer", "minimum": 0} if size is None else {"const": size}
+            for size in spec.shape
+        ]
+        shape["minItems"] = shape["maxItems"] = len(spec.shape)
+    element = _ELEMENTS.get(datatype, {"type": "number"})
+    return {
+        "type": "object",
+        "properties": {
+            "name": {"const": alias},
+            "datatype": {"const": datatype},
+            "shape": shape,
+            "data": {"type": "array", "items": element},
+        },
+        "required": ["name", "datatype", "shape", "data"],
+    }
+
+
+def _operation(
+    summary: str, result: str, request: Json | None = None, description: str = ""
+) -> Json:
+    error = {"type": "object", "properties": {"error": {"type": "string"}}}
+    operation: Json = {
+        "summary": summary,
+        "responses": {
+            "200": {"description": result, "content": {"application/json": {}}},
+            "default": {
+                "description": "The reason why the request failed.",
+                "content": {"application/json": {"schema": error}},
+            },
+        },
+    }
+    if request is not None:
+        content = {"application/json": {"schema": request}}
+        operation["requestBody"] = {"required": True, "content": content}
+    if description:
+        operation["description"] = description
+    return operation
