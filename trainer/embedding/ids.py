@@ -113,7 +113,7 @@ def _categorical_column(column: Any) -> Any:
 
 
 def is_padded_for_core(features: Any) -> bool:
-    """Return whether `pad_features` has padded features of columns on the tensor core."""
+    """Return whether `pad_features` has padded features whose ids the model itself looks up."""
     return isinstance(features, Mapping) and any(
         str(name).endswith(_MASK_SUFFIX) for name in features
     )

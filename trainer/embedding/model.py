@@ -73,7 +73,8 @@ class EmbeddingModel:
             )
         config = build_config(self._spec, only_table_columns=True)
         if not config.tables and (replicas is None or ids.is_padded_for_core(features)):
-            # All columns are on the tensor core, and look their ids up in the model.
+            # Change nothing: there are no tables outside of the model, which looks up the ids of
+            # all columns itself, on the TPU's core.
             return model_fn(features)
         if replicas is not None:
             if config.columns or not config.tables:

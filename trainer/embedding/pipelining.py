@@ -51,7 +51,8 @@ def update_later(
 
 
 def _keep(name: str, initial_value: Any) -> Any:
-    # Leave the shape of the variable open: the number of ids differs from batch to batch.
+    # Leave the first dimension of the variable unknown: the number of ids differs from batch to
+    # batch.
     return tf.compat.v1.Variable(
         initial_value,
         trainable=False,

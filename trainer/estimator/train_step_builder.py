@@ -115,7 +115,7 @@ class TrainStepBuilder:
         )
 
     def _find_first_sizes(self, program: TPUModelProgram, topology: BatchTopology) -> list[int]:
-        """Return the sizes, in the first batch, of the dimensions that input_fn leaves open.
+        """Return the sizes, in the first batch, of the dimensions that input_fn leaves unknown.
 
         They are rounded up to powers of two, as in a run.
         """

@@ -12,7 +12,7 @@ _COPIES_VALUE = re.compile(r"Resource(Sparse|Scatter)\w+")
 
 
 class HeldVariables:
-    """Lets a session hold the values of variables, without copies.
+    """Keeps the values of variables from being overwritten in memory, without copying them.
 
     XLA writes the new value of a variable into the memory of the old value, unless something else
     refers to that memory. If the computation then fails, TensorFlow frees the memory twice, and the

@@ -228,7 +228,7 @@ def build_parsing_serving_input_receiver_fn(
     Args:
       feature_spec: name → tf.io.FixedLenFeature, VarLenFeature or another parsing feature of
         tf.io.parse_example.
-      default_batch_size: the number of examples per request; None leaves the number open.
+      default_batch_size: the number of examples per request; None allows any number.
 
     Returns:
       A function without arguments that returns a `ServingInputReceiver`.

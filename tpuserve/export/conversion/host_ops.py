@@ -168,7 +168,8 @@ def _outputs(node: Node, library: "Library") -> list[Value]:
 def _find_control_flow(graph: GraphIR, names: Collection[str]) -> set[str]:
     """Return the nodes of TensorFlow 1's loops and branches.
 
-    They are the nodes between those that open a loop or branch and those that close it.
+    They are the nodes from the ops with which a loop or branch begins, such as Enter or Switch, to
+    the ops with which it ends, such as Exit or Merge.
     """
     nodes = {name: graph.nodes[name] for name in graph.nodes if name in names}
     opening = [name for name, node in nodes.items() if node.op in _OPENING]

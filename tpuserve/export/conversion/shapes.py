@@ -64,12 +64,12 @@ class Inference:
 
 @dataclasses.dataclass(frozen=True)
 class SignatureShapes:
-    """The shapes of the values of a signature at two batch sizes, and with open dimensions.
+    """The shapes of the values of a signature: at two batch sizes, and with unknown dimensions.
 
     Attributes:
       first: The shapes at `ROWS` rows.
       second: The shapes at `OTHER_ROWS` rows.
-      unbound: The shapes without sizes for the dimensions that the signature leaves open.
+      unbound: The shapes if the dimensions that the signature leaves unknown stay unknown.
     """
 
     first: Inference
@@ -123,8 +123,8 @@ def infer(
       nodes: Name → node.
       feeds: Value that is fed → its TensorInfo.
       library: The FunctionDefLibrary of the graph.
-      rows: Number of rows of the feeds whose first dimension is open. None leaves all dimensions
-        of the feeds open that the signature leaves open.
+      rows: The size to assume for an unknown first dimension of a feed. With None, every dimension
+        stays unknown that the signature leaves unknown.
 
     Raises:
       UnsupportedModel: TensorFlow does not accept the graph.

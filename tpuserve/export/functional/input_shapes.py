@@ -18,7 +18,7 @@ class InputShape:
 
     Attributes:
       name: the name of the input; "" if the model has only one input.
-      shape: the size of each dimension, the batch first; None for an open size.
+      shape: the size of each dimension, the batch first; None for an unknown size.
       dtype: TensorFlow's name of the dtype; "" for the dtype that the model declares, or float32.
     """
 
