@@ -164,7 +164,7 @@ def wait_for_tasks(
 
 
 def wait_for_lost(tasks: Sequence[Task], timeout_secs: float) -> None:
-    """Wait for the restart of tasks that have been lost during a run.
+    """Wait for the restart of tasks that have been lost since the start; log which.
 
     Raises:
       HostLost: a task was not restarted in time.
@@ -175,7 +175,7 @@ def wait_for_lost(tasks: Sequence[Task], timeout_secs: float) -> None:
             "%s is lost: waiting %g s for its restart", " and ".join(map(str, lost)), timeout_secs
         )
         wait_for_tasks(lost, timeout_secs, HostLost)
-    logger.info("all hosts answer: continuing from the newest checkpoint")
+        logger.info("all hosts answer again")
 
 
 def _start_own_server(hosts: ClusterHosts, config: RunConfig) -> str:

@@ -87,7 +87,7 @@ class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
         checkpoint_dir: str | None = None,
         checkpoint_filename_with_path: str | None = None,
         default_device: str,
-        before_next: Callable[[], None],
+        wait_for_hosts: Callable[[], None],
     ) -> None:
         """Create the object.
 
@@ -98,23 +98,23 @@ class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
           checkpoint_dir: directory whose newest checkpoint is restored.
           checkpoint_filename_with_path: the checkpoint to restore.
           default_device: the device of ops without one.
-          before_next: called before the creation of a session that replaces a lost session.
+          wait_for_hosts: called before each session; waits for the restart of lost processes.
         """
         self._scaffold, self._master, self._config = scaffold, master, config
         self._checkpoint_dir = checkpoint_dir
         self._checkpoint_path = checkpoint_filename_with_path
         self._default_device = default_device
-        self._before_next = before_next
+        self._wait_for_hosts = wait_for_hosts
         self._copy: Any = None
 
     def create_session(self) -> Any:
-        """Create a session; wait for lost processes if an earlier session has failed."""
+        """Create a session, after all processes have answered."""
         scaffold = self._scaffold.finalize() or self._scaffold
         graph = tf.compat.v1.get_default_graph()
         if self._copy is None:
             self._copy = copy_runnable_part(graph, self._default_device)
-        else:
-            self._before_next()
+        # TensorFlow would wait for a lost process without a limit.
+        self._wait_for_hosts()
 
         def find(fetch: Any) -> Any:
             return None if fetch is None else find_in_copy(self._copy, graph, fetch)

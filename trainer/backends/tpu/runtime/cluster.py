@@ -59,7 +59,7 @@ class ClusterRuntime(EmulatedRuntime):
         return functools.partial(
             ClusterSessionCreator,
             default_device=self.hosts.hosts[0].device,
-            before_next=lambda: cluster.wait_for_lost(self.hosts.others, self.timeout_secs),
+            wait_for_hosts=lambda: cluster.wait_for_lost(self.hosts.others, self.timeout_secs),
         )
 
     @contextmanager
