@@ -104,7 +104,7 @@ def describe(monkeypatch: pytest.MonkeyPatch, task_type: str, **jobs: list[str])
     [
         ("chief", ["/job:ps", "/job:chief"]),
         ("worker", ["/job:ps", "/job:worker/task:0"]),
-        ("ps", ["/job:ps", "/job:chief", "/job:worker"]),
+        ("ps", ["/job:ps", "/job:worker", "/job:chief", "/job:master"]),
         ("evaluator", []),
     ],
 )
