@@ -300,7 +300,7 @@ class UnsupportedOnTpu(TpuserveError):
 
 
 class UncompilableStep(TpuserveError):
-    """The program requires that XLA compiles its training step for the CPU or GPU; XLA cannot."""
+    """XLA cannot compile a training step for the CPU or GPU, and the program requires it to."""
 
     code = Code.UNIMPLEMENTED
 

@@ -205,7 +205,7 @@ def compile(
 
 @dataclass(frozen=True)
 class _TrainRun:
-    """A program, and what to compile its training step for; see the options of the command."""
+    """A program, and the settings for compiling its training step; see the command's options."""
 
     program: str
     arguments: tuple[str, ...]

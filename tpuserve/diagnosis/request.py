@@ -1,4 +1,4 @@
-"""Which runtime the environment requests for TPU graphs, and whether it needs a TPU."""
+"""Reads which runtime the environment requests for TPU graphs, and what this runtime needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

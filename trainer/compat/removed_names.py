@@ -182,7 +182,7 @@ def find_advice(name: str) -> str | None:
 
 
 def _exists(name: str) -> bool:
-    """Return whether the module of a name is installed and has the name without `supply_names`."""
+    """Return whether a name's module is installed and has the name even without `supply_names`."""
     module_name, _, attribute = name.rpartition(".")
     try:
         module = importlib.import_module(module_name)

@@ -227,7 +227,7 @@ class BatchTopology:
 
     @property
     def batch_size_for_input_fn(self) -> int:
-        """Number of rows of one batch from input_fn, which finds it in params['batch_size']."""
+        """Number of rows of one batch of input_fn; input_fn's params['batch_size']."""
         if self.input_mode == InputPipelineConfig.PER_HOST_V1:
             return self._batch_size // self.hosts
         if self.input_mode in _WHOLE_BATCH:
@@ -236,7 +236,7 @@ class BatchTopology:
 
     @property
     def batch_size_for_model_fn(self) -> int:
-        """Number of rows of one replica's batch, which model_fn finds in params['batch_size']."""
+        """Number of rows of one replica's batch; model_fn's params['batch_size']."""
         if self.input_mode == InputPipelineConfig.BROADCAST:
             return self._batch_size
         return self._batch_size // self.replicas

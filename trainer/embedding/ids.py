@@ -266,7 +266,7 @@ def _pad_to(sparse: Any, size: int | None, filler: Any = _NO_ID) -> Any:
 
 
 def _sequence_lengths(feature: Any, limit: int) -> Any:
-    """Return the lengths of sequences, int32 [rows]: the last column with an entry, plus 1."""
+    """Return the lengths of sequences, int32 [rows]: 1 + the index of the last column in use."""
     sparse = _to_sparse("", feature)
     rows, columns = sparse.indices[:, 0], sparse.indices[:, 1]
     lengths = tf.math.unsorted_segment_max(columns + 1, rows, sparse.dense_shape[0])

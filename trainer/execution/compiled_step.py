@@ -217,7 +217,7 @@ class CompiledStep:
 
     @staticmethod
     def describe_failure(error: Exception) -> str:
-        """Return the line of an error of XLA that says what has failed, without a full stop."""
+        """Return the line, without its full stop, in which an error of XLA says what has failed."""
         lines = (line.strip().rstrip(".") for line in str(error).splitlines())
         return next(line for line in lines if line and not line.startswith(_HEADINGS))
 

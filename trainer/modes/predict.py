@@ -1,4 +1,4 @@
-"""The prediction mode: a generator over the predictions of a checkpoint for an input."""
+"""The prediction mode: yields a model's predictions for an input, with a checkpoint's values."""
 
 import atexit
 import contextlib

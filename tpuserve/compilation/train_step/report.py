@@ -40,7 +40,7 @@ class StepCompilation:
 
     @property
     def hbm_bytes(self) -> int | None:
-        """Memory of a chip that training needs; None if the step does not compile."""
+        """Memory that training needs on a chip, in bytes; None if the step does not compile."""
         if self.stats is None:
             return None
         device_bytes = (

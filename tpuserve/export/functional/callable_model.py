@@ -53,7 +53,7 @@ class CallableModel(ABC):
 
     @abstractmethod
     def default_specs(self) -> Mapping[str, Any] | None:
-        """Return the inputs that the model declares, alias → tf.TensorSpec, or None."""
+        """Return alias → tf.TensorSpec of the inputs that the model declares; None without any."""
 
     @abstractmethod
     def check_aliases(self, signature_name: str, aliases: Sequence[str]) -> None:

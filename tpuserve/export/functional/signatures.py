@@ -80,7 +80,7 @@ def _check_name(name: Any) -> None:
 
 
 def _make_signature(name: str, model: CallableModel, specs: Any) -> ExportSignature:
-    """Build a signature after checking that `specs` is alias → tf.TensorSpec for the model."""
+    """Build a signature after checking that `specs` maps the model's aliases to tf.TensorSpecs."""
     if not isinstance(specs, Mapping):
         raise InvalidType(f"signature {name!r} is {specs!r}. {_ADVICE}")
     named_specs: dict[str, Any] = {}

@@ -116,7 +116,7 @@ def _build_shutdown(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
 
 
 def _return_host_device(tpu_system: TpuSystem, build: Callable[[], Any]) -> str:
-    """Return the name of this machine's CPU device, in place of a TPU core's or a host's name."""
+    """Return this machine's CPU device, in place of the device of a TPU core or TPU host."""
     return _HOST_DEVICE
 
 

@@ -1,4 +1,4 @@
-"""Local variables of functions that shadow a TensorFlow module of the same name."""
+"""Finds local variables that shadow a TensorFlow module of the same name."""
 
 import ast
 from collections.abc import Iterator

@@ -140,7 +140,7 @@ class PjrtRuntime(TpuRuntime):
 
 
 def _float_variables(step: ReplicaStep) -> dict[int, str]:
-    """Return the trainable variables of a step with a floating-point dtype: index → name."""
+    """Return the trainable variables of a step that hold floating-point numbers: index → name."""
     names = {
         variable.op.name
         for variable in tf.compat.v1.trainable_variables()
