@@ -46,18 +46,84 @@ def enqueue_batch(
       device_assignment: see `trainer.infeed.build_infeed`.
       extra_enqueues: see `trainer.infeed.build_infeed`.
     """
-    replicas = pipeline.replicas
-    if topology.input_mode == InputPipelineConfig.PER_HOST_V2:
-        replica_shards = shards.per_replica_batches(
-            source.next_batch, len(replicas), in_order=not parallel_get_next
-        )
-        replica_shards = shards.pad_to_common_sizes(replica_shards, source.nest.leaves)
-    elif topology.input_mode == InputPipelineConfig.BROADCAST:
-        replica_shards = [source.next_batch()] * len(replicas)
-    else:
-        replica_shards = source.next_shards()
+    return enqueue_together(
+        [(source, pipeline)],
+        topology,
+        parallel_get_next=parallel_get_next,
+        partition=partition,
+        device_assignment=device_assignment,
+        extra_enqueues=extra_enqueues,
+    )
+
+
+def enqueue_together(
+    sources: Sequence[tuple[InputSource, Pipeline]],
+    topology: BatchTopology,
+    *,
+    parallel_get_next: bool,
+    partition: InputPartition | None,
+    device_assignment: Any,
+    extra_enqueues: Sequence[ExtraEnqueue] = (),
+) -> Any:
+    """Build the op that feeds one batch to each replica of some pipelines.
+
+    The tensors whose number of columns differs are padded to the most columns that a replica has.
+
+    Args:
+      sources: the pipelines, each with the source of its batches.
+      topology: see `enqueue_batch`, as for the other arguments.
+      parallel_get_next: see `enqueue_batch`.
+      partition: see `enqueue_batch`.
+      device_assignment: see `enqueue_batch`.
+      extra_enqueues: see `enqueue_batch`.
+    """
+    batches = []
+    for source, pipeline in sources:
+        with tf.device(pipeline.device):
+            batches += _take_shards(source, topology, pipeline, parallel_get_next)
+    nest = sources[0][0].nest
+    remaining = iter(shards.pad_to_common_sizes(batches, nest.leaves))
     operations = []
-    for replica, tensors in zip(replicas, replica_shards, strict=True):
+    for source, pipeline in sources:
+        with tf.device(pipeline.device):
+            operations.append(
+                _enqueue_shards(
+                    [next(remaining) for _ in pipeline.replicas],
+                    source,
+                    topology,
+                    pipeline,
+                    partition,
+                    device_assignment,
+                    extra_enqueues,
+                )
+            )
+    return tf.group(*operations)
+
+
+def _take_shards(
+    source: InputSource, topology: BatchTopology, pipeline: Pipeline, parallel_get_next: bool
+) -> list[list[Any]]:
+    """Build the ops that take the next tensors of each replica of a pipeline."""
+    count = len(pipeline.replicas)
+    if topology.input_mode == InputPipelineConfig.PER_HOST_V2:
+        return shards.per_replica_batches(source.next_batch, count, in_order=not parallel_get_next)
+    if topology.input_mode == InputPipelineConfig.BROADCAST:
+        return [source.next_batch()] * count
+    return source.next_shards()
+
+
+def _enqueue_shards(
+    replica_shards: Sequence[list[Any]],
+    source: InputSource,
+    topology: BatchTopology,
+    pipeline: Pipeline,
+    partition: InputPartition | None,
+    device_assignment: Any,
+    extra_enqueues: Sequence[ExtraEnqueue],
+) -> Any:
+    """Build the op that feeds each replica of a pipeline its tensors; see `enqueue_batch`."""
+    operations = []
+    for replica, tensors in zip(pipeline.replicas, replica_shards, strict=True):
         core_parts = partition.split(tensors) if partition else [tensors]
         operations += [
             _enqueue_on_core(part, topology, replica, core, device_assignment)

@@ -112,6 +112,8 @@ def build_infeed(
     first: InputSource | None = None
     core_partition: InputPartition | None = None
     loops, initializers, limits = [], [], []
+    # The pipelines whose batches are fed in one loop, because replicas need tensors of equal sizes.
+    together: list[tuple[InputSource, Pipeline]] = []
     for pipeline in topology.local_pipelines:
         with tf.name_scope(f"input_pipeline_task{pipeline.host}"), tf.device(pipeline.device):
             source = input_source.build_input_source(
@@ -139,6 +141,10 @@ def build_infeed(
                 device_assignment=device_assignment,
                 extra_enqueues=extra_enqueues,
             )
+            if source.initializer is not None and first.nest.has_varying_sizes:
+                together.append((source, pipeline))
+                initializers.append(source.initializer)
+                continue
             if source.initializer is None:
                 loop, limit = enqueue.repeat_existing_batch(enqueue_once(), iterations)
                 limits += [] if limit is None else [limit]
@@ -146,6 +152,17 @@ def build_infeed(
                 loop = enqueue.repeat_batches(enqueue_once, iterations)
                 initializers.append(source.initializer)
             loops.append(loop)
+    if together:
+        enqueue_once = partial(
+            enqueue.enqueue_together,
+            together,
+            topology,
+            parallel_get_next=parallel_get_next and not padding.keeps_row_order,
+            partition=core_partition,
+            device_assignment=device_assignment,
+            extra_enqueues=extra_enqueues,
+        )
+        loops.append(enqueue.repeat_batches(enqueue_once, iterations))
     if first is None:
         raise InvalidSetting("The topology has no input pipeline, so there is nothing to feed.")
     return Infeed(

@@ -105,6 +105,8 @@ def pad_to_common_sizes(
       replica_batches: the tensors of the batch of each replica.
       leaves: describe the first tensors of each batch.
     """
+    if len(replica_batches) == 1:
+        return replica_batches
     padded = [list(batch) for batch in replica_batches]
     for index, leaf in enumerate(leaves):
         if leaf.padding is None or leaf.size(1) is not None:

@@ -74,6 +74,11 @@ class TensorNest:
     template: tuple[Any, Any]
     leaves: tuple[TensorLeaf, ...]
 
+    @property
+    def has_varying_sizes(self) -> bool:
+        """Whether the number of columns of a tensor differs from batch to batch."""
+        return any(leaf.padding is not None and leaf.size(1) is None for leaf in self.leaves)
+
     def flatten(self, batch: Any) -> list[Any]:
         """Return the tensors of a batch from an input_fn or a Dataset, in the order of `leaves`."""
         pair = split_features_and_labels(batch)

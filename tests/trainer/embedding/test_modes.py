@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tpuserve
 import trainer
 from tests.trainer import exports
 from tests.trainer.backends.tpu import slope
@@ -74,6 +75,21 @@ def test_batches_of_replicas_may_have_different_numbers_of_ids(tmp_path: Path) -
         per_host = trainer.InputPipelineConfig.PER_HOST_V2
         model = sums.estimator(tmp_path / "2", sums.spec(), per_host_input_for_training=per_host)
         model.train(input_fn, steps=1)
+    together = sums.batches([[1, -1, -1, -1], [2, -1, -1, -1], [3, 3, 3, 4], [5, -1, -1, -1]])
+    sums.estimator(tmp_path / "1", sums.spec(), use_tpu=False).train(together, steps=1)
+    after = [sums.variables(tmp_path / name)["words"] for name in "12"]
+    np.testing.assert_allclose(after[1], after[0], atol=1e-6)
+
+
+@pytest.mark.numeric
+def test_batches_of_hosts_may_have_different_numbers_of_ids(tmp_path: Path) -> None:
+    def input_fn(params: Any) -> Any:
+        first, second = [[1], [2]], [[3, 3, 3, 4], [5, -1, -1, -1]]
+        is_first = params["context"].current_host == 0
+        return sums.batches(first if is_first else second)(params)
+
+    with tpuserve.emulated_tpu(4, hosts=2):
+        sums.estimator(tmp_path / "2", sums.spec()).train(input_fn, steps=1)
     together = sums.batches([[1, -1, -1, -1], [2, -1, -1, -1], [3, 3, 3, 4], [5, -1, -1, -1]])
     sums.estimator(tmp_path / "1", sums.spec(), use_tpu=False).train(together, steps=1)
     after = [sums.variables(tmp_path / name)["words"] for name in "12"]
