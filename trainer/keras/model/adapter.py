@@ -63,7 +63,7 @@ class KerasAdapter(Protocol):
         """Return a model's trainable tf.Variables, in the order that apply_gradients expects."""
 
     def moving_averages(self, model: Any) -> list[Any]:
-        """Return the moving average of each trainable variable; empty without option use_ema."""
+        """Return the moving averages of the trainable variables; empty unless use_ema is set."""
 
     def iterations(self, model: Any) -> Any:
         """Return the tf.Variable that counts the steps of a model's optimizer."""

@@ -60,7 +60,7 @@ def copy_runnable_part(graph: Any, default_device: str) -> Any:
 
 
 def _callers_of(is_op: Any, functions: dict[str, Any]) -> set[str]:
-    """Return the names of the functions with an op for which `is_op` is true, also in calls."""
+    """Return the names of the functions that contain an op of `is_op` or call such a function."""
     found = {
         name
         for name, function in functions.items()

@@ -39,7 +39,7 @@ class PjrtSession(session_interface.SessionInterface):
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
-        """Run fetches as a session does, after the loop if a fetch depends on the loop's end."""
+        """Run fetches as a session does; run the loop first if a fetch depends on its end."""
         loop = self._loop
         uses = self._uses.of_run(fetches, feed_dict or {})
         if uses.runs_loop:

@@ -88,7 +88,7 @@ class LayerBuilder:
         return tf.nn.bias_add(outputs, biases, data_format=data_format)
 
     def finish(self, outputs: Any, activation_fn: Callable[[Any], Any] | None = None) -> Any:
-        """Apply the activation, if any, add the output to outputs_collections, and return it."""
+        """Apply the activation, add the output to outputs_collections, and return the output."""
         if activation_fn is not None:
             outputs = activation_fn(outputs)
         return add_to_outputs_collections(self._outputs_collections, self._scope.name, outputs)

@@ -95,7 +95,7 @@ def _parse_value(name: str, text: str, value_type: type) -> Any:
 
 
 def _infer_value(text: str) -> Any:
-    """Convert the text to an int or float if possible, for a hyperparameter first set to None."""
+    """Convert a text to an int or float if possible; used if a hyperparameter began as None."""
     for value_type in (int, float):
         try:
             return value_type(text)
