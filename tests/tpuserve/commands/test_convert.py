@@ -52,10 +52,10 @@ def refuse(directory: Path, out: Path, *options: Any) -> str:
 
 
 @contextlib.contextmanager
-def limited_files() -> Iterator[None]:
-    """Limit the size of files to 8 bytes, so that writing fails as on a full disk."""
+def limited_files(size: int = 8) -> Iterator[None]:
+    """Limit the size of files in bytes, so that writing fails as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
         yield
     finally:
@@ -199,6 +199,17 @@ def test_a_full_disk_leaves_nothing(dense: Path, tmp_path: Path) -> None:
     with limited_files():
         text = refuse(dense, tmp_path / "out", "--no-verify")
     assert f"{tmp_path / 'out'} cannot be written: File too large" in text
+
+
+def test_a_disk_that_is_full_at_the_warm_up_file_leaves_nothing(
+    dense: Path, tmp_path: Path
+) -> None:
+    # TensorFlow writes this file, of 20,000 rows of 2 floats.
+    options = ("--no-verify", "--warm_up", "--allowed_batch_sizes", 20_000)
+    with limited_files(100_000):
+        text = refuse(dense, tmp_path / "out", *options)
+    assert f"{tmp_path / 'out'} cannot be written: " in text
+    assert "File too large" in text
 
 
 def test_directories_above_the_output_are_made_and_removed_if_nothing_is_written(

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import tensorflow as tf
+
 from tpuserve.errors import ExportError
 from tpuserve.export.files import directory_lock
 
@@ -52,10 +54,19 @@ def write_whole(out: Path) -> Iterator[Path]:
                 if lock is not None:
                     os.close(lock)
     except OSError as error:
-        raise ExportError(
-            f"{out} cannot be written: {error.strerror or error}. Give a directory that this user "
-            f"can write, on a disk with room for the model."
-        ) from error
+        raise _make_error(out, error.strerror or str(error)) from error
+    except tf.errors.OpError as error:
+        # TensorFlow writes the warm-up file. Its other errors are not about the file system.
+        if directory_lock.PREFIX not in error.message:
+            raise
+        raise _make_error(out, error.message) from error
+
+
+def _make_error(out: Path, reason: str) -> ExportError:
+    return ExportError(
+        f"{out} cannot be written: {reason}. Give a directory that this user can write, on a disk "
+        f"with room for the model."
+    )
 
 
 @contextmanager

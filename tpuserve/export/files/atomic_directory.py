@@ -97,6 +97,9 @@ class AtomicDirectory:
             if self._lock is not None:
                 os.close(self._lock)
                 self._lock = None
+        if isinstance(error, tf.errors.OpError) and self.path in error.message:
+            with _writing(self._base):
+                raise error
 
     def _copy_assets(self) -> None:
         """Copy the files of `assets_extra` to assets.extra/ of the temporary directory."""

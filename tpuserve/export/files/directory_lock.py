@@ -13,15 +13,15 @@ import shutil
 import uuid
 from pathlib import Path
 
-_PREFIX = "temp-export-"
-_NAME = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}")
+PREFIX = "temp-export-"
+_NAME = re.compile(rf"{PREFIX}[0-9a-f]{{32}}")
 
 logger = logging.getLogger(__name__)
 
 
 def new_name() -> str:
     """Return a unique name for a temporary directory, because several exports may run at once."""
-    return f"{_PREFIX}{uuid.uuid4().hex}"
+    return f"{PREFIX}{uuid.uuid4().hex}"
 
 
 def create_locked(base: Path, name: str) -> int | None:

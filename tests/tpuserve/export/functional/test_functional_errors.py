@@ -1,4 +1,5 @@
 import logging
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -180,4 +181,17 @@ def test_the_users_own_error_comes_through(tmp_path: Path) -> None:
 def test_a_failure_while_writing_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="inputs of no signature"):
         export(double, X, tmp_path, warm_up=WarmUp(inputs={"y": [1.0]}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    # A limit on the size of files refuses to write like a full disk.
+    weights = tf.Variable(tf.zeros([1000]))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(ExportError, match=f"{tmp_path} cannot be written: .*File too large"):
+            export(lambda x: x * weights, {"x": tf.TensorSpec([1000])}, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list(tmp_path.iterdir()) == []
