@@ -23,12 +23,12 @@ class TPUContext:
 
     @classmethod
     def for_input_fn(cls, topology: BatchTopology, pipeline: Pipeline) -> "TPUContext":
-        """Return the context of one call of input_fn."""
+        """Return the TPUContext for one call of input_fn."""
         return cls(topology, pipeline=pipeline)
 
     @classmethod
     def for_model_fn(cls, topology: BatchTopology, device_assignment: Any = None) -> "TPUContext":
-        """Return the context of model_fn.
+        """Return the TPUContext for a call of model_fn.
 
         Args:
           topology: the distribution of the mode's batches over hosts, replicas and cores.

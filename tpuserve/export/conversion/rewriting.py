@@ -434,7 +434,7 @@ def _list_ops(meta_graph: Any) -> None:
 
 
 def drop_init_signature(meta_graph: Any) -> None:
-    """Remove the signature of the init op where a collection names the op as well.
+    """Remove the init op's signature from a metagraph, if a collection names the op too.
 
     tf.saved_model.load fails on this signature if there are two metagraphs and the op reads an
     asset.

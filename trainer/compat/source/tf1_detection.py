@@ -22,7 +22,7 @@ _TPU = ".estimator.tpu."
 
 @dataclass(frozen=True)
 class Tf1Evidence:
-    """A TensorFlow symbol in a program that shows that the program is written for TensorFlow 1.
+    """A use of a TensorFlow symbol which shows that a program is written for TensorFlow 1.
 
     Attributes:
       file: the path of the source file, as messages show it.

@@ -153,7 +153,7 @@ class _LayerNumbers:
     """Renumbers, from 0, the layers that Keras has named by class and counter: "dense_7"."""
 
     def __init__(self, layers: Iterable[tuple[str, str]]) -> None:
-        """Give each layer that has a name of Keras, and not of the user, a new number.
+        """Give a new number to each layer whose name comes from Keras and not from the user.
 
         Args:
           layers: the name of each layer, and the name that Keras gives to the first layer of its
