@@ -76,6 +76,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "module_wrapper": ("tensorflow.python.util.module_wrapper", ""),
     "monitored_session": ("tensorflow.python.training.monitored_session", ""),
     "nest": ("tensorflow.python.util.nest", ""),
+    "ops": ("tensorflow.python.framework.ops", ""),
     "pywrap_tensorflow": ("tensorflow.python.pywrap_tensorflow", ""),
     "saved_model_builder": ("tensorflow.python.saved_model.builder_impl", ""),
     "session_interface": ("tensorflow.python.client.session", ""),

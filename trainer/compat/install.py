@@ -53,6 +53,7 @@ class _Installation:
         # Patch TensorFlow's functions before tf.contrib.tpu is imported, because tf.contrib.tpu
         # copies references to these functions.
         importlib.import_module("trainer.compat.emulation").install_emulation()
+        install_names.supply_moved_names()
         install_names.add_names_to_tensorflow(replaces_resolver=self.is_for_tpu)
         if self.uses_tf1:
             self.proxy = install_names.enable_tf1()

@@ -14,6 +14,7 @@ __all__ = [
     "compiler",
     "crf",
     "data",
+    "distribute",
     "eager",
     "estimator",
     "framework",

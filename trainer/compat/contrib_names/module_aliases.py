@@ -109,6 +109,10 @@ _INNER_MODULES: Mapping[str, tuple[str, ...]] = {
     "slim.learning": ("",),
     "slim.nets": ("",),
     "slim.nets.inception": ("",),
+    "slim.dataset": ("",),
+    "slim.dataset_data_provider": ("",),
+    "slim.parallel_reader": ("",),
+    "slim.prefetch_queue": ("",),
     "slim.tfexample_decoder": ("",),
     "summary": ("summary", "summary_ops"),
     "tfprof.model_analyzer": ("",),
@@ -125,9 +129,36 @@ MODULE_ALIASES: Mapping[str, str] = {
     "tpu.python.ops.tpu_ops": f"{_TPU}.ops.tpu_ops",
     "layers.python.layers.utils": f"{_CONTRIB}.slim.named_outputs",
     "slim.python.slim.learning": f"{_CONTRIB}.slim.learning",
+    "slim.data_provider": f"{_CONTRIB}.slim.dataset_data_provider",
+    **{
+        f"slim.python.slim.data.{inner}": f"{_CONTRIB}.slim.{module}"
+        for inner, module in {
+            "data_provider": "dataset_data_provider",
+            "dataset": "dataset",
+            "dataset_data_provider": "dataset_data_provider",
+            "parallel_reader": "parallel_reader",
+            "prefetch_queue": "prefetch_queue",
+            "tfexample_decoder": "tfexample_decoder",
+        }.items()
+    },
+    "framework.python.ops.audio_ops": "tensorflow.python.ops.gen_audio_ops",
+    "framework.python.ops.checkpoint_ops": "tensorflow.python.training.checkpoint_ops",
+    "framework.python.ops.critical_section_ops": "tensorflow.python.ops.critical_section_ops",
+    "framework.python.ops.script_ops": "tensorflow.python.ops.script_ops",
+    "framework.python.ops.sort_ops": "tensorflow.python.ops.sort_ops",
     **{
         f"{module}.{inner}".rstrip("."): f"{_CONTRIB}.{module}"
         for module, inner_modules in _INNER_MODULES.items()
         for inner in inner_modules
     },
+}
+
+# Path of a package below tensorflow.contrib → the module whose names the package has too. A name
+# of that module comes before a module inside of the package: framework.python.ops.arg_scope is the
+# function, and its module can be imported by its full path.
+PACKAGE_EXPORTS: Mapping[str, str] = {
+    "framework.python.framework": f"{_CONTRIB}.framework",
+    "framework.python.ops": f"{_CONTRIB}.framework",
+    "layers.python.layers": f"{_CONTRIB}.layers",
+    "losses.python.losses": f"{_CONTRIB}.losses",
 }

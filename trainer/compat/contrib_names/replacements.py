@@ -34,7 +34,6 @@ _TPU = {
 }
 
 _DATA = {
-    "CheckpointInputPipelineHook": "Shuffle with a seed, and skip the elements already read.",
     "LMDBDataset": "Write the records to TFRecord files, and use TFRecordDataset.",
     "StatsAggregator": "Use TensorBoard's profiler.",
     "latency_stats": "Use TensorBoard's profiler.",
@@ -130,6 +129,8 @@ _FRAMEWORK = {
     "load_linear_multiclass_bias_initializer": "Use WarmStartSettings with a VocabInfo.",
     "load_variable_slot_initializer": "Use WarmStartSettings with a VocabInfo.",
     "py_func": "Use tf.py_func.",
+    "python.ops.accumulate_n_v2": "Use tf.math.add_n.",
+    "python.ops.prettyprint_ops": "Use tf.print.",
     "prepend_name_scope": "Join the names with a slash.",
     "strip_name_scope": "Cut the name at its last slash.",
     "zero_fraction": "Use tf.nn.zero_fraction.",
@@ -228,12 +229,10 @@ _OTHERS = {
     "rnn": "Use tf.nn.rnn_cell, or tf.keras.layers.",
     "seq2seq": "Write the loop with tf.while_loop; only sequence_loss is supplied.",
     "slim.data": "Use tf.data.TFRecordDataset.",
-    "slim.dataset": "Use tf.data.TFRecordDataset.",
-    "slim.dataset_data_provider": "Use tf.data.TFRecordDataset.",
-    "slim.prefetch_queue": "Use Dataset.prefetch.",
     "slim.evaluation": _ESTIMATOR_LOOP,
     "slim.learning.train": _ESTIMATOR_LOOP,
     "slim.nets": "Copy the network from the package tf-slim, or use tf.keras.applications.",
+    "slim.parallel_reader.ParallelReader": "Use slim.parallel_reader.parallel_read.",
     "slim.python": "Use the names of tf.contrib.slim.",
     "tfprof.ProfileContext": "Use RunConfig(profile_steps=(first, last)).",
     "tfprof.Profiler": "Use tf.profiler.Profiler.",

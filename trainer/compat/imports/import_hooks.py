@@ -177,7 +177,33 @@ def _make_alias_spec(name: str, aliased_module: str | ModuleType) -> ModuleSpec:
 
 
 class _AliasPackage(LazyModule):
-    """A package that contains only aliases of modules, such as tf.contrib.tpu.python."""
+    """A package that contains aliases of modules, such as tf.contrib.tpu.python.
+
+    Some of these packages have the public names of another module too.
+    """
+
+    def __init__(
+        self, name: str, display_name: str, targets: Mapping[str, str], exporter: str | None
+    ) -> None:
+        """Create the package and register it in sys.modules.
+
+        Args:
+          name: the name under which the package is imported.
+          display_name: the name of the package in error messages.
+          targets: see `LazyModule`.
+          exporter: the name of the module whose public names the package has; None for none.
+        """
+        names = importlib.import_module(exporter).__all__ if exporter is not None else ()
+        self._exported = frozenset(names)
+        exports = {exported: f"{exporter}:{exported}" for exported in names}
+        super().__init__(name, display_name, {**targets, **exports}, {})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Python sets an imported submodule as an attribute of its package. Keep the exported name
+        # of the same spelling, such as the function arg_scope, as TensorFlow 1 did.
+        if isinstance(value, ModuleType) and name in self.__dict__.get("_exported", ()):
+            return
+        super().__setattr__(name, value)
 
     def _missing_name_message(self, name: str) -> str:
         return str(missing_names.missing_name_error(self.display_name, name, self.__all__))
@@ -205,7 +231,7 @@ def _find_contrib_module(path: str) -> str | ModuleType:
     }
     if submodules:
         targets = {submodule: f"{name}.{submodule}:" for submodule in submodules}
-        return _AliasPackage(name, display_name, targets, {})
+        return _AliasPackage(name, display_name, targets, module_aliases.PACKAGE_EXPORTS.get(path))
     replacement = missing_names.find_replacement(display_name)
     advice = replacement or "Run `tpuserve migrate` to see what replaces the program's names."
     raise ModuleNotFoundError(

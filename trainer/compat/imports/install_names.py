@@ -67,6 +67,25 @@ def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
     sys.modules.setdefault(f"{_V1}.tpu.experimental", v1.tpu.experimental)
 
 
+def supply_moved_names() -> None:
+    """Add names of TensorFlow 1's module tensorflow.python.framework.ops that have moved since.
+
+    TensorFlow must be imported.
+    """
+    from trainer.tensorflow_internals import ops
+
+    tensorflow: Any = sys.modules["tensorflow"]
+    moved = {
+        "IndexedSlices": tensorflow.IndexedSlices,
+        "SparseTensor": tensorflow.SparseTensor,
+        "Tensor": tensorflow.Tensor,
+        "register_tensor_conversion_function": tensorflow.register_tensor_conversion_function,
+    }
+    for name, value in moved.items():
+        if not hasattr(ops, name):
+            setattr(ops, name, value)
+
+
 def enable_tf1() -> TensorFlow1Proxy:
     """Switch TensorFlow to version 1's behaviour, and return a module with version 1's symbols.
 

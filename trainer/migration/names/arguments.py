@@ -1,17 +1,21 @@
-"""Keyword arguments that the functions and classes supplied by tpuserve do not accept."""
+"""Calls, and keyword arguments, that functions and classes supplied by tpuserve do not accept."""
 
 import ast
 from collections.abc import Iterator
 
+from trainer.compat.contrib_names import missing_names
 from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names import contrib_names, static_index, tensorflow_names
 from trainer.migration.names.classification import Classification, NameStatus
+
+# The module whose classes can be imported, and cannot be called.
+_NOT_CALLABLE = "trainer.compat.contrib.distribute."
 
 
 def unknown_arguments(
     tree: ast.Module, *, tf1: bool
 ) -> Iterator[tuple[int, str, str, Classification]]:
-    """Find keyword arguments that functions and classes supplied by tpuserve do not accept.
+    """Find calls and keyword arguments that what tpuserve supplies does not accept.
 
     Args:
       tree: the parsed file of a program.
@@ -19,7 +23,8 @@ def unknown_arguments(
 
     Yields:
       For each argument: line number; `function(argument=)` as the program writes the function; the
-      same with the function's full name; classification.
+      same with the function's full name; classification. For each call that always fails, the same
+      with `function()`.
     """
     homes: dict[str, str] = {}
     for use in find_name_references(tree):
@@ -32,6 +37,12 @@ def unknown_arguments(
         if not isinstance(node, ast.Call):
             continue
         function = ast.unparse(node.func)
+        if homes.get(function, "").startswith(_NOT_CALLABLE):
+            name = f"tf.contrib.distribute.{homes[function].rpartition('.')[2]}"
+            advice = missing_names.find_replacement(name) or ""
+            status = Classification(NameStatus.GONE, advice)
+            yield node.lineno, f"{function}()", f"{homes[function]}()", status
+            continue
         keywords = [keyword for keyword in node.keywords if keyword.arg is not None]
         if function not in homes or not keywords:
             continue

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import trainer
 from trainer.compat.contrib_names import missing_names
-from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
+from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES, PACKAGE_EXPORTS
 from trainer.compat.contrib_names.replacements import REPLACEMENTS
 from trainer.migration.names import static_index
 from trainer.migration.names.classification import Classification, NameStatus
@@ -15,17 +15,31 @@ _OURS = "trainer.compat.contrib"
 
 def classify(path: str) -> Classification:
     """Classify a path below tf.contrib, such as "tpu.TPUEstimator"; "" is tf.contrib itself."""
+    if any(path.startswith(f"{package}.") for package in PACKAGE_EXPORTS):
+        status = _classify_export(path)
+        if status is not None:
+            return status
     aliases = [alias for alias in MODULE_ALIASES if f"{path}.".startswith(f"{alias}.")]
     alias = max(aliases, key=len, default=None)
-    if alias is not None:
+    is_package = "." in path and any(known.startswith(f"{path}.") for known in MODULE_ALIASES)
+    if alias is not None and (alias == path or not is_package):
         return classify_in_module(
             MODULE_ALIASES[alias], path[len(alias) + 1 :], f"tf.contrib.{alias}"
         )
-    if "." in path and any(alias.startswith(f"{path}.") for alias in MODULE_ALIASES):
+    if is_package:
         # The path names a package of tf.contrib that tpuserve does not supply itself. The path
         # counts as supplied, because tpuserve supplies a module inside the package.
         return Classification(NameStatus.SUPPLIED)
     return classify_in_module(_OURS, path, "tf.contrib")
+
+
+def _classify_export(path: str) -> Classification | None:
+    """Classify a name that a package of tf.contrib takes from another module; None for others."""
+    for package, module in PACKAGE_EXPORTS.items():
+        name = path.removeprefix(f"{package}.").partition(".")[0]
+        if path.startswith(f"{package}.") and name in (static_index.public_names(module) or ()):
+            return classify_supplied(module, name)
+    return None
 
 
 def classify_in_module(module: str, path: str, shown: str) -> Classification:

@@ -14,6 +14,15 @@ _SUPPLIED_INSIDE = {
     "python.pywrap_tensorflow.NewCheckpointReader": (
         "tensorflow.compat.v1.train.NewCheckpointReader"
     ),
+    **{
+        f"python.framework.ops.{name}": f"tensorflow.{name}"
+        for name in (
+            "IndexedSlices",
+            "SparseTensor",
+            "Tensor",
+            "register_tensor_conversion_function",
+        )
+    },
 }
 _PRIVATE_MODULE = "a private module of TensorFlow, which may change with any version"
 

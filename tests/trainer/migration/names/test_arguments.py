@@ -25,3 +25,19 @@ def test_an_argument_that_is_not_taken_is_found(tmp_path: Path) -> None:
         ),
         "RunConfig(modeldir=)": ((5,), NameStatus.UNKNOWN, "Did you mean model_dir?"),
     }
+
+
+CALLS = """
+    from tensorflow.contrib import distribute
+    from tensorflow.contrib.distribute import MirroredStrategy
+    isinstance(None, MirroredStrategy)
+    distribute.OneDeviceStrategy("/gpu:0")
+"""
+
+
+def test_a_class_that_can_only_be_imported_is_gone_where_it_is_called(tmp_path: Path) -> None:
+    found = findings_of(tmp_path, CALLS)
+    gone = [name for name, each in found.items() if each.kind is NameStatus.GONE]
+    assert gone == ["distribute.OneDeviceStrategy()"]
+    assert found[gone[0]].lines == (5,)
+    assert "Use TPUEstimator" in found[gone[0]].says

@@ -54,11 +54,13 @@ from trainer.compat.contrib.data.batching import (
     padded_batch_and_drop_remainder,
     sliding_window_batch,
 )
+from trainer.compat.contrib.data.input_checkpoints import CheckpointInputPipelineHook
 from trainer.compat.contrib.data.interleaving import sloppy_interleave
 from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "AUTOTUNE",
+    "CheckpointInputPipelineHook",
     "Counter",
     "CsvDataset",
     "Dataset",

@@ -88,7 +88,15 @@ from trainer.compat.contrib.layers import (
     xavier_initializer,
     xavier_initializer_conv2d,
 )
-from trainer.compat.contrib.slim import learning, tfexample_decoder
+from trainer.compat.contrib.slim import (
+    dataset,
+    dataset_data_provider,
+    learning,
+    parallel_reader,
+    prefetch_queue,
+    tfexample_decoder,
+)
+from trainer.compat.contrib.slim import dataset_data_provider as data_provider
 from trainer.compat.contrib.slim import named_outputs as utils
 from trainer.compat.contrib_names import missing_names
 
@@ -121,6 +129,9 @@ __all__ = [
     "convolution3d",
     "create_global_step",
     "current_arg_scope",
+    "data_provider",
+    "dataset",
+    "dataset_data_provider",
     "dropout",
     "elu",
     "embed_sequence",
@@ -158,6 +169,8 @@ __all__ = [
     "model_variable",
     "one_hot_encoding",
     "optimize_loss",
+    "parallel_reader",
+    "prefetch_queue",
     "relu",
     "relu6",
     "repeat",

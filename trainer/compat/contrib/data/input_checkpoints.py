@@ -1,0 +1,100 @@
+"""The hook of tf.contrib.data that saves how far the input has been read."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.estimator import estimator_type
+
+v1 = tf.compat.v1
+
+# The collection in which TensorFlow keeps the resources of a graph's iterators.
+_ITERATORS = "iterators"
+# The name of the file that names the newest checkpoint of the input. The model's is "checkpoint".
+_STATE_FILE = "checkpoint_input"
+_BASENAME = "input.ckpt"
+
+
+class CheckpointInputPipelineHook(v1.train.SessionRunHook):
+    """Saves the states of a graph's iterators in model_dir, and restores them in the next training.
+
+    The states are saved as often as the estimator's checkpoints, and at the end. The hook is for
+    training on the CPU and GPU: a TPU reads its input ahead of the steps.
+    """
+
+    def __init__(self, estimator: Any, external_state_policy: Any = None) -> None:
+        """Create the hook.
+
+        Args:
+          estimator: the estimator that is trained.
+          external_state_policy: what to do about state outside of the iterators, such as that of a
+            random generator; see tf.data.experimental.make_saveable_from_iterator.
+
+        Raises:
+          InvalidType: estimator is not an estimator.
+        """
+        estimator_type.check_is_estimator(estimator)
+        config = estimator.config
+        self._directory = estimator.model_dir
+        self._prefix = f"{self._directory}/{_BASENAME}"
+        if config.num_worker_replicas > 1:
+            # Each worker has an input of its own.
+            self._prefix += f"_{config.task_type}_{config.task_id}"
+        self._state_file = _STATE_FILE + self._prefix.removeprefix(f"{self._directory}/{_BASENAME}")
+        self._external_state_policy = external_state_policy
+        interval = (config.save_checkpoints_secs, config.save_checkpoints_steps)
+        self._timer = v1.train.SecondOrStepTimer(*interval) if any(interval) else None
+        self._saver: Any = None
+        self._step: Any = None
+        self._is_restored = False
+
+    def begin(self) -> None:
+        """Build the ops that save and restore the iterators of the graph."""
+        saveables = [
+            # The function reads only this attribute of an iterator; the collection has its value.
+            tf.data.experimental.make_saveable_from_iterator(
+                SimpleNamespace(_iterator_resource=resource),
+                external_state_policy=self._external_state_policy,
+            )
+            for resource in v1.get_collection(_ITERATORS)
+        ]
+        self._step = v1.train.get_global_step()
+        self._saver = v1.train.Saver(saveables, max_to_keep=1) if saveables else None
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Forget that states were restored, because the session initializes its iterators anew."""
+        self._is_restored = False
+
+    def before_run(self, run_context: Any) -> Any:
+        """Restore the states before the first run, after the iterators have been initialized."""
+        session = run_context.session
+        if not self._is_restored:
+            self._is_restored = True
+            newest = tf.train.latest_checkpoint(self._directory, self._state_file)
+            if self._saver is not None and newest is not None:
+                self._saver.restore(session, newest)
+            if self._timer is not None:
+                self._timer.update_last_triggered_step(session.run(self._step))
+        return v1.train.SessionRunArgs(self._step)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Save the states if an interval has passed."""
+        step = int(run_values.results)
+        if self._timer is not None and self._timer.should_trigger_for_step(step):
+            self._timer.update_last_triggered_step(step)
+            self._save(run_context.session, step)
+
+    def end(self, session: Any) -> None:
+        """Save the states at the end of the training."""
+        self._save(session, int(session.run(self._step)))
+
+    def _save(self, session: Any, step: int) -> None:
+        if self._saver is not None:
+            self._saver.save(
+                session,
+                self._prefix,
+                step,
+                latest_filename=self._state_file,
+                write_meta_graph=False,
+            )

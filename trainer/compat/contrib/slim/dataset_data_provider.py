@@ -1,0 +1,98 @@
+"""tf.contrib.slim.dataset_data_provider: the items of a record, as tensors of a graph."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpuserve.errors import InvalidSetting
+from trainer.compat.contrib.slim import parallel_reader
+from trainer.compat.contrib.slim.dataset import Dataset
+from trainer.compat.contrib_names import missing_names
+
+__all__ = ["DataProvider", "DatasetDataProvider"]
+
+
+class DataProvider:
+    """Holds tensors by the names of the items that they stand for."""
+
+    def __init__(self, items_to_tensors: Mapping[str, Any], num_samples: int) -> None:
+        """Store the tensors, and the number of records that they come from."""
+        self._items_to_tensors, self._num_samples = dict(items_to_tensors), num_samples
+
+    def list_items(self) -> list[str]:
+        """Return the names of the items."""
+        return list(self._items_to_tensors)
+
+    def num_samples(self) -> int:
+        """Return the number of records."""
+        return self._num_samples
+
+    def get(self, items: Sequence[str]) -> list[Any]:
+        """Return the tensors of the named items.
+
+        Raises:
+          InvalidSetting: there is no item of such a name.
+        """
+        unknown = [item for item in items if item not in self._items_to_tensors]
+        if unknown:
+            raise InvalidSetting(
+                f"there is no item {', '.join(unknown)}. The items are "
+                f"{', '.join(self._items_to_tensors)}."
+            )
+        return [self._items_to_tensors[item] for item in items]
+
+
+class DatasetDataProvider(DataProvider):
+    """Reads the records of a `Dataset` with queue runners, and decodes them."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        num_readers: int = 1,
+        reader_kwargs: Mapping[str, Any] | None = None,
+        shuffle: bool = True,
+        num_epochs: int | None = None,
+        common_queue_capacity: int = 256,
+        common_queue_min: int = 128,
+        record_key: str = "record_key",
+        seed: int | None = None,
+        scope: str | None = None,
+    ) -> None:
+        """Add the ops that read and decode records to the graph.
+
+        Args:
+          dataset: the dataset.
+          num_readers: see `parallel_reader.parallel_read`, also for the arguments below.
+          reader_kwargs: the arguments of the reader's class.
+          shuffle: whether files and records are shuffled.
+          num_epochs: the number of passes over the files; None for passes without end.
+          common_queue_capacity: the largest number of records in the queue.
+          common_queue_min: the smallest number of records from which a record is drawn.
+          record_key: the name of an additional item, the key of the record.
+          seed: the seed of the shuffling.
+          scope: the name scope of the ops.
+
+        Raises:
+          InvalidSetting: no file matches, or the dataset has an item with the name record_key.
+        """
+        key, record = parallel_reader.parallel_read(
+            dataset.data_sources,
+            reader_class=dataset.reader,
+            num_epochs=num_epochs,
+            num_readers=num_readers,
+            reader_kwargs=reader_kwargs,
+            shuffle=shuffle,
+            capacity=common_queue_capacity,
+            min_after_dequeue=common_queue_min,
+            seed=seed,
+            scope=scope,
+        )
+        names = dataset.decoder.list_items()
+        if record_key in names:
+            raise InvalidSetting(
+                f"record_key is {record_key!r}, which is an item of the dataset. Give another name."
+            )
+        items = dict(zip(names, dataset.decoder.decode(record, names), strict=True))
+        super().__init__({**items, record_key: key}, dataset.num_samples)
+
+
+__getattr__ = missing_names.getattr_for("tf.contrib.slim.dataset_data_provider", __all__)

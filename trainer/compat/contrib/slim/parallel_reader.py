@@ -1,0 +1,114 @@
+"""tf.contrib.slim.parallel_reader: records of many files, read by queue runners."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import InvalidSetting
+from trainer.compat.contrib_names import missing_names
+
+__all__ = ["get_data_files", "parallel_read", "single_pass_read"]
+
+v1 = tf.compat.v1
+
+
+def get_data_files(data_sources: str | Sequence[str]) -> list[str]:
+    """Return the paths of the files that patterns match, sorted for each pattern.
+
+    Args:
+      data_sources: a path, a pattern such as "/data/train*", or a list of them.
+
+    Raises:
+      InvalidSetting: no file matches.
+    """
+    patterns = [data_sources] if isinstance(data_sources, str) else list(data_sources)
+    files = [file for pattern in patterns for file in sorted(tf.io.gfile.glob(pattern))]
+    if not files:
+        raise InvalidSetting(f"no file matches {', '.join(patterns)}. Give the paths of files.")
+    return files
+
+
+def parallel_read(
+    data_sources: str | Sequence[str],
+    reader_class: Callable[..., Any],
+    num_epochs: int | None = None,
+    num_readers: int = 4,
+    reader_kwargs: Mapping[str, Any] | None = None,
+    shuffle: bool = True,
+    dtypes: Sequence[Any] | None = None,
+    capacity: int = 256,
+    min_after_dequeue: int = 128,
+    seed: int | None = None,
+    scope: str | None = None,
+) -> list[Any]:
+    """Read records with several readers; queue runners fill a queue with them.
+
+    Args:
+      data_sources: see `get_data_files`.
+      reader_class: the class of the readers, such as tf.compat.v1.TFRecordReader.
+      num_epochs: the number of passes over the files; None for passes without end.
+      num_readers: the number of readers.
+      reader_kwargs: the arguments of reader_class.
+      shuffle: whether files and records are shuffled.
+      dtypes: the dtypes of a record's key and value; both are strings by default.
+      capacity: the largest number of records in the queue.
+      min_after_dequeue: the smallest number of records in the queue from which a record is drawn
+        if `shuffle` is true.
+      seed: the seed of the shuffling.
+      scope: the name scope of the ops.
+
+    Returns:
+      The key and the value of the next record, string scalars.
+
+    Raises:
+      InvalidSetting: no file matches.
+    """
+    files = get_data_files(data_sources)
+    dtypes = list(dtypes or [tf.string, tf.string])
+    with v1.name_scope(scope, "parallel_read"):
+        paths = v1.train.string_input_producer(
+            files, num_epochs=num_epochs, shuffle=shuffle, seed=seed, name="filenames"
+        )
+        shapes: list[Any] = [[] for _ in dtypes]
+        if shuffle:
+            queue = tf.queue.RandomShuffleQueue(
+                capacity, min_after_dequeue, dtypes, shapes, seed=seed, name="common_queue"
+            )
+        else:
+            queue = tf.queue.FIFOQueue(capacity, dtypes, shapes, name="common_queue")
+        readers = [reader_class(**(reader_kwargs or {})) for _ in range(num_readers)]
+        enqueue_ops = [queue.enqueue(reader.read(paths)) for reader in readers]
+        v1.train.add_queue_runner(v1.train.QueueRunner(queue, enqueue_ops))
+        return list(queue.dequeue(name="read"))
+
+
+def single_pass_read(
+    data_sources: str | Sequence[str],
+    reader_class: Callable[..., Any],
+    reader_kwargs: Mapping[str, Any] | None = None,
+    scope: str | None = None,
+) -> list[Any]:
+    """Read each record once, in the order of the files.
+
+    Args:
+      data_sources: see `get_data_files`.
+      reader_class: the class of the reader, such as tf.compat.v1.TFRecordReader.
+      reader_kwargs: the arguments of reader_class.
+      scope: the name scope of the ops.
+
+    Returns:
+      The key and the value of the next record, string scalars.
+
+    Raises:
+      InvalidSetting: no file matches.
+    """
+    files = get_data_files(data_sources)
+    with v1.name_scope(scope, "single_pass_read"):
+        paths = v1.train.string_input_producer(
+            files, num_epochs=1, shuffle=False, capacity=1, name="filenames"
+        )
+        return list(reader_class(**(reader_kwargs or {})).read(paths))
+
+
+__getattr__ = missing_names.getattr_for("tf.contrib.slim.parallel_reader", __all__)

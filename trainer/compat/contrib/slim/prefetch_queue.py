@@ -1,0 +1,52 @@
+"""tf.contrib.slim.prefetch_queue: a queue that threads fill ahead of a training step."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.compat.contrib_names import missing_names
+
+__all__ = ["prefetch_queue"]
+
+v1 = tf.compat.v1
+
+
+def prefetch_queue(
+    tensors: Any,
+    capacity: int = 8,
+    num_threads: int = 1,
+    dynamic_pad: bool = False,
+    shared_name: str | None = None,
+    name: str | None = None,
+) -> Any:
+    """Return a queue whose elements are the values of tensors.
+
+    Args:
+      tensors: a list of tensors, or name → tensor; the queue's dequeue() returns the same form.
+      capacity: the largest number of elements.
+      num_threads: the number of threads that fill the queue.
+      dynamic_pad: whether the shapes may have unknown dimensions.
+      shared_name: the name under which sessions of a cluster share the queue.
+      name: the name scope of the ops.
+    """
+    is_dict = isinstance(tensors, Mapping)
+    names = sorted(tensors) if is_dict else None
+    values = [tf.convert_to_tensor(tensors[each]) for each in names] if names else tensors
+    values = [tf.convert_to_tensor(value) for value in values]
+    with v1.name_scope(name, "prefetch_queue"):
+        kind = tf.queue.PaddingFIFOQueue if dynamic_pad else tf.queue.FIFOQueue
+        queue = kind(
+            capacity=capacity,
+            dtypes=[value.dtype for value in values],
+            shapes=[value.shape for value in values],
+            names=names,
+            shared_name=shared_name,
+        )
+        elements = dict(zip(names, values, strict=True)) if names else values
+        enqueue_ops = [queue.enqueue(elements)] * num_threads
+        v1.train.add_queue_runner(v1.train.QueueRunner(queue, enqueue_ops))
+        return queue
+
+
+__getattr__ = missing_names.getattr_for("tf.contrib.slim.prefetch_queue", __all__)
