@@ -285,7 +285,9 @@ class ProgramImportFunction:
         if is_own and root in OUR_PACKAGES:
             name = name_collisions.resolve_module_name(name, self._program.directories)
             return self._original(name, globals, locals, fromlist, level)
-        is_of_package = root in _ROOTS and not is_own and self._packages.includes_module(globals)
+        is_of_package = (
+            not is_own and _depends_on_version(name) and self._packages.includes_module(globals)
+        )
         if not is_own and not is_of_package:
             return self._original(name, globals, locals, fromlist, level)
         self._original(root)
@@ -302,6 +304,16 @@ class ProgramImportFunction:
             module = proxy
         _check_names_exist(module, fromlist or ())
         return module
+
+
+def _depends_on_version(name: str) -> bool:
+    """Return whether a module of TensorFlow differs between versions 1 and 2.
+
+    The module tensorflow and public modules such as tensorflow.nn differ; tensorflow.compat.v1 and
+    tensorflow.python.ops do not.
+    """
+    root, _, path = name.partition(".")
+    return root == "tensorflow" and path.partition(".")[0] not in _REAL_PACKAGES
 
 
 def _find_public_module(name: str, proxy: TensorFlow1Proxy | None) -> ModuleType | None:

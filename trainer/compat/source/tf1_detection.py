@@ -48,7 +48,7 @@ def uses_tpu_estimator(program: Program) -> bool:
     return _find_evidence(program, lambda reference: _TPU in reference.name) is not None
 
 
-def find_package_evidence(package: str, file: Path) -> Tf1Evidence | None:
+def find_package_evidence(package: str, file: Path, seen: set[Path]) -> Tf1Evidence | None:
     """Return the first use of a TensorFlow 1 symbol in the part of a package that a program uses.
 
     A use that the package guards, by a try or by hasattr, does not count: such a package runs with
@@ -58,6 +58,7 @@ def find_package_evidence(package: str, file: Path) -> Tf1Evidence | None:
       package: the name of the package at the top level, such as "bert".
       file: the file of a module of the package. The files that the module imports, and the
         package's `__init__.py`, are searched too.
+      seen: the files that were searched before, and are not searched again; updated.
     """
     root = next((parent for parent in file.parents if parent.name == package), None)
     starts = [file] if root is None else [root / "__init__.py", file]
@@ -67,9 +68,13 @@ def find_package_evidence(package: str, file: Path) -> Tf1Evidence | None:
         return root is not None and root in path.parents
 
     unread: list[_Source] = [
-        (each.read_bytes(), each, str(each.relative_to(place))) for each in starts if each.is_file()
+        (each.read_bytes(), each, str(each.relative_to(place)))
+        for each in starts
+        if each.is_file() and each not in seen
     ]
-    return _find_in_files(unread, (place,), is_in_package, place, _find_unguarded_tf1_names)
+    seen.update(starts)
+    search = _find_unguarded_tf1_names
+    return _find_in_files(unread, (place,), is_in_package, place, search, seen)
 
 
 def _find_evidence(
@@ -88,7 +93,7 @@ def _find_evidence(
         yield from filter(is_evidence, find_name_references(tree))
 
     unread = [(program.source, program.file, program.name)]
-    return _find_in_files(unread, program.directories, is_own, Path.cwd(), find)
+    return _find_in_files(unread, program.directories, is_own, Path.cwd(), find, set())
 
 
 _Source: TypeAlias = tuple[bytes, Path | None, str]
@@ -101,6 +106,7 @@ def _find_in_files(
     is_own: Callable[[Path], bool],
     place: Path,
     find: Callable[[ast.Module], Iterator[NameReference]],
+    seen: set[Path],
 ) -> Tf1Evidence | None:
     """Return the first reference that a search finds in files and in the files that they import.
 
@@ -110,8 +116,8 @@ def _find_in_files(
       is_own: returns whether an imported file is to be searched too.
       place: the directory to which the paths in messages are relative.
       find: yields the references in a syntax tree that are evidence.
+      seen: imported files that are not searched; updated.
     """
-    seen: set[Path] = set()
     while unread:
         source, path, display_name = unread.pop(0)
         try:

@@ -41,7 +41,7 @@ class Tf1Packages:
         """
         self._named, self._is_searched = frozenset(named), is_searched
         self._included: set[str] = set()
-        self._searched_files: set[str] = set()
+        self._searched_files: dict[str, set[Path]] = {}
 
     def includes_module(self, module_globals: Mapping[str, Any] | None) -> bool:
         """Return whether the package of a module that imports TensorFlow gets TensorFlow 1's names.
@@ -71,10 +71,10 @@ class Tf1Packages:
         """Return why a package gets TensorFlow 1's names; None if it does not get them."""
         if package in self._named:
             return f"{OPTION} {package} is set"
-        if not self._is_searched or not isinstance(file, str) or file in self._searched_files:
+        if not self._is_searched or not isinstance(file, str):
             return None
-        self._searched_files.add(file)
-        evidence = tf1_detection.find_package_evidence(package, Path(file))
+        seen = self._searched_files.setdefault(package, set())
+        evidence = tf1_detection.find_package_evidence(package, Path(file), seen)
         if evidence is None:
             return None
         return f"{evidence}, which only TensorFlow 1 has (--no-tf1 turns that off)"
