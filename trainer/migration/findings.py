@@ -1,7 +1,7 @@
 """Finds the TensorFlow names that a file uses: whether each still exists, and its line numbers."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,7 @@ class Finding:
       kind: whether the name still exists; see `NameStatus`.
       says: an explanation: the module that supplies the name, its replacement, or similar names;
         may be empty.
+      is_reached: whether the program runs one of the lines; true if that is not known.
     """
 
     file: str
@@ -42,25 +43,42 @@ class Finding:
     name: str
     kind: NameStatus
     says: str
+    is_reached: bool = True
+
+    @property
+    def stops(self) -> bool:
+        """Whether the name keeps the program from running."""
+        return self.is_reached and not self.kind.runs
 
 
-def find_references(source: SourceFile, *, tf1: bool, directories: Iterable[Path]) -> list[Finding]:
+def find_references(
+    source: SourceFile,
+    *,
+    tf1: bool,
+    directories: Iterable[Path],
+    unreached_lines: Collection[int] = (),
+) -> list[Finding]:
     """Find the TensorFlow names that a file uses, and the missing modules that it imports.
 
     Args:
       source: the parsed file.
       tf1: whether `import tensorflow` gives the program TensorFlow 1's names.
       directories: the directories with the program's own modules.
+      unreached_lines: the numbers of the lines that the program does not run. A name that no longer
+        exists has a finding of its own for these lines.
 
     Returns:
       The findings, ordered by the first line that uses the name.
     """
-    lines: dict[tuple[str, str, Classification], set[int]] = {}
+    lines: dict[tuple[str, str, Classification, bool], set[int]] = {}
     for line, written, name, status in _references(source.tree, tf1, tuple(directories)):
-        lines.setdefault((written, name, status), set()).add(line)
+        is_reached = status.kind.runs or line not in unreached_lines
+        lines.setdefault((written, name, status, is_reached), set()).add(line)
     findings = [
-        Finding(source.file, tuple(sorted(numbers)), written, name, status.kind, status.says)
-        for (written, name, status), numbers in lines.items()
+        Finding(
+            source.file, tuple(sorted(numbers)), written, name, status.kind, status.says, is_reached
+        )
+        for (written, name, status, is_reached), numbers in lines.items()
     ]
     return sorted(findings, key=lambda finding: (finding.lines, finding.written))
 
@@ -87,5 +105,6 @@ def _references(
             yield use.line, use.written_name, use.name, status
     for line, written, name, status in arguments.unknown_arguments(tree, tf1=tf1):
         yield line, written, name, status
+    yield from other_modules.find_removed_names(tree)
     for line, name, status in other_modules.find_missing(tree, directories):
         yield line, name, name, status

@@ -6,7 +6,10 @@ The format is
  "tf1": "mnist.py:5 names tf.flags" or null, "command": "tpuserve run mnist.py" or null,
  "counts": {"works": 40, "supplied": 9, "gone": 0, "unknown": 0, "missing": 0},
  "findings": [{"file": "mnist.py", "lines": [7, 30], "written": "tf.layers.dense",
-               "name": "tensorflow.layers.dense", "kind": "works", "says": ""}, ...],
+               "name": "tensorflow.layers.dense", "kind": "works", "says": "",
+               "is_reached": true}, ...],
+ "packages": [{"name": "bert", "tf1": "bert/modeling.py:93 names tf.gfile.GFile" or null,
+               "findings": [...]}, ...],
  "problems": [{"file": "old.py", "line": 3 or null, "says": "it is Python 2 (...)."}, ...]}
 "version" changes when a field is removed or changes its meaning. New fields may appear without a
 new version.
@@ -46,5 +49,6 @@ def _program_to_dict(report: ProgramReport) -> dict[str, Any]:
         "command": report.command,
         "counts": {kind.value: len(report.findings_of_kind(kind)) for kind in NameStatus},
         "findings": [asdict(finding) for finding in report.findings],
+        "packages": [asdict(package) for package in report.packages],
         "problems": [asdict(problem) for problem in report.problems],
     }

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from tpuserve.errors import InvalidSetting
 from trainer.compat.source import program, tf1_detection
-from trainer.migration import findings
+from trainer.migration import findings, installed_packages
 from trainer.migration.findings import Finding
+from trainer.migration.installed_packages import InstalledPackage
 from trainer.migration.names.classification import NameStatus
-from trainer.migration.program import launch_command, package_script, sources
+from trainer.migration.program import launch_command, package_script, reachability, sources
 from trainer.migration.program.sources import Problem, SourceFile
 
 
@@ -27,6 +28,8 @@ class ProgramReport:
       tf1: why the program gets TensorFlow 1's names and behaviour; None if the program gets the
         names and behaviour of TensorFlow 2.
       command: the command that runs the program; None if the script cannot be read.
+      packages: the installed packages that the program imports and that use TensorFlow: those that
+        get the names of TensorFlow 1, and those that use names that no longer exist.
     """
 
     script: str
@@ -35,15 +38,25 @@ class ProgramReport:
     problems: tuple[Problem, ...]
     tf1: str | None
     command: str | None
+    packages: tuple[InstalledPackage, ...] = ()
 
     @property
     def runs(self) -> bool:
-        """Whether every file could be read, and every name that the program uses exists."""
-        return not self.problems and all(finding.kind.runs for finding in self.findings)
+        """Whether every file could be read, and every name that the program reaches exists."""
+        findings = [
+            *self.findings,
+            *(finding for each in self.packages for finding in each.findings),
+        ]
+        return not self.problems and not any(finding.stops for finding in findings)
 
     def findings_of_kind(self, kind: NameStatus) -> list[Finding]:
-        """Return the findings of one status."""
-        return [finding for finding in self.findings if finding.kind is kind]
+        """Return the findings of one status in lines that the program may reach."""
+        return [each for each in self.findings if each.kind is kind and each.is_reached]
+
+    @property
+    def unreached(self) -> list[Finding]:
+        """The findings in lines that the program does not run."""
+        return [finding for finding in self.findings if not finding.is_reached]
 
 
 def analyze_program(script: Path, *, follow_imports: bool = True) -> ProgramReport:
@@ -72,19 +85,26 @@ def analyze_program(script: Path, *, follow_imports: bool = True) -> ProgramRepo
     source_files = sources.read_program(script, directories if follow_imports else ())
     is_found_by_name = evidence is not None
     evidence = evidence or launch_command.find_v1_method(source_files)
+    unreached = reachability.find_unreached_lines(
+        source_files, launch_command.find_unset_flags(source_files)
+    )
     return ProgramReport(
         script=str(script),
         files=tuple(source.file for source in source_files),
         findings=tuple(
             finding
-            for source in source_files
+            for source, lines in zip(source_files, unreached, strict=True)
             for finding in findings.find_references(
-                source, tf1=evidence is not None, directories=directories
+                source,
+                tf1=evidence is not None,
+                directories=directories,
+                unreached_lines=lines,
             )
         ),
         problems=tuple(source.problem for source in source_files if source.problem is not None),
         tf1=None if evidence is None else str(evidence),
         command=_command(source_files, says_tf1=evidence is not None and not is_found_by_name),
+        packages=installed_packages.find_packages(source_files, unreached, directories),
     )
 
 

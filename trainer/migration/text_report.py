@@ -38,6 +38,18 @@ def format_lines(report: ProgramReport) -> Iterator[Text]:
             yield Text()
             yield Text(f"{title}: {len(findings)} {noun}", color)
             yield from _format_table(findings)
+    if report.unreached:
+        noun = "name" if len(report.unreached) == 1 else "names"
+        yield Text()
+        yield Text(f"Gone or not known, and not reached: {len(report.unreached)} {noun}", "dim")
+        yield from _format_table(report.unreached)
+    for package in report.packages:
+        yield Text()
+        yield Text(f"Installed package {package.name}", "cyan")
+        if package.tf1 is not None:
+            yield Text(f"  gets TensorFlow 1's names: {package.tf1}")
+        if package.findings:
+            yield from _format_table(package.findings)
     if report.problems:
         yield Text()
         yield Text(f"Not read: {len(report.problems)}", "red")
@@ -78,9 +90,9 @@ def _format_summary(report: ProgramReport) -> Iterator[Text]:
         yield Text(f"The program gets TensorFlow 1's names and behaviour: {report.tf1}.")
     if report.command is None:
         return
-    stops = len([finding for finding in report.findings if not finding.kind.runs]) + len(
-        report.problems
-    )
+    in_packages = [finding for package in report.packages for finding in package.findings]
+    findings = [*report.findings, *in_packages]
+    stops = len([finding for finding in findings if finding.stops]) + len(report.problems)
     if stops:
         yield Text(f"{stops} of these must be fixed before the program runs. Then run it with")
     else:

@@ -56,6 +56,7 @@ def test_as_json_all_programs_are_one_object(tmp_path: Path) -> None:
         "name": "tensorflow.Session",
         "kind": "works",
         "says": "",
+        "is_reached": True,
     }
     assert second["counts"] == {"works": 1, "supplied": 0, "gone": 1, "unknown": 0, "missing": 0}
 

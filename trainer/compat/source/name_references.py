@@ -3,7 +3,7 @@
 import ast
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _ROOTS = ("tensorflow", "tensorflow_estimator")
@@ -31,13 +31,17 @@ class NameReference:
     is_import: bool = False
 
 
-def find_name_references(tree: ast.Module) -> list[NameReference]:
-    """Return the places where a source file uses TensorFlow symbols, sorted by line.
+def find_name_references(tree: ast.Module, packages: Sequence[str] = _ROOTS) -> list[NameReference]:
+    """Return the places where a source file uses symbols of some packages, sorted by line.
 
     Some programs try one import and fall back to another, so one variable may stand for modules of
     both TensorFlow versions. Such a variable counts as the module that is imported first.
+
+    Args:
+      tree: the syntax tree of the source.
+      packages: the names of the packages; those of TensorFlow by default.
     """
-    imports = sorted(_find_imports(tree), key=lambda pair: pair[0].line)
+    imports = sorted(_find_imports(tree, packages), key=lambda pair: pair[0].line)
     bound_names: dict[str, str] = {}
     for reference, variable in imports:
         bound_names.setdefault(variable, reference.name)
@@ -53,16 +57,16 @@ def _shorten_api_path(reference: NameReference) -> NameReference:
     return reference if name == reference.name else dataclasses.replace(reference, name=name)
 
 
-def _find_imports(tree: ast.Module) -> Iterator[tuple[NameReference, str]]:
+def _find_imports(tree: ast.Module, packages: Sequence[str]) -> Iterator[tuple[NameReference, str]]:
     """Yield (reference to the imported name, variable that the import binds) for each import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.name.split(".")[0] in _ROOTS:
+                if alias.name.split(".")[0] in packages:
                     yield from _find_module_import(node.lineno, alias)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             module = str(node.module)
-            for alias in node.names if module.split(".")[0] in _ROOTS else ():
+            for alias in node.names if module.split(".")[0] in packages else ():
                 name = module if alias.name == "*" else f"{module}.{alias.name}"
                 reference = NameReference(node.lineno, name, name, is_import=True)
                 yield reference, alias.asname or alias.name

@@ -11,7 +11,7 @@ from trainer.compat.source.paths import OUR_PACKAGES
 OPTION = "--as_tf1"
 
 # Packages that are part of TensorFlow or of tpuserve, and never need the names of TensorFlow 1.
-_EXCLUDED = frozenset(
+EXCLUDED_PACKAGES = frozenset(
     (
         "keras",
         "tensorboard",
@@ -54,7 +54,7 @@ class Tf1Packages:
         package = str(module_globals.get("__name__", "")).partition(".")[0]
         if package in self._included:
             return True
-        if package in _EXCLUDED or not package:
+        if package in EXCLUDED_PACKAGES or not package:
             return False
         reason = self._find_reason(package, module_globals.get("__file__"))
         if reason is None:

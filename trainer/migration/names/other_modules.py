@@ -7,7 +7,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainer.compat import removed_names
 from trainer.compat.source import guarded_names
+from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names.classification import Classification, NameStatus
 
 _TENSORFLOW = ("tensorflow", "tensorflow_estimator")
@@ -62,6 +64,34 @@ def find_missing(
     yield from _python_2_names(tree)
 
 
+def find_removed_names(tree: ast.Module) -> Iterator[tuple[int, str, str, Classification]]:
+    """Find the names that Python and NumPy have removed, such as np.object.
+
+    Args:
+      tree: the parsed file.
+
+    Yields:
+      Line number, name as written, full name and classification. `tpuserve run` supplies the names
+      that have an exact replacement.
+    """
+    guarded = guarded_names.find_guarded_names(tree)
+    optional_lines = guarded_names.find_optional_import_lines(tree)
+    for use in find_name_references(tree, tuple(removed_names.MODULES)):
+        supplied = removed_names.find_supplied(use.name)
+        if supplied is not None:
+            yield (
+                use.line,
+                use.written_name,
+                use.name,
+                Classification(NameStatus.SUPPLIED, supplied),
+            )
+            continue
+        advice = removed_names.find_advice(use.name)
+        is_optional = use.line in optional_lines or (use.line, use.written_name) in guarded
+        if advice is not None and not is_optional:
+            yield use.line, use.written_name, use.name, Classification(NameStatus.GONE, advice)
+
+
 def _imported_modules(node: ast.Import | ast.ImportFrom) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
@@ -74,6 +104,8 @@ def _classify_module(name: str, directories: tuple[Path, ...]) -> Classification
     for directory in directories:
         if (directory / f"{name}.py").is_file() or (directory / name).is_dir():
             return None
+    if name in removed_names.REMOVED_MODULES:
+        return Classification(NameStatus.GONE, removed_names.REMOVED_MODULES[name])
     if name in _PYTHON_2_MODULES:
         return Classification(
             NameStatus.GONE, f"Python 2 had it; now it is {_PYTHON_2_MODULES[name]}."

@@ -76,6 +76,16 @@ def build_command(sources: Sequence[SourceFile], *, says_tf1: bool) -> str:
     return " ".join([*words, *arguments.values()])
 
 
+def find_unset_flags(sources: Sequence[SourceFile]) -> list[ProgramFlag]:
+    """Return the flags of a program that its command does not set, so that they have defaults.
+
+    Args:
+      sources: the script and the program's own modules.
+    """
+    flags = [flag for source in sources for flag in program_flags.find_flags(source.tree)]
+    return [flag for flag in flags if not flag.is_required and not _is_tpu_flag(flag)]
+
+
 def _is_tpu_flag(flag: ProgramFlag) -> bool:
     return flag.name.replace("-", "_") == _TPU_FLAG
 

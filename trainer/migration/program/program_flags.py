@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _TRUE_WORDS = ("1", "on", "t", "true", "y", "yes")
 
@@ -17,6 +17,8 @@ class ProgramFlag:
       is_switch: whether the flag takes no value, as with argparse's store_true.
       is_on: whether the flag is true by default.
       choices: the accepted values; empty for any value.
+      has_default: whether the default value is a literal.
+      default: the default value if `has_default` is true.
     """
 
     name: str
@@ -24,6 +26,8 @@ class ProgramFlag:
     is_switch: bool = False
     is_on: bool = False
     choices: tuple[str, ...] = ()
+    has_default: bool = field(default=False, compare=False)
+    default: object = field(default=None, compare=False)
 
     def format_argument(self, value: str) -> str:
         """Format the command-line argument that sets the flag to a value; a switch has no value."""
@@ -50,7 +54,12 @@ def _defined_flags(call: ast.Call, required: set[str]) -> Iterator[ProgramFlag]:
     if function.startswith("DEFINE_"):
         default = keywords.get("default", call.args[1] if len(call.args) > 1 else None)
         yield ProgramFlag(
-            name, name in required or _is_true(keywords.get("required")), False, _is_true(default)
+            name,
+            name in required or _is_true(keywords.get("required")),
+            False,
+            _is_true(default),
+            has_default=isinstance(default, ast.Constant),
+            default=default.value if isinstance(default, ast.Constant) else None,
         )
     elif function == "add_argument":
         names = [text for argument in call.args if (text := _text(argument))]
@@ -59,8 +68,15 @@ def _defined_flags(call: ast.Call, required: set[str]) -> Iterator[ProgramFlag]:
             is_switch = _text(keywords.get("action")) == "store_true"
             is_on = _is_true(keywords.get("default"))
             is_required = _is_true(keywords.get("required"))
+            default = keywords.get("default", ast.Constant(False if is_switch else None))
             yield ProgramFlag(
-                long_name[2:], is_required, is_switch, is_on, _choices(keywords.get("choices"))
+                long_name[2:],
+                is_required,
+                is_switch,
+                is_on,
+                _choices(keywords.get("choices")),
+                has_default=isinstance(default, ast.Constant),
+                default=default.value if isinstance(default, ast.Constant) else None,
             )
 
 

@@ -70,13 +70,16 @@ def read_source(path: Path, file: str) -> SourceFile:
         return SourceFile(file, path, _empty_module(), problem)
 
 
-def read_program(script: Path, directories: Sequence[Path]) -> list[SourceFile]:
+def read_program(
+    script: Path, directories: Sequence[Path], *, within: Path | None = None
+) -> list[SourceFile]:
     """Read the script and, transitively, the program's own modules that it imports.
 
     Args:
       script: the main file.
       directories: the directories whose modules belong to the program; empty to read the script
         alone.
+      within: the only directory whose files are read beside the script; None for all.
     """
     roots = [directory.resolve() for directory in directories]
     files = {script.resolve(): read_source(script, str(script))}
@@ -85,7 +88,7 @@ def read_program(script: Path, directories: Sequence[Path]) -> list[SourceFile]:
         importer = pending.pop(0)
         for path in _imported_files(files[importer].tree, importer, roots):
             file = path.resolve()
-            if file not in files:
+            if file not in files and (within is None or within in file.parents):
                 files[file] = read_source(file, _format_path(file, script))
                 pending.append(file)
     return list(files.values())

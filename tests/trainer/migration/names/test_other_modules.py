@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 from tests.trainer.migration import samples
@@ -53,3 +54,40 @@ def test_a_name_of_python_2_that_the_program_defines_or_asks_for_is_its_own(tmp_
         def f(long): return long + sum(xrange(3))
     """
     assert findings_of(tmp_path, source) == {}
+
+
+REMOVED = """
+    import imp
+    import inspect
+    import numpy as np
+    import collections
+    import platform
+    from fractions import gcd
+
+    inspect.getargspec
+    np.object
+    np.bool
+    np.product
+    np.asscalar
+    np.float32
+    collections.Mapping
+    platform.linux_distribution
+"""
+
+
+def test_names_that_python_and_numpy_have_removed_are_named(tmp_path: Path) -> None:
+    found = findings_of(tmp_path, REMOVED)
+    supplied = {
+        each.written: each.says for each in found.values() if each.kind is NameStatus.SUPPLIED
+    }
+    assert supplied["np.product"] == "numpy.prod"
+    assert supplied["np.object"] == "object"
+    assert supplied["collections.Mapping"] == "collections.abc.Mapping"
+    assert supplied["fractions.gcd"] == "math.gcd"
+    gone = {each.written: each.says for each in found.values() if each.kind is NameStatus.GONE}
+    assert gone["np.asscalar"] == "Use a.item()."
+    assert gone["platform.linux_distribution"] == "Use platform.freedesktop_os_release."
+    assert "np.float32" not in found
+    # Python 3.11 removed the function, and Python 3.12 the module.
+    assert ("inspect.getargspec" in supplied) == (sys.version_info >= (3, 11))
+    assert ("imp" in gone) == (sys.version_info >= (3, 12))

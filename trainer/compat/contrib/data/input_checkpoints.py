@@ -16,7 +16,7 @@ _STATE_FILE = "checkpoint_input"
 _BASENAME = "input.ckpt"
 
 
-class CheckpointInputPipelineHook(v1.train.SessionRunHook):
+class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     """Saves the states of a graph's iterators in model_dir, and restores them in the next training.
 
     The states are saved as often as the estimator's checkpoints, and at the end. The hook is for

@@ -1,0 +1,103 @@
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.migration import samples
+from tests.trainer.migration.samples import report_of
+from trainer.migration import report
+
+HEADER = """
+    import sys
+    import six
+    import tensorflow as tf
+    FLAGS = tf.flags.FLAGS
+    tf.flags.DEFINE_bool("use_gpus", False, "")
+    tf.flags.DEFINE_bool("use_tpu", False, "")
+    tf.flags.DEFINE_string("mode", "train", "")
+"""
+MAIN = """
+    if __name__ == "__main__":
+        tf.app.run(main)
+"""
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "FLAGS.use_gpus",
+        "FLAGS.mode == 'export'",
+        "FLAGS.mode != 'train' and unknown",
+        "not FLAGS.mode",
+        "six.PY2",
+        "sys.version_info < (3, 0)",
+        "sys.version_info[0] == 2",
+        "tf.__version__ < '1.5'",
+        "tf.__version__.startswith('1.')",
+        "int(tf.__version__.split('.')[0]) < 2",
+        "LooseVersion(tf.__version__) < LooseVersion('1.13.1')",
+        "False",
+    ],
+)
+def test_a_branch_that_is_not_taken_stops_no_program(condition: str, tmp_path: Path) -> None:
+    taken = f"    def main(_):\n        if not ({condition}):\n            tf.gone_name\n"
+    not_taken = f"    def main(_):\n        if {condition}:\n            tf.gone_name\n"
+    found = report_of(tmp_path, HEADER + not_taken + MAIN)
+    assert found.runs
+    assert [each.written for each in found.unreached] == ["tf.gone_name"]
+    assert not report_of(tmp_path, HEADER + taken + MAIN).runs
+
+
+@pytest.mark.parametrize("condition", ["FLAGS.use_tpu", "unknown", "FLAGS.steps > 5", "unknown()"])
+def test_a_branch_of_an_unknown_condition_may_be_taken(condition: str, tmp_path: Path) -> None:
+    source = f"    def main(_):\n        if {condition}:\n            tf.gone_name\n"
+    assert not report_of(tmp_path, HEADER + source + MAIN).runs
+
+
+UNUSED = """
+    import tensorflow as tf
+
+    def unused():
+        tf.gone_one
+
+    def used_by_unused():
+        tf.gone_two
+
+    def unused_too():
+        used_by_unused()
+
+    class Unused:
+        def method(self):
+            tf.gone_three
+
+    def named():
+        tf.still_there
+
+    def main(_):
+        getattr(tf, "x", globals()["named"])
+
+    if __name__ == "__main__":
+        tf.app.run(main)
+"""
+
+
+def test_a_function_that_nothing_names_stops_no_program(tmp_path: Path) -> None:
+    found = report_of(tmp_path, UNUSED)
+    assert {each.written for each in found.unreached} == {
+        "tf.gone_one",
+        "tf.gone_two",
+        "tf.gone_three",
+    }
+    assert [each.written for each in found.findings if each.stops] == ["tf.still_there"]
+
+
+def test_all_functions_of_a_file_without_a_main_part_count(tmp_path: Path) -> None:
+    source = "import tensorflow as tf\ndef model():\n    tf.gone_name\n"
+    assert not report_of(tmp_path, source).runs
+
+
+def test_the_main_part_of_an_imported_module_does_not_run(tmp_path: Path) -> None:
+    script = samples.write(tmp_path, "main.py", "import model\nmodel.run()\n")
+    module = "import tensorflow as tf\nif __name__ == '__main__':\n    tf.gone_name\n"
+    samples.write(tmp_path, "model.py", module)
+    assert report.analyze_program(script).runs
+    assert not report.analyze_program(tmp_path / "model.py").runs

@@ -1,0 +1,151 @@
+"""Finds what breaks in the installed packages that a program imports."""
+
+import ast
+import importlib.util
+import os
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.compat.source import guarded_names, tf1_detection
+from trainer.compat.source.tf1_packages import EXCLUDED_PACKAGES
+from trainer.migration import findings
+from trainer.migration.findings import Finding
+from trainer.migration.program import sources
+from trainer.migration.program.sources import SourceFile
+
+
+@dataclass(frozen=True)
+class InstalledPackage:
+    """An installed package that a program imports and that uses TensorFlow.
+
+    Attributes:
+      name: the name by which it is imported.
+      tf1: why it gets TensorFlow 1's names under `tpuserve run`; None if it does not.
+      findings: the names that it uses and that no longer exist. A name inside of a function counts
+        as not reached, because the program may never call the function.
+    """
+
+    name: str
+    tf1: str | None
+    findings: tuple[Finding, ...]
+
+
+def find_packages(
+    source_files: Sequence[SourceFile],
+    unreached: Sequence[Collection[int]],
+    directories: Sequence[Path],
+) -> tuple[InstalledPackage, ...]:
+    """Find the installed packages of a program that get TensorFlow 1's names or use missing names.
+
+    Args:
+      source_files: the files of the program.
+      unreached: for each file, the lines that the program does not run.
+      directories: the directories with the program's own modules.
+    """
+    modules = sorted(
+        {
+            name
+            for source, lines in zip(source_files, unreached, strict=True)
+            for name in _imported_modules(source.tree, lines)
+            if not _is_own(name, directories)
+        }
+    )
+    packages: dict[str, list[Path]] = {}
+    for module in modules:
+        file = _find_file(module)
+        if file is not None:
+            packages.setdefault(module.partition(".")[0], []).append(file)
+    found = [_examine(package, files) for package, files in packages.items()]
+    return tuple(each for each in found if each.tf1 is not None or each.findings)
+
+
+def _imported_modules(tree: ast.Module, unreached: Collection[int]) -> Iterator[str]:
+    """Yield the modules that a file imports, in lines that the program may run."""
+    optional = guarded_names.find_optional_import_lines(tree)
+    for node in ast.walk(tree):
+        if getattr(node, "lineno", 0) in unreached or getattr(node, "lineno", 0) in optional:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _is_own(module: str, directories: Sequence[Path]) -> bool:
+    root = module.partition(".")[0]
+    return root in sys.stdlib_module_names or any(
+        (directory / root).is_dir() or (directory / f"{root}.py").is_file()
+        for directory in directories
+    )
+
+
+def _find_file(module: str) -> Path | None:
+    """Return the source file of an installed module whose package uses TensorFlow; else None.
+
+    Does not import the module's package.
+    """
+    package, *parts = module.split(".")
+    if package in EXCLUDED_PACKAGES:
+        return None
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        return None
+    origin = Path(spec.origin)
+    if not spec.submodule_search_locations:
+        return origin if _uses_tensorflow(origin) else None
+    if not any(map(_uses_tensorflow, origin.parent.rglob("*.py"))):
+        return None
+    place = origin.parent.joinpath(*parts)
+    for file in (place.with_suffix(".py"), place / "__init__.py"):
+        if file.is_file():
+            return file
+    return origin
+
+
+def _uses_tensorflow(file: Path) -> bool:
+    content = file.read_bytes()
+    return b"import tensorflow" in content or b"from tensorflow" in content
+
+
+def _examine(package: str, files: Sequence[Path]) -> InstalledPackage:
+    """Examine the files that a program imports from a package, and those that they import."""
+    seen: set[Path] = set()
+    evidence = [tf1_detection.find_package_evidence(package, file, seen) for file in files]
+    tf1 = next((str(each) for each in evidence if each is not None), None)
+    root = next((parent for parent in files[0].parents if parent.name == package), None)
+    place = files[0].parent if root is None else root.parent
+    read = {
+        source.path.resolve(): source
+        for file in files
+        for source in sources.read_program(
+            file, () if root is None else (place,), within=root and root.resolve()
+        )
+    }
+    problems = [
+        finding
+        for path, source in sorted(read.items())
+        for finding in findings.find_references(
+            SourceFile(os.path.relpath(path, place.resolve()), path, source.tree),
+            tf1=tf1 is not None,
+            directories=(place,),
+            unreached_lines=_lines_in_functions(source.tree),
+        )
+        if not finding.kind.runs
+    ]
+    return InstalledPackage(package, tf1, tuple(problems))
+
+
+def _lines_in_functions(tree: ast.Module) -> set[int]:
+    return {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for statement in node.body
+        for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+    }

@@ -1,0 +1,268 @@
+"""Finds the lines of a program that do not run when the program is started as the report says."""
+
+import ast
+import itertools
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from trainer.migration.program.program_flags import ProgramFlag
+from trainer.migration.program.sources import SourceFile
+
+_FLAG_OBJECTS = {"FLAGS", "args", "opts", "options"}
+_VERSION_CLASSES = {"LooseVersion", "StrictVersion", "Version", "parse", "parse_version"}
+_MAIN_CALLS = {"main", "run"}
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+class _Unknown(Exception):
+    """The value of an expression cannot be computed without running the program."""
+
+
+def find_unreached_lines(
+    sources: Sequence[SourceFile], flags: Iterable[ProgramFlag]
+) -> list[set[int]]:
+    """Find the lines that do not run: those behind false conditions, and unused functions.
+
+    A condition can be computed if it compares versions of TensorFlow or Python, tests flags with
+    their default values, or is a constant. In imported modules, `__name__ == "__main__"` is false.
+
+    Args:
+      sources: the script, which is the first, and the program's own modules.
+      flags: the command-line flags of the program. Flags that the command sets are left out.
+
+    Returns:
+      For each file, the numbers of the lines that do not run, from 1.
+    """
+    defaults = {flag.name.replace("-", "_"): flag for flag in flags}
+    dead: list[set[int]] = []
+    for index, source in enumerate(sources):
+        names = {"__name__": "__main__" if index == 0 else "module"}
+        dead.append(set(_lines_behind_false_conditions(source.tree, names, defaults)))
+    if sources and _has_main_part(sources[0].tree):
+        for lines, unused in zip(dead, _lines_of_unused_functions(sources, dead), strict=True):
+            lines |= unused
+    return dead
+
+
+def _has_main_part(tree: ast.Module) -> bool:
+    """Return whether a script starts something, and is no collection of functions."""
+    return any(
+        (isinstance(node, ast.Compare) and ast.unparse(node.left) == "__name__")
+        or (isinstance(node, ast.Call) and _last_name(node.func) in _MAIN_CALLS)
+        for statement in tree.body
+        if not isinstance(statement, _Definition)
+        for node in ast.walk(statement)
+    )
+
+
+def _lines_behind_false_conditions(
+    tree: ast.Module, names: Mapping[str, str], flags: Mapping[str, ProgramFlag]
+) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.If):
+            continue
+        try:
+            value = bool(_evaluate(node.test, names, flags))
+        except (_Unknown, TypeError, ValueError, IndexError, AttributeError):
+            continue
+        yield from _lines(node.orelse if value else node.body)
+
+
+def _lines(statements: Iterable[ast.stmt]) -> Iterator[int]:
+    for statement in statements:
+        yield from range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+
+
+def _evaluate(node: ast.expr, names: Mapping[str, str], flags: Mapping[str, ProgramFlag]) -> Any:
+    """Compute the value of an expression.
+
+    Raises:
+      _Unknown: the value depends on more than versions, constants and default values of flags.
+    """
+
+    def compute(inner: ast.expr) -> Any:
+        return _evaluate(inner, names, flags)
+
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Tuple(elts=elements) | ast.List(elts=elements):
+            return tuple(map(compute, elements))
+        case ast.Name(id=name) if name in names:
+            return names[name]
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not compute(operand)
+        case ast.BoolOp(op=operator, values=values):
+            return _evaluate_bool(isinstance(operator, ast.And), values, names, flags)
+        case ast.Compare(left=left, ops=[operator], comparators=[right]):
+            return _compare(operator, compute(left), compute(right))
+        case ast.Attribute():
+            return _evaluate_attribute(node, flags)
+        case ast.Subscript(value=value, slice=ast.Slice(lower=None, upper=upper, step=None)):
+            return compute(value)[: compute(upper) if upper is not None else None]
+        case ast.Subscript(value=value, slice=index):
+            return compute(value)[compute(index)]
+        case ast.Call(func=ast.Name(id=("int" | "float") as name), args=[argument]):
+            return {"int": int, "float": float}[name](compute(argument))
+        case ast.Call(func=ast.Attribute(value=value, attr=("startswith" | "split") as name)):
+            return getattr(compute(value), name)(*map(compute, node.args))
+        case ast.Call(args=[argument]) if _last_name(node.func) in _VERSION_CLASSES:
+            return tuple(int(number) for number in re.findall(r"\d+", compute(argument))[:3])
+    raise _Unknown
+
+
+def _evaluate_bool(
+    is_and: bool,
+    values: Sequence[ast.expr],
+    names: Mapping[str, str],
+    flags: Mapping[str, ProgramFlag],
+) -> bool:
+    """Compute `a and b` or `a or b`, of which one may decide while the other is unknown."""
+    is_unknown = False
+    for value in values:
+        try:
+            if bool(_evaluate(value, names, flags)) is not is_and:
+                return not is_and
+        except _Unknown:
+            is_unknown = True
+    if is_unknown:
+        raise _Unknown
+    return is_and
+
+
+def _compare(operator: ast.cmpop, left: Any, right: Any) -> bool:
+    match operator:
+        case ast.Eq():
+            return bool(left == right)
+        case ast.NotEq():
+            return bool(left != right)
+        case ast.Lt():
+            return bool(left < right)
+        case ast.LtE():
+            return bool(left <= right)
+        case ast.Gt():
+            return bool(left > right)
+        case ast.GtE():
+            return bool(left >= right)
+        case ast.Is():
+            return left is right
+        case ast.IsNot():
+            return left is not right
+    raise _Unknown
+
+
+def _evaluate_attribute(node: ast.Attribute, flags: Mapping[str, ProgramFlag]) -> Any:
+    path = ast.unparse(node)
+    if path in ("tf.__version__", "tensorflow.__version__", "tf.VERSION"):
+        try:
+            return metadata.version("tensorflow")
+        except metadata.PackageNotFoundError:
+            raise _Unknown from None
+    known = {
+        "six.PY2": False,
+        "six.PY3": True,
+        "sys.version_info": tuple(sys.version_info[:3]),
+        "sys.version_info.major": sys.version_info.major,
+    }
+    if path in known:
+        return known[path]
+    flag = flags.get(node.attr)
+    if flag is not None and _last_name(node.value) in _FLAG_OBJECTS and flag.has_default:
+        return flag.default
+    raise _Unknown
+
+
+def _last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _lines_of_unused_functions(
+    sources: Sequence[SourceFile], dead: Sequence[set[int]]
+) -> list[set[int]]:
+    """Return for each file the lines of the bodies of functions that no running code names."""
+    bodies: dict[str, list[tuple[int, _Function, set[str]]]] = {}
+    used: set[str] = set()
+    for index, source in enumerate(sources):
+        for definition, owner in _find_functions(source.tree):
+            if definition.lineno not in dead[index]:
+                names = set(_names_in(definition.body, dead[index]))
+                bodies.setdefault(owner, []).append((index, definition, names))
+        used |= set(_names_outside_of_functions(source.tree, dead[index]))
+    pending = [owner for owner in bodies if owner in used]
+    reached: set[str] = set()
+    while pending:
+        owner = pending.pop()
+        if owner in reached:
+            continue
+        reached.add(owner)
+        used = set(itertools.chain.from_iterable(names for _, _, names in bodies[owner]))
+        pending += [other for other in bodies if other in used and other not in reached]
+    unused: list[set[int]] = [set() for _ in sources]
+    for owner, functions in bodies.items():
+        for index, function, _ in functions if owner not in reached else ():
+            unused[index] |= set(_lines(function.body))
+    return unused
+
+
+def _find_functions(tree: ast.Module) -> Iterator[tuple[_Function, str]]:
+    """Yield (function, name) of each function, and (method, name of the class) of each method.
+
+    Functions with decorators are left out: a decorator may register them.
+    """
+    for statement in _statements_of_module(tree.body):
+        if isinstance(statement, _Function) and not statement.decorator_list:
+            yield statement, statement.name
+        elif isinstance(statement, ast.ClassDef) and not statement.decorator_list:
+            for member in statement.body:
+                if isinstance(member, _Function):
+                    yield member, statement.name
+
+
+def _statements_of_module(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a module, also those inside of conditions."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.If | ast.Try):
+            parts = [*statement.body, *statement.orelse, *getattr(statement, "finalbody", [])]
+            for handler in getattr(statement, "handlers", []):
+                parts += handler.body
+            yield from _statements_of_module(parts)
+
+
+def _names_outside_of_functions(tree: ast.Module, dead: set[int]) -> Iterator[str]:
+    """Yield the names that code names when its module is imported or run."""
+    left_out = {id(node) for function, _ in _find_functions(tree) for node in function.body}
+
+    def visit(node: ast.AST) -> Iterator[str]:
+        if id(node) in left_out:
+            return
+        yield from _names_of_node(node, dead)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child)
+
+    yield from visit(tree)
+
+
+def _names_in(statements: Iterable[ast.stmt], dead: set[int]) -> Iterator[str]:
+    for statement in statements:
+        for node in ast.walk(statement):
+            yield from _names_of_node(node, dead)
+
+
+def _names_of_node(node: ast.AST, dead: set[int]) -> Iterator[str]:
+    """Yield the names by which a node may refer to functions; strings count too, for getattr."""
+    if getattr(node, "lineno", 0) in dead:
+        return
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        yield node.attr
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
