@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tpuserve
+import trainer
 from tests.trainer.backends.tpu import slope
 from tpuserve.errors import InvalidSetting
 from trainer import InputPipelineConfig
@@ -158,3 +159,60 @@ def test_metric_fn_has_static_shapes_where_the_input_drops_the_remainder(
         results = slope.estimator(trained, more).evaluate(input_fn)
     assert rows == ([4, 4] if drops else [None, None])
     assert results["mean"] == 0.5
+
+
+def _flattened_images(batches: int) -> Any:
+    """Return an input_fn with images [2, 3, rows], flattened: the default of ResNet's flags.
+
+    All pixels of row i are i, and the label is the sum of the row's pixels, 6 i.
+    """
+
+    def input_fn(params: Any) -> Any:
+        size = params["batch_size"]
+        numbers = np.arange(batches * size, dtype=np.float32)
+        images = np.repeat(numbers, 6).reshape([-1, 2, 3])
+        dataset = tf.data.Dataset.from_tensor_slices((images, 6 * numbers))
+        dataset = dataset.batch(size, drop_remainder=True)
+        return dataset.map(
+            lambda rows, labels: (tf.reshape(tf.transpose(rows, [1, 2, 0]), [-1]), labels)
+        )
+
+    return input_fn
+
+
+def _flattened_model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+    images = tf.transpose(tf.reshape(features, [2, 3, params["batch_size"]]), [2, 0, 1])
+    w = v1.get_variable("w", [], initializer=v1.ones_initializer())
+    difference = w * tf.reduce_sum(images, [1, 2]) - labels
+
+    def metric_fn(difference: Any, labels: Any) -> Any:
+        distance = v1.metrics.mean(tf.abs(difference))
+        return {"distance": distance, "label": v1.metrics.mean(labels)}
+
+    optimizer = trainer.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.0))
+    loss = tf.reduce_mean(tf.square(difference))
+    step = v1.train.get_global_step()
+    return trainer.TPUEstimatorSpec(
+        mode,
+        loss=loss,
+        train_op=optimizer.minimize(loss, step) if mode == trainer.ModeKeys.TRAIN else None,
+        eval_metrics=(metric_fn, [difference, labels]),
+    )
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_a_flattened_batch_is_trained_on_and_evaluated(use_tpu: bool, tmp_path: Path) -> None:
+    # With another input mode, the host would split the flattened images of several rows.
+    way = trainer.TPUConfig(2, per_host_input_for_training=InputPipelineConfig.PER_HOST_V2)
+    with slope.tpu(2):
+        estimator = trainer.TPUEstimator(
+            _flattened_model_fn,
+            config=trainer.RunConfig(way, model_dir=str(tmp_path)),
+            use_tpu=use_tpu,
+            train_batch_size=4,
+            eval_batch_size=4,
+        )
+        estimator.train(_flattened_images(4), steps=2)
+        results = estimator.evaluate(_flattened_images(4), steps=2)
+    # Two steps of 4 rows, numbered 0 to 7: the mean of 6 i is 21. Each row meets its own label.
+    assert (results["distance"], results["label"], results["loss"]) == (0, 21, 0)
