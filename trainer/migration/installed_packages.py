@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import itertools
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.compat.source import guarded_names, tf1_detection
+from trainer.compat.source.paths import is_library_file
 from trainer.compat.source.tf1_packages import EXCLUDED_PACKAGES
 from trainer.migration import findings
 from trainer.migration.findings import Finding
@@ -23,8 +25,8 @@ class InstalledPackage:
     Attributes:
       name: the name by which it is imported.
       tf1: why it gets TensorFlow 1's names under `tpuserve run`; None if it does not.
-      findings: the names that it uses and that no longer exist. A name inside of a function counts
-        as not reached, because the program may never call the function.
+      findings: the names that it uses and that no longer exist. A name inside of a function or a
+        condition counts as not reached, because the import of the package may not run it.
     """
 
     name: str
@@ -76,9 +78,14 @@ def _imported_modules(tree: ast.Module, unreached: Collection[int]) -> Iterator[
 
 def _is_own(module: str, directories: Sequence[Path]) -> bool:
     root = module.partition(".")[0]
-    return root in sys.stdlib_module_names or any(
-        (directory / root).is_dir() or (directory / f"{root}.py").is_file()
+    places = [
+        place
         for directory in directories
+        for place in (directory / root, directory / f"{root}.py")
+        if place.exists()
+    ]
+    return root in sys.stdlib_module_names or any(
+        not is_library_file(place.resolve()) for place in places
     )
 
 
@@ -134,18 +141,22 @@ def _examine(package: str, files: Sequence[Path]) -> InstalledPackage:
             SourceFile(os.path.relpath(path, place.resolve()), path, source.tree),
             tf1=tf1 is not None,
             directories=(place,),
-            unreached_lines=_lines_in_functions(source.tree),
+            unreached_lines=_lines_that_may_not_run(source.tree),
         )
         if not finding.kind.runs
     ]
     return InstalledPackage(package, tf1, tuple(problems))
 
 
-def _lines_in_functions(tree: ast.Module) -> set[int]:
+def _lines_that_may_not_run(tree: ast.Module) -> set[int]:
+    """Return the lines inside of functions and of conditions, which an import may not run."""
+    bodies = [
+        [*node.body, *getattr(node, "orelse", [])]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.If)
+    ]
     return {
         line
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for statement in node.body
+        for statement in itertools.chain.from_iterable(bodies)
         for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
     }

@@ -12,6 +12,9 @@ OLD = """
     def export():
         tf.gone_name()
 
+    if is_old:
+        tf.gone_behind_a_condition
+
     print(tf.gfile)
 """
 
@@ -38,6 +41,7 @@ def test_what_an_installed_package_breaks_is_said(packages: Path, tmp_path: Path
     assert {each.written: (each.file, each.stops) for each in package.findings} == {
         "tensorflow.contrib.gan": ("old_package/models.py", True),
         "tf.gone_name": ("old_package/models.py", False),
+        "tf.gone_behind_a_condition": ("old_package/models.py", False),
     }
     assert not found.runs
     lines = [str(line) for line in text_report.format_lines(found)]

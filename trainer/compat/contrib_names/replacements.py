@@ -228,7 +228,6 @@ _OTHERS = {
     "rnn.transpose_batch_time": "Use tf.transpose.",
     "rnn": "Use tf.nn.rnn_cell, or tf.keras.layers.",
     "seq2seq": "Write the loop with tf.while_loop; only sequence_loss is supplied.",
-    "slim.data": "Use tf.data.TFRecordDataset.",
     "slim.evaluation": _ESTIMATOR_LOOP,
     "slim.learning.train": _ESTIMATOR_LOOP,
     "slim.nets": "Copy the network from the package tf-slim, or use tf.keras.applications.",

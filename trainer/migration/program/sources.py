@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer.compat.source.paths import is_library_file
+
 # Parts of Python 3's error messages that show that a file is written in Python 2.
 _PYTHON_2 = (
     "Missing parentheses in call to",
@@ -88,7 +90,8 @@ def read_program(
         importer = pending.pop(0)
         for path in _imported_files(files[importer].tree, importer, roots):
             file = path.resolve()
-            if file not in files and (within is None or within in file.parents):
+            is_library = is_library_file(file) and not is_library_file(script.resolve())
+            if file not in files and not is_library and (within is None or within in file.parents):
                 files[file] = read_source(file, _format_path(file, script))
                 pending.append(file)
     return list(files.values())
