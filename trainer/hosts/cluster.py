@@ -164,7 +164,7 @@ def wait_for_tasks(
 
 
 def wait_for_lost(tasks: Sequence[Task], timeout_secs: float) -> None:
-    """Wait for the restart of tasks that have been lost since the start; log which.
+    """Log which tasks have been lost since the start, and wait for their restart.
 
     Raises:
       HostLost: a task was not restarted in time.

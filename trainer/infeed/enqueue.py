@@ -65,13 +65,13 @@ def enqueue_together(
     device_assignment: Any,
     extra_enqueues: Sequence[ExtraEnqueue] = (),
 ) -> Any:
-    """Build the op that feeds one batch to each replica of some pipelines.
+    """Build the op that feeds one batch to each replica of several pipelines.
 
-    The tensors whose number of columns differs are padded to the most columns that a replica has.
+    A tensor whose number of columns differs between replicas is padded to the largest number.
 
     Args:
       sources: the pipelines, each with the source of its batches.
-      topology: see `enqueue_batch`, as for the other arguments.
+      topology: see `enqueue_batch`.
       parallel_get_next: see `enqueue_batch`.
       partition: see `enqueue_batch`.
       device_assignment: see `enqueue_batch`.
@@ -103,7 +103,7 @@ def enqueue_together(
 def _take_shards(
     source: InputSource, topology: BatchTopology, pipeline: Pipeline, parallel_get_next: bool
 ) -> list[list[Any]]:
-    """Build the ops that take the next tensors of each replica of a pipeline."""
+    """Build the ops that take the next batch; return the tensors for each replica of a pipeline."""
     count = len(pipeline.replicas)
     if topology.input_mode == InputPipelineConfig.PER_HOST_V2:
         return shards.per_replica_batches(source.next_batch, count, in_order=not parallel_get_next)
@@ -121,7 +121,7 @@ def _enqueue_shards(
     device_assignment: Any,
     extra_enqueues: Sequence[ExtraEnqueue],
 ) -> Any:
-    """Build the op that feeds each replica of a pipeline its tensors; see `enqueue_batch`."""
+    """Build the op that feeds tensors to each replica of a pipeline; see `enqueue_batch`."""
     operations = []
     for replica, tensors in zip(pipeline.replicas, replica_shards, strict=True):
         core_parts = partition.split(tensors) if partition else [tensors]

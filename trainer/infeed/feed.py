@@ -112,7 +112,8 @@ def build_infeed(
     first: InputSource | None = None
     core_partition: InputPartition | None = None
     loops, initializers, limits = [], [], []
-    # The pipelines whose batches are fed in one loop, because replicas need tensors of equal sizes.
+    # The pipelines whose batches one loop feeds, so that it can pad the tensors of all replicas to
+    # equal sizes.
     together: list[tuple[InputSource, Pipeline]] = []
     for pipeline in topology.local_pipelines:
         with tf.name_scope(f"input_pipeline_task{pipeline.host}"), tf.device(pipeline.device):

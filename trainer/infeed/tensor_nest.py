@@ -76,7 +76,7 @@ class TensorNest:
 
     @property
     def has_varying_sizes(self) -> bool:
-        """Whether the number of columns of a tensor differs from batch to batch."""
+        """Whether there is a tensor whose number of columns differs from batch to batch."""
         return any(leaf.padding is not None and leaf.size(1) is None for leaf in self.leaves)
 
     def flatten(self, batch: Any) -> list[Any]:

@@ -56,7 +56,8 @@ def write_whole(out: Path) -> Iterator[Path]:
     except OSError as error:
         raise _make_error(out, error.strerror or str(error)) from error
     except tf.errors.OpError as error:
-        # TensorFlow writes the warm-up file. Its other errors are not about the file system.
+        # TensorFlow, which writes the warm-up file, names the temporary directory in errors of the
+        # file system. Raise its other errors unchanged.
         if directory_lock.PREFIX not in error.message:
             raise
         raise _make_error(out, error.message) from error

@@ -113,7 +113,7 @@ class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
         graph = tf.compat.v1.get_default_graph()
         if self._copy is None:
             self._copy = copy_runnable_part(graph, self._default_device)
-        # TensorFlow would wait for a lost process without a limit.
+        # Wait here, with a time limit: TensorFlow itself would wait for a lost process forever.
         self._wait_for_hosts()
 
         def find(fetch: Any) -> Any:
