@@ -30,6 +30,8 @@ from tpuserve.saved_model.signature import Signature
 _NARROW_INTEGERS = frozenset(("int8", "int16", "int32", "uint8", "uint16", "uint32"))
 _NO_SHARED_MEMORY = "shared_memory_region"
 _MAX_ERROR_CHARACTERS = 512
+# The longest name of a tensor, which the texts of errors repeat.
+_MAX_NAME_CHARACTERS = 1024
 
 
 class InferInput(NamedTuple):
@@ -154,7 +156,7 @@ def _read_input(item: Json, position: int) -> InferInput:
     subject = f"input {position}"
     if type(item) is not dict:
         raise InvalidJson(f"{subject} is no object. Send its name, shape, datatype and data.")
-    name = _member(item, "name", str, None, subject)
+    name = _read_name(item, subject)
     subject = f"input {name!r}"
     datatype = _member(item, "datatype", str, None, subject)
     shape = _member(item, "shape", list, None, subject)
@@ -173,13 +175,23 @@ def _read_input(item: Json, position: int) -> InferInput:
     return InferInput(name, datatype, tuple(shape), num_bytes)
 
 
+def _read_name(item: Mapping[str, Json], subject: str) -> str:
+    name: str = _member(item, "name", str, None, subject)
+    if len(name) > _MAX_NAME_CHARACTERS:
+        raise InvalidJson(
+            f"the name of {subject} has {len(name)} characters. Send at most "
+            f"{_MAX_NAME_CHARACTERS}."
+        )
+    return name
+
+
 def _read_outputs(items: Sequence[Json], is_binary_by_default: bool) -> dict[str, bool]:
     outputs: dict[str, bool] = {}
     for position, item in enumerate(items):
         subject = f"output {position}"
         if type(item) is not dict:
             raise InvalidJson(f"{subject} is no object. Send its name.")
-        name = _member(item, "name", str, None, subject)
+        name = _read_name(item, subject)
         subject = f"output {name!r}"
         if name in outputs:
             raise InvalidInput(f"{subject} is requested twice. Request it once.")

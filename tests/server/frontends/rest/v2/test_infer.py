@@ -2,12 +2,17 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from starlette.types import ASGIApp
 
+from server.admission.admission import AdmissionController
+from server.admission.api_keys import ApiKeys
+from server.admission.memory_budget import MemoryBudget
+from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 
@@ -241,3 +246,43 @@ def test_server_and_models_are_described(client: Client) -> None:
         "inputs": [tensor("x", "FP32", [-1])],
         "outputs": [tensor("y", "FP32", [-1])],
     }
+
+
+def test_health_is_told_while_the_server_starts_and_stops(dataplane: DataPlane) -> None:
+    admission = AdmissionController(10)
+    client = Client(build_rest_app(dataplane, admission=admission))
+
+    def ready() -> tuple[int, Any]:
+        assert client.request("GET", "/v2/health/live").json() == {"live": True}
+        response = client.request("GET", "/v2/health/ready")
+        return response.status_code, response.json()
+
+    assert ready() == (503, {"ready": False})
+    admission.mark_ready()
+    assert ready() == (200, {"ready": True})
+    admission.drain()
+    assert ready() == (503, {"ready": False})
+    x = tensor("x", "FP32", [1], data=[1])
+    assert client.infer({"inputs": [x]}).status_code == 503
+
+
+@pytest.mark.parametrize(("is_open", "status"), [(False, 401), (True, 200)])
+def test_requests_need_a_key_where_keys_are_set(
+    dataplane: DataPlane, tmp_path: Path, is_open: bool, status: int
+) -> None:
+    keys_file = tmp_path / "keys.txt"
+    keys_file.write_text("let-me-in\n")
+    settings = Settings(Path("/models"), open_health=is_open)
+    client = Client(build_rest_app(dataplane, settings, keys=ApiKeys(keys_file)))
+    assert client.request("GET", "/v2/health/live").status_code == status
+    assert client.request("GET", "/v2/health/ready").status_code == status
+    x = {"inputs": [tensor("x", "FP32", [1], data=[1])]}
+    assert client.infer(x).status_code == 401
+    assert client.infer(x, Authorization="Bearer let-me-in").status_code == 200
+
+
+def test_request_beyond_the_memory_is_refused(dataplane: DataPlane) -> None:
+    budget = MemoryBudget(8192)
+    client = Client(build_rest_app(dataplane, memory_budget=budget))
+    response = client.infer({"inputs": [binary_tensor("x", "FP32", [2048], 8192)]}, bytes(8192))
+    assert response.status_code == 413

@@ -249,3 +249,24 @@ def test_server_and_models_are_described(call: Call) -> None:
     assert [(each.name, each.datatype, list(each.shape)) for each in metadata.inputs] == [
         ("x", "FP32", [-1])
     ]
+
+
+def test_tritons_extensions_are_answered(call: Call) -> None:
+    config = call("ModelConfig", name="half").config
+    assert (config.name, config.max_batch_size) == ("half", 0)
+    assert [(each.name, each.data_type, list(each.dims)) for each in config.input] == [
+        ("x", 11, [-1])  # TYPE_FP32
+    ]
+    before = call("ModelStatistics", name="half", version="3").model_stats[0].inference_count
+    infer(call, tensor("x", "FP32", [2], fp32_contents=[1, 2]))
+    (statistics,) = call("ModelStatistics").model_stats
+    assert statistics.inference_count == before + 2
+    (entry,) = call("RepositoryIndex", ready=True).models
+    assert (entry.name, entry.version, entry.state) == ("half", "3", "READY")
+
+
+@pytest.mark.parametrize("verb", ["Load", "Unload"])
+def test_models_are_not_controlled_without_the_flag(call: Call, verb: str) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        call(f"RepositoryModel{verb}", model_name="half")
+    assert clients.status_and_text(caught)[0] == "PERMISSION_DENIED"
