@@ -36,7 +36,7 @@ _FAREWELL_SECS = 10.0
 # Name of the queue on each task that receives an element when the leader's program has ended.
 _FAREWELLS = "tpuserve/farewells"
 
-# The clusters that this process has joined: the addresses of the hosts.
+# The clusters that this process has joined, each as the tuple of its hosts.
 _joined: set[tuple[Task, ...]] = set()
 _has_program_failed = False
 

@@ -127,7 +127,7 @@ def rewrite_meta_graph(
 
 
 def _make_compilable(flat: FlatGraph, library: dict[str, Any], function_library: Any) -> FlatGraph:
-    """Replace control flow of TensorFlow 1 and ResourceGatherNd by ops that XLA can compile.
+    """Replace TensorFlow 1's control flow, and ResourceGatherNd, by ops that XLA can compile.
 
     The functions of the new control flow are added to both libraries.
     """

@@ -153,9 +153,10 @@ MODULE_ALIASES: Mapping[str, str] = {
     },
 }
 
-# Path of a package below tensorflow.contrib → the module whose names the package has too. A name
-# of that module comes before a module inside of the package: framework.python.ops.arg_scope is the
-# function, and its module can be imported by its full path.
+# Path of a package below tensorflow.contrib → the module whose names the package has too. If a
+# module inside of the package has the same name, the package's attribute is the exported name:
+# framework.python.ops.arg_scope is the function, and the module arg_scope can be imported by its
+# full path.
 PACKAGE_EXPORTS: Mapping[str, str] = {
     "framework.python.framework": f"{_CONTRIB}.framework",
     "framework.python.ops": f"{_CONTRIB}.framework",

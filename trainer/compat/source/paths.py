@@ -13,7 +13,7 @@ _LIBRARY_DIRECTORIES = {"site-packages", "dist-packages"}
 def is_library_file(file: Path) -> bool:
     """Return whether a file is part of an installed package, of Python or of tpuserve.
 
-    The scripts of installed packages, such as pytest's, are part of them.
+    The scripts of installed packages, such as pytest's, count as parts of the packages.
 
     Args:
       file: a resolved path.

@@ -77,7 +77,7 @@ def build_command(sources: Sequence[SourceFile], *, says_tf1: bool) -> str:
 
 
 def find_unset_flags(sources: Sequence[SourceFile]) -> list[ProgramFlag]:
-    """Return the flags of a program that its command does not set, so that they have defaults.
+    """Return the flags of a program that keep their defaults: its command does not set them.
 
     Args:
       sources: the script and the program's own modules.

@@ -66,7 +66,7 @@ class DatasetDataProvider(DataProvider):
           shuffle: whether files and records are shuffled.
           num_epochs: the number of passes over the files; None for passes without end.
           common_queue_capacity: the largest number of records in the queue.
-          common_queue_min: the smallest number of records from which a record is drawn.
+          common_queue_min: see `min_after_dequeue` of parallel_read.
           record_key: the name of an additional item, the key of the record.
           seed: the seed of the shuffling.
           scope: the name scope of the ops.

@@ -53,8 +53,8 @@ def parallel_read(
       shuffle: whether files and records are shuffled.
       dtypes: the dtypes of a record's key and value; both are strings by default.
       capacity: the largest number of records in the queue.
-      min_after_dequeue: the smallest number of records in the queue from which a record is drawn
-        if `shuffle` is true.
+      min_after_dequeue: with `shuffle`, the smallest number of records that stay in the queue when
+        a record is drawn.
       seed: the seed of the shuffling.
       scope: the name scope of the ops.
 
