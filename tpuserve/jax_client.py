@@ -1,6 +1,6 @@
 """The devices of jax's PJRT client.
 
-PJRT is the interface through which jax, and no longer TensorFlow, drives the TPUs of today.
+PJRT is the interface through which jax drives TPUs. TensorFlow has no runtime for today's TPUs.
 """
 
 import contextlib

@@ -241,10 +241,10 @@ def _missing_names(package: str) -> Iterator[str]:
 def _check_name(
     name: str, get_value: Callable[[], Any], call: tuple[int, tuple[str, ...]] | None
 ) -> Iterator[str]:
-    """Yield a private name that is missing, or that trainer cannot call with its arguments.
+    """Yield the name if it is missing, or if trainer cannot call its value as trainer needs to.
 
     Args:
-      name: the name, for the message.
+      name: the private name to check.
       get_value: returns the value, or raises UnsupportedKeras.
       call: the number of positional arguments and the names of the keyword arguments; None if
         trainer does not call the value.

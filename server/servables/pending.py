@@ -7,7 +7,7 @@ Result = TypeVar("Result", covariant=True)
 
 
 class Completion(Protocol):
-    """Work that ends later, such as the run of a batch."""
+    """Work that goes on after the call that started it has returned, such as a batch's run."""
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
         """Call a function exactly once, in any thread, when the work ends; at once if it has ended.

@@ -19,9 +19,9 @@ _LIBTPU_WHEELS = ("libtpu", "libtpu-nightly")
 _PACKAGES = (*_TENSORFLOW_WHEELS, "tf-keras", "keras", "jax", "jaxlib", *_LIBTPU_WHEELS)
 # Name of a wheel → name of the package in tpuserve's requirements, which the wheel provides too.
 _REQUIRED_AS = dict.fromkeys(_TENSORFLOW_WHEELS, "tensorflow") | {"libtpu-nightly": "libtpu"}
-# Package → the dependencies for which its requirements say which versions are tested. The versions
-# of libtpu are those that jax requires, because libtpu runs jax's programs; tpuserve itself
-# requires libtpu only to compile.
+# Package → those of its dependencies whose tested versions are read from the package's
+# requirements. For libtpu, jax's requirements count, because libtpu runs jax's programs; tpuserve
+# itself requires libtpu only to compile.
 _TESTED_BY = {
     "tpuserve": ("tensorflow", "tf-keras", "keras", "jax"),
     "jax": ("jaxlib", "libtpu"),

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 ATTRIBUTE = "_tpuserve_row_sharding"
-# The values of the attribute, the partition strategies of tf.nn.embedding_lookup: replica 0 owns
-# the first rows of a table, or every n-th row.
+# The values of the attribute, the partition strategies of tf.nn.embedding_lookup. With "div",
+# replica 0 of n owns the first rows of a table; with "mod", every n-th row.
 DIV = "div"
 MOD = "mod"
 STRATEGIES = (DIV, MOD)

@@ -15,8 +15,8 @@ from typing import Any
 _FORMAT = "1"
 _SUFFIX = ".executable"
 _DIGEST_BYTES = 32
-# The largest size of all files of a directory in bytes. Clients choose the shapes that are
-# compiled, so the directory needs a bound.
+# The largest total size of the files in a cache directory, in bytes. Clients choose the shapes that
+# are compiled, so the directory needs a bound.
 _MAX_BYTES = 1 << 30
 
 logger = logging.getLogger(__name__)

@@ -45,7 +45,7 @@ def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
 
 
 class _RunSaver(tf.compat.v1.train.Saver):
-    """A Saver that also restores checkpoints without the variables that hooks create in begin().
+    """A Saver that also restores checkpoints that lack variables that hooks create in begin().
 
     The first checkpoint of a converted Keras model is written before any hook exists. A hook's
     variables that the checkpoint lacks get their initial values.

@@ -11,8 +11,9 @@ from trainer.config.host_addresses import HostAddresses
 
 VARIABLE = "TF_CONFIG"
 
-# The job name of the TPU workers in a cluster without job names, and the name of a job that has no
-# TPU workers. See `infer_tpu_job_name`.
+# DEFAULT_TPU_JOB is the job of the TPU workers if the cluster spec names no jobs. COORDINATOR is the
+# job of the coordinator, which is never taken for the job of the TPU workers. See
+# `infer_tpu_job_name`.
 DEFAULT_TPU_JOB, COORDINATOR = "tpu_worker", "coordinator"
 
 CHIEF, MASTER, WORKER, PS, EVALUATOR = "chief", "master", "worker", "ps", "evaluator"

@@ -1,7 +1,7 @@
 """The datatypes of the Open Inference Protocol.
 
-Source: the section "Tensor Data Types" of the protocol's specification, and Triton's extension to
-BF16.
+Source: the section "Tensor Data Types" of the protocol's specification; Triton's documentation for
+BF16, which Triton adds.
 """
 
 from dataclasses import dataclass

@@ -32,8 +32,8 @@ _OTHER_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 def load_xla_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> LoadedModel:
     """Compile the signatures of a CPU metagraph, and copy its variables to jax's CPU device.
 
-    Each signature is compiled for `options.batch_sizes`, or for one row, before the function
-    returns.
+    Before the function returns, each signature is compiled for every size in
+    `options.batch_sizes`, or for a batch of one row if there are none.
 
     Args:
       directory: the directory of the SavedModel.

@@ -91,8 +91,8 @@ class SinglePollerMode:
         elif is_poller and self._quick_calls > _SLOW_WEIGHT:
             self._quick_calls -= _SLOW_WEIGHT
         elif is_poller:
-            # End single-poller mode after too many slow calls. Each of them is too short to be
-            # noticed in `_watch`, but together they delay all other calls.
+            # End single-poller mode after too many slow calls. Each is too short for `_watch` to
+            # notice the call, but together they delay all other calls.
             self.deactivate()
         else:
             self._quick_calls = 0

@@ -69,11 +69,11 @@ def parse_message(message_type: type[Message], raw: bytes | memoryview) -> Messa
 
 
 def read_large_predict_request(raw: bytes | memoryview, call: CallContext) -> LargePredictRequest:
-    """Read a large PredictRequest after its memory has been reserved, without parsing its values.
+    """Read a large PredictRequest without parsing the values of its tensors.
 
     Args:
       raw: the serialised message.
-      call: the call, whose memory grows.
+      call: the call. Its reservation of memory is increased before memory is used.
 
     Raises:
       InvalidInput: the bytes are not a PredictRequest.

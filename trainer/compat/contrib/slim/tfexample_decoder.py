@@ -112,7 +112,7 @@ class Tensor(ItemHandler):
         self._shape, self._default_value = shape, default_value
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """Return the dense tensor."""
+        """Return the tensor of the feature, made dense and given its shape."""
         tensor = keys_to_tensors[self._tensor_key]
         shape = self._shape
         if self._shape_keys:
