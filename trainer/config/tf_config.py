@@ -11,8 +11,8 @@ from trainer.config.host_addresses import HostAddresses
 
 VARIABLE = "TF_CONFIG"
 
-# DEFAULT_TPU_JOB is the job of the TPU workers if the cluster spec names no jobs. COORDINATOR is the
-# job of the coordinator, which is never taken for the job of the TPU workers. See
+# DEFAULT_TPU_JOB is the job of the TPU workers if the cluster spec names no jobs. COORDINATOR is
+# the job of the coordinator, which is never taken for the job of the TPU workers. See
 # `infer_tpu_job_name`.
 DEFAULT_TPU_JOB, COORDINATOR = "tpu_worker", "coordinator"
 
