@@ -128,13 +128,11 @@ def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> 
     return stacked
 
 
-def _expand_raw_arrays(value: Json, level: int = 0) -> Json:
-    """Replace each RawNumericArray by lists, down to the largest depth that an array can have."""
+def _expand_raw_arrays(value: Json) -> Json:
+    """Replace each RawNumericArray in nested lists by lists of numbers."""
     if type(value) is RawNumericArray:
         return value.tolist()
-    if type(value) is not list or level > _MAX_RANK:
-        return value
-    return [_expand_raw_arrays(item, level + 1) for item in value]
+    return list(map(_expand_raw_arrays, value)) if type(value) is list else value
 
 
 def decode_base64(text: str) -> bytes:
@@ -144,14 +142,18 @@ def decode_base64(text: str) -> bytes:
       InvalidTensor: The text is not base64.
     """
     try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+        return _decode_padded(text)
     except ValueError:
         pass  # The text is invalid, or contains line breaks, which are removed below.
     try:
-        text = "".join(text.split())
-        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+        return _decode_padded("".join(text.split()))
     except ValueError as error:
         raise InvalidTensor("Unable to base64 decode") from error
+
+
+def _decode_padded(text: str) -> bytes:
+    """Decode base64 with or without padding; raise a ValueError if the text is not base64."""
+    return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 
 
 def _convert_leaves(leaves: list[Json], types: Set[type], dtype: str) -> Array:

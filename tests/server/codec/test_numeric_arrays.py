@@ -110,3 +110,40 @@ def test_extracted_array_is_formatted_and_named_as_an_array() -> None:
     assert isinstance(value, RawNumericArray)
     assert json_parser.json_type_name(value) == "Array"
     assert json_parser.format_for_error(value).startswith("[\n    [\n        [\n            0.0,\n")
+
+
+def nest(text: bytes, levels: int) -> bytes:
+    return b"[" * levels + text + b"]" * levels
+
+
+ROW = orjson.dumps(LARGE.ravel().tolist())
+OTHER_ROW = orjson.dumps(LARGE.ravel()[1:].tolist())
+
+
+def test_arrays_in_lists_are_stacked() -> None:
+    array = decode(b'{"instances": [[%s, %s], [%s, %s]]}' % ((ROW,) * 4))
+    np.testing.assert_array_equal(array, np.broadcast_to(LARGE.ravel(), (2, 2, 2400)), strict=True)
+
+
+def test_an_array_has_at_most_32_dimensions() -> None:
+    array = decode(b'{"inputs": %s}' % nest(b"%s, %s" % (ROW, ROW), 31))
+    assert array.shape == (*(1,) * 30, 2, 2400)
+    assert decode(b'{"inputs": %s}' % nest(b"%s, %s" % (ROW, ROW), 32)) == (
+        "Encountered list at unexpected level: 32 expected < 32"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "message"),
+    [
+        (b"[%s, %s]" % (ROW, OTHER_ROW), "float32", "unexpected size: 2399 at level: 1"),
+        (b"[%s, 1.5]" % ROW, "float32", "found at incorrect level: 1 expected: 2"),
+        (b"[[%s], %s]" % (ROW, ROW), "float32", "unexpected size: 2400 at level: 1"),
+        (b"[%s, %s]" % (ROW, ROW), "bool", "is not of expected type: bool"),
+        (b"[%s, %s]" % (ROW, ROW), "int32", "is not of expected type: int32"),
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_refused_as_lists(
+    text: bytes, dtype: str, message: str
+) -> None:
+    assert message in decode(b'{"inputs": %s}' % text, dtype)
