@@ -41,7 +41,7 @@ _DISTRIBUTED_OPTIONS = {
     # for the failed process.
     "jax_enable_recoverability": True,
 }
-# The oldest version of jax that was tested, and the first version that was not.
+# The oldest tested version of jax, and the first version that is newer than all tested versions.
 _LOWEST, _TOO_NEW = (0, 8), (0, 11)
 
 

@@ -51,11 +51,12 @@ class LocalRequest:
     )
 
     def __init__(self, document: Json) -> None:
-        """Wrap a parsed body. Decoding closes the request only if `hold_memory` was called.
+        """Wrap a parsed body.
+
+        If `hold_memory` is called, the request closes itself when its tensors are decoded.
 
         Raises:
-          InvalidJson: The document is not an object, or names its signature by another value than
-            a string.
+          InvalidJson: The document is not an object, or its signature name is not a string.
         """
         self.signature_name = requests.get_signature_name(document)
         self.is_row_format = requests.is_row_format(document)

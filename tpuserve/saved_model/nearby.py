@@ -80,7 +80,7 @@ def _advise_export(path: Path) -> str:
 
 
 def _parent(path: Path, names: Sequence[str]) -> Path | None:
-    """Return the nearest directory above a path that holds a SavedModel."""
+    """Of the directories above a path, return the nearest that is a SavedModel, or None."""
     for parent in islice(path.absolute().parents, _MAX_PARENTS):
         if _is_saved_model(parent, names):
             return parent

@@ -18,9 +18,9 @@ _COUNT_THE_STEP = (
     "Let train_op count it: minimize(loss, global_step=tf.train.get_global_step()), or "
     "apply_gradients with the same argument."
 )
-# Training fails if the global step has not moved in its first training loops: at least this many
-# loops, with at least this many steps in all. A program that accumulates gradients over many
-# batches moves the global step sooner.
+# Training fails if the global step has not moved after the first _UNMOVED_LOOPS training loops and
+# _UNMOVED_STEPS steps, whichever takes longer. A program that accumulates gradients over many
+# batches moves the global step before these limits are reached.
 _UNMOVED_LOOPS = 3
 _UNMOVED_STEPS = 100
 

@@ -92,7 +92,10 @@ def never_invariant(node: Node, nodes: Mapping[str, Node], num_replicas: int) ->
 
 
 def invariant_on_one_replica(node: Node, nodes: Mapping[str, Node], num_replicas: int) -> bool:
-    """Return whether there is only one replica; several replicas would get different outputs."""
+    """Return whether all replicas compute the same outputs of an op that depends on the replica.
+
+    They do so only if there is one replica.
+    """
     return num_replicas == 1
 
 

@@ -195,8 +195,8 @@ _TPU_FRAME = (
 # The ops that start, stop and check the TPU system. Their replacements do nothing, because an
 # emulated TPU system is always up.
 _TPU_SYSTEM = (
-    # ConfigureDistributedTPU returns an empty topology: its callers know the topology of an
-    # emulated TPU.
+    # ConfigureDistributedTPU returns an empty topology, which nobody reads: the programs that run
+    # the op know the topology of an emulated TPU.
     OpSpec(
         "ConfigureDistributedTPU",
         OpKind.TPU_SYSTEM,

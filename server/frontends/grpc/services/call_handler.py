@@ -54,8 +54,8 @@ class UnaryMethod:
         returns the serialised response.
       pool: the thread pool that runs the method; None for the threads of the server's
         `CallExecutor`.
-      is_quick: whether the method neither waits nor computes for long, so that a call is answered
-        even while all threads of the executor are busy.
+      is_quick: whether the method neither waits nor computes for long. Calls of quick methods are
+        answered even while all threads of the executor are busy.
       read_model_name: reads the model's name from the serialised request. The call waits in the
         queue of this model. Returns "" if the call runs no model.
     """

@@ -80,11 +80,12 @@ class DecoupledWeightDecayExtension:
             return [v1.assign_sub(variable, decay * tf.convert_to_tensor(variable))]
 
     def _decay_row_ops(self, variable: Any, gradient: Any, indices: Any) -> list[Any]:
-        """Return a list with the op that decays some rows of a variable; [] if it does not decay.
+        """Return a list with the op that decays some rows; [] if the variable does not decay.
 
         Args:
           variable: the variable, [n, ...].
-          gradient: float [k, ...], the gradients of k rows, for which the decay waits.
+          gradient: float [k, ...], the gradients of the k rows. The op runs after they have been
+            computed, and does not use their values.
           indices: int [k], the rows.
         """
         decay = self._cast_weight_decay(variable)
