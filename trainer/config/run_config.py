@@ -372,8 +372,7 @@ class RunConfig:
         if self.evaluation_master is None:
             self._resolve("evaluation_master", self.task.evaluation_master)
         if self.session_config is None and session_defaults.has_device_filters(self.task):
-            session_config = session_defaults.make_session_config(self.task, for_any_cluster=True)
-            self._resolve("session_config", session_config)
+            self._resolve("session_config", session_defaults.make_session_config(self.task))
 
     def _is_resolved_by_tf_config(self) -> bool:
         """Return whether the cluster resolver only reads the task of this process in TF_CONFIG."""

@@ -6,7 +6,7 @@ from trainer.config import tf_config
 from trainer.config.tf_config import ClusterTask
 
 
-def make_session_config(task: ClusterTask | None, *, for_any_cluster: bool = False) -> Any:
+def make_session_config(task: ClusterTask | None) -> Any:
     """Return a ConfigProto with soft placement, and with device filters for a task of a cluster.
 
     Soft placement lets ops without a GPU kernel run on the CPU. The graph is optimised once and not
@@ -16,8 +16,6 @@ def make_session_config(task: ClusterTask | None, *, for_any_cluster: bool = Fal
 
     Args:
       task: the task of this process in a cluster; None for a process without a cluster.
-      for_any_cluster: whether the filters of a parameter server name all jobs that a cluster may
-        have, as those of tf.estimator.RunConfig do, and not only the jobs of its cluster.
     """
     # Import TensorFlow here and not at the top: RunConfig is created without TensorFlow where there
     # is no cluster.
@@ -27,7 +25,7 @@ def make_session_config(task: ClusterTask | None, *, for_any_cluster: bool = Fal
     options = proto.graph_options.rewrite_options
     options.meta_optimizer_iterations = options.ONE
     if task is not None:
-        proto.device_filters.extend(_device_filters(task, for_any_cluster))
+        proto.device_filters.extend(_device_filters(task))
     return proto
 
 
@@ -39,12 +37,11 @@ def has_device_filters(task: ClusterTask) -> bool:
 _FILTERED_TYPES = (tf_config.MASTER, tf_config.CHIEF, tf_config.WORKER, tf_config.PS)
 
 
-def _device_filters(task: ClusterTask, for_any_cluster: bool) -> list[str]:
+def _device_filters(task: ClusterTask) -> list[str]:
     servers, own = f"/job:{tf_config.PS}", f"/job:{task.task_type}"
     if task.task_type == tf_config.PS:
-        all_jobs = (tf_config.WORKER, tf_config.CHIEF, tf_config.MASTER)
-        jobs = all_jobs if for_any_cluster else [job for job in task.jobs if job != tf_config.PS]
-        return [servers, *(f"/job:{job}" for job in jobs)]
+        others = (tf_config.WORKER, tf_config.CHIEF, tf_config.MASTER)
+        return [servers, *(f"/job:{job}" for job in others)]
     if task.task_type == tf_config.WORKER:
         own += f"/task:{task.task_id}"
     return [servers, own]
