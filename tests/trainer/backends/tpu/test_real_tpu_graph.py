@@ -66,7 +66,7 @@ def built(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
         definition = tf.compat.v1.get_default_graph().as_graph_def()
     library = {each.signature.name: each for each in definition.library.function}
     for node in definition.node:
-        yield from op_defs.walk_calls(node, library)
+        yield from op_defs.walk_calls([node], library)
 
 
 @pytest.fixture(scope="module", params=MODES)
