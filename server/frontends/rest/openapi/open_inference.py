@@ -64,11 +64,12 @@ def _infer_schema(name: str, signature: Signature) -> Json:
         "properties": {
             "id": {"type": "string"},
             "parameters": parameters,
+            # The inputs have names, so that they may come in any order.
             "inputs": {
                 "type": "array",
-                "prefixItems": inputs,
-                "items": False,
+                "items": {"anyOf": inputs} if inputs else {},
                 "minItems": len(inputs),
+                "maxItems": len(inputs),
             },
             "outputs": {"type": "array", "items": output, "maxItems": len(signature.outputs)},
         },
