@@ -32,9 +32,9 @@ _POLL_SECS = 0.5
 # The time after which a task that does not accept a connection counts as unreachable, in seconds.
 _CONNECT_SECS = 5.0
 # How long, in seconds, the leader tries to tell a task that the program has ended.
-_FAREWELL_SECS = 10.0
+_END_SIGNAL_SECS = 10.0
 # Name of the queue on each task that receives an element when the leader's program has ended.
-_FAREWELLS = "tpuserve/farewells"
+_END_SIGNALS = "tpuserve/end_signals"
 
 # The clusters that this process has joined, each as the tuple of its hosts.
 _joined: set[tuple[Task, ...]] = set()
@@ -73,7 +73,7 @@ def lead(hosts: ClusterHosts, config: RunConfig) -> str:
         wait_for_tasks(hosts.others, config.session_creation_timeout_secs)
         _joined.add(hosts.hosts)
         _note_failures()
-        atexit.register(_say_farewell, hosts)
+        atexit.register(_signal_end, hosts)
     return target
 
 
@@ -90,7 +90,7 @@ def serve(hosts: ClusterHosts, config: RunConfig) -> NoReturn:
     logger.info("%s serves the program of %s", hosts.own, hosts.leader)
     has_ended = threading.Event()
     threading.Thread(
-        target=_wait_for_farewell, args=(target, hosts.own, has_ended), daemon=True
+        target=_wait_for_end_signal, args=(target, hosts.own, has_ended), daemon=True
     ).start()
     _keep_serving_after_sigterm()
     timeout_secs = config.session_creation_timeout_secs
@@ -221,36 +221,38 @@ def _note_failures() -> None:
     sys.excepthook = note
 
 
-def _say_farewell(hosts: ClusterHosts) -> None:
+def _signal_end(hosts: ClusterHosts) -> None:
     """Tell the other processes that the program has ended, unless it has failed."""
     if _has_program_failed:
         return
     for task in hosts.others:
         try:
-            with _farewell_session(f"grpc://{task.address}", task, _FAREWELL_SECS) as session:
-                session.run(tf.raw_ops.QueueEnqueueV2(handle=_farewell_queue(task), components=[0]))
+            with _task_session(f"grpc://{task.address}", task, _END_SIGNAL_SECS) as session:
+                session.run(
+                    tf.raw_ops.QueueEnqueueV2(handle=_end_signal_queue(task), components=[0])
+                )
         except tf.errors.OpError as error:
             # Go on to the next task, so that the other processes learn that the program has ended.
             logger.warning("%s does not note the end of the program: %s", task, error.message)
 
 
-def _wait_for_farewell(target: str, own: Task, has_ended: threading.Event) -> None:
-    with _farewell_session(target, own) as session:
+def _wait_for_end_signal(target: str, own: Task, has_ended: threading.Event) -> None:
+    with _task_session(target, own) as session:
         session.run(
-            tf.raw_ops.QueueDequeueV2(handle=_farewell_queue(own), component_types=[tf.int32])
+            tf.raw_ops.QueueDequeueV2(handle=_end_signal_queue(own), component_types=[tf.int32])
         )
     has_ended.set()
 
 
-def _farewell_queue(task: Task) -> Any:
+def _end_signal_queue(task: Task) -> Any:
     with tf.device(task.device):
         return tf.raw_ops.FIFOQueueV2(
-            component_types=[tf.int32], shapes=[[]], shared_name=_FAREWELLS
+            component_types=[tf.int32], shapes=[[]], shared_name=_END_SIGNALS
         )
 
 
 @contextmanager
-def _farewell_session(target: str, task: Task, timeout_secs: float = 0.0) -> Iterator[Any]:
+def _task_session(target: str, task: Task, timeout_secs: float = 0.0) -> Iterator[Any]:
     """Return a context with a session of a task's server, in which no other task takes part.
 
     All these sessions find the same queue in the server, because their states are not isolated.

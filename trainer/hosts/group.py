@@ -28,8 +28,8 @@ SILENCE_SECS = 40.0
 """A host counts as lost if no message has come from it for this time, in seconds."""
 # The default of `grace_secs`, in seconds: enough to finish saving a checkpoint.
 _GRACE_SECS = 15.0
-# The default of `farewell_secs`, in seconds.
-_FAREWELL_SECS = 2.0
+# The default of `others_end_secs`, in seconds.
+_OTHERS_END_SECS = 2.0
 # How long, in seconds, the main thread holds back an error of the devices. If a lost host caused
 # the error, the group notices the loss in this time and ends the process with a clear message.
 _ERROR_SECS = 5.0
@@ -55,7 +55,7 @@ class HostGroup:
         beat_secs: float = BEAT_SECS,
         silence_secs: float = SILENCE_SECS,
         grace_secs: float = _GRACE_SECS,
-        farewell_secs: float = _FAREWELL_SECS,
+        others_end_secs: float = _OTHERS_END_SECS,
     ) -> None:
         """Start the threads that serve the connections.
 
@@ -68,7 +68,7 @@ class HostGroup:
           beat_secs: see `BEAT_SECS`.
           silence_secs: see `SILENCE_SECS`.
           grace_secs: how long a process goes on after the loss of a host that it does not wait for.
-          farewell_secs: how long, after a loss, host 0 waits for the other hosts to end first.
+          others_end_secs: how long, after a loss, host 0 waits for the other hosts to end first.
         """
         self.hosts = hosts
         self.size = len(hosts.addresses) if hosts else 1
@@ -76,7 +76,7 @@ class HostGroup:
         self._connections = dict(connections or {})
         self._end_process = end_process or _end_process
         self._beat_secs, self._silence_secs, self._grace_secs = beat_secs, silence_secs, grace_secs
-        self._farewell_secs = farewell_secs
+        self._others_end_secs = others_end_secs
         self._changed = threading.Condition()
         self._inbox: dict[int, deque[dict[str, Any]]] = {
             host: deque() for host in self._connections
@@ -334,7 +334,7 @@ class HostGroup:
         if self.is_first:
             # Let the other hosts end first: otherwise they would report that host 0 is lost.
             with self._changed:
-                self._changed.wait_for(self._is_alone, timeout=self._farewell_secs)
+                self._changed.wait_for(self._is_alone, timeout=self._others_end_secs)
         self._end_process(text)
         with self._changed:
             self._loss = text

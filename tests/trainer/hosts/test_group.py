@@ -38,7 +38,7 @@ class Member:
         self.lost = ""
         self.has_ended = threading.Event()
         hosts = addresses(index, count, port)
-        options = {"end_process": self._end, "farewell_secs": 0.1, **options}
+        options = {"end_process": self._end, "others_end_secs": 0.1, **options}
         self.group = joining.connect_hosts(hosts, LIMIT, **options)
 
     def _end(self, message: str) -> None:
