@@ -18,6 +18,10 @@ from trainer.config.namedtuple_compat import NamedTupleMixin
 from trainer.embedding.optimization_parameters import OptimizationParameters
 from trainer.tensorflow_internals import tpu_feature_column, tpu_feature_column_v2
 
+# The classes of optimizers, as error messages name them.
+_PARAMETERS = (
+    "AdagradParameters, AdamParameters, FtrlParameters or StochasticGradientDescentParameters"
+)
 COMBINERS = ("mean", "sum", "sqrtn", None)
 # The classes of feature columns without a table on the TPU. An EmbeddingConfigSpec may have such
 # columns, but then it does not work on a TPU.
@@ -78,9 +82,7 @@ class TableConfig(NamedTupleMixin):
         parameters = self.optimization_parameters
         if parameters is not None and not isinstance(parameters, OptimizationParameters):
             raise InvalidSetting(
-                f"optimization_parameters of a TableConfig are {parameters!r}. Give "
-                f"AdagradParameters, AdamParameters, FtrlParameters or "
-                f"StochasticGradientDescentParameters."
+                f"optimization_parameters of a TableConfig are {parameters!r}. Give {_PARAMETERS}."
             )
 
 
@@ -174,8 +176,7 @@ class EmbeddingConfigSpec(NamedTupleMixin):
     def _check_columns(self) -> None:
         if not isinstance(self.optimization_parameters, OptimizationParameters):
             raise InvalidSetting(
-                f"optimization_parameters must be an instance of AdagradParameters, "
-                f"AdamParameters, FtrlParameters or StochasticGradientDescentParameters. They are "
+                f"optimization_parameters must be an instance of {_PARAMETERS}. They are "
                 f"{self.optimization_parameters!r}."
             )
         for column in self.feature_columns:
@@ -222,8 +223,7 @@ class EmbeddingConfigSpec(NamedTupleMixin):
                 raise InvalidSetting(
                     f"table {name!r} has no optimization_parameters, and those of the "
                     f"EmbeddingConfigSpec are {self.optimization_parameters!r}. Give "
-                    f"AdagradParameters, AdamParameters, FtrlParameters or "
-                    f"StochasticGradientDescentParameters."
+                    f"{_PARAMETERS}."
                 )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
+from tpuserve.graph.traversal import find_reachable
 from trainer.migration.program.program_flags import ProgramFlag
 from trainer.migration.program.sources import SourceFile
 
@@ -195,15 +196,14 @@ def _lines_of_unused_functions(
                 names = set(_names_in(definition.body, dead[index]))
                 bodies.setdefault(owner, []).append((index, definition, names))
         used |= set(_names_outside_of_functions(source.tree, dead[index]))
-    pending = [owner for owner in bodies if owner in used]
-    reached: set[str] = set()
-    while pending:
-        owner = pending.pop()
-        if owner in reached:
-            continue
-        reached.add(owner)
-        used = set(itertools.chain.from_iterable(names for _, _, names in bodies[owner]))
-        pending += [other for other in bodies if other in used and other not in reached]
+    reached = find_reachable(
+        used,
+        lambda owner: (
+            itertools.chain.from_iterable(names for _, _, names in bodies[owner])
+            if owner in bodies
+            else None
+        ),
+    )
     unused: list[set[int]] = [set() for _ in sources]
     for owner, functions in bodies.items():
         for index, function, _ in functions if owner not in reached else ():

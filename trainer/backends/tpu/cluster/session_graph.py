@@ -10,7 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, called_functions
+from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, called_functions, possible_calls
+from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.rules.op_table import is_tpu_op
 
 # Ops that call a Python function. Only the process that has built the graph has the function.
@@ -50,7 +51,7 @@ def copy_runnable_part(graph: Any, default_device: str) -> Any:
         if node.op in _PYTHON_OPS or _calls(node, python_functions):
             _check_is_local(node, device, default)
         node.device = device.to_string()
-        _keep_colocation(node, unrunnable)
+        _remove_colocations(node, unrunnable)
     copied = tf.compat.v1.GraphDef(versions=definition.versions, library=definition.library)
     copied.node.extend(runnable)
     result = tf.Graph()
@@ -61,20 +62,16 @@ def copy_runnable_part(graph: Any, default_device: str) -> Any:
 
 def _callers_of(is_op: Any, functions: dict[str, Any]) -> set[str]:
     """Return the names of the functions that contain an op of `is_op` or call such a function."""
-    found = {
+    callers: dict[str, list[str]] = {}
+    for name, function in functions.items():
+        for called in possible_calls(function.node_def):
+            callers.setdefault(called, []).append(name)
+    found = [
         name
         for name, function in functions.items()
         if any(is_op(node.op) for node in function.node_def)
-    }
-    while True:
-        more = {
-            name
-            for name, function in functions.items()
-            if name not in found and any(_calls(node, found) for node in function.node_def)
-        }
-        if not more:
-            return found
-        found |= more
+    ]
+    return find_reachable(found, lambda name: callers.get(name, ()))
 
 
 def _calls(node: Any, names: set[str]) -> bool:
@@ -88,14 +85,7 @@ def _with_consumers(names: Iterable[str], definition: Any) -> set[str]:
         for reference in node.input:
             producer = reference.removeprefix("^").partition(":")[0]
             consumers.setdefault(producer, []).append(node.name)
-    found: set[str] = set()
-    pending = list(names)
-    while pending:
-        name = pending.pop()
-        if name not in found:
-            found.add(name)
-            pending.extend(consumers.get(name, ()))
-    return found
+    return find_reachable(names, lambda name: consumers.get(name, ()))
 
 
 def _check_is_local(node: Any, device: Any, default: Any) -> None:
@@ -114,8 +104,8 @@ def _check_is_local(node: Any, device: Any, default: Any) -> None:
     )
 
 
-def _keep_colocation(node: Any, removed: set[str]) -> None:
-    """Keep only those colocations of a node that are with copied nodes."""
+def _remove_colocations(node: Any, removed: set[str]) -> None:
+    """Remove the colocation constraints of a node that name nodes outside of the copy."""
     if "_class" not in node.attr:
         return
     constraints = [
