@@ -7,6 +7,7 @@ server answers meanwhile. A smaller graph shortens that time.
 from collections.abc import Iterator
 from typing import Any
 
+from tpuserve.graph.attributes import attribute_value
 from tpuserve.graph.traversal import find_reachable
 
 # The collections that TensorFlow's SavedModel loader reads.
@@ -47,7 +48,7 @@ def _needed_by(node: Any) -> Iterator[str]:
     """Yield the names of a node's inputs, and of the nodes with which the node is colocated."""
     yield from map(_node_name, node.input)
     if "_class" in node.attr:
-        for constraint in node.attr["_class"].list.s:
+        for constraint in attribute_value(node, "_class").list.s:
             if constraint.startswith(_COLOCATION_PREFIX):
                 yield constraint.removeprefix(_COLOCATION_PREFIX).decode()
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from tpuserve.graph.attributes import attribute_value
 from tpuserve.saved_model.stablehlo_modules import CALL_MODULE, describe_module
 
 # The platform on which TensorFlow's XLA bridge, which translates to StableHLO, runs.
@@ -48,7 +49,7 @@ def retarget_modules(graph: Any, platform: str) -> Any:
     retargeted.CopyFrom(graph)
     exchanged = {target: _TRANSLATED_ON, _TRANSLATED_ON: target}
     for _, node in _call_modules(retargeted):
-        platforms = node.attr["platforms"].list.s
+        platforms = attribute_value(node, "platforms").list.s
         platforms[:] = [exchanged.get(name, name) for name in platforms]
     return retargeted
 

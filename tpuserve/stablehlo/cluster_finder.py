@@ -13,6 +13,7 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tpuserve.errors import InvalidInput
+from tpuserve.graph.attributes import attribute_value
 from tpuserve.graph.graph_walk import FUNCTION_CALLS
 from tpuserve.lowering.ir.outlining import MUST_COMPILE
 from tpuserve.saved_model.metagraph import called_functions
@@ -103,7 +104,7 @@ class ClusterFinder:
           The abstract tensors of the node's outputs.
         """
         if node.op in FUNCTION_CALLS:
-            is_cluster = node.attr[MUST_COMPILE].b
+            is_cluster = attribute_value(node, MUST_COMPILE).b
             return self._trace_function(node.attr["f"].func.name, inputs, is_cluster=is_cluster)
         if node.op == _BATCH:
             return self._trace_batch_function(node, inputs)
@@ -128,8 +129,8 @@ class ClusterFinder:
         rows = next((tensor.shape[0] for tensor in inputs[:count] if tensor.shape), None)
         if rows is None:
             return self._trace_function(function, inputs)
-        allowed = list(node.attr["allowed_batch_sizes"].list.i)
-        largest = allowed[-1] if allowed else node.attr["max_batch_size"].i
+        allowed = list(attribute_value(node, "allowed_batch_sizes").list.i)
+        largest = allowed[-1] if allowed else attribute_value(node, "max_batch_size").i
         if rows > largest:
             raise InvalidInput(
                 f"a batch of {rows} rows does not fit batch function {node.name!r}, which accepts "

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tpuserve.graph.attributes import attribute_value
+
 # The largest number of threads that one op may start. TensorFlow ends the process when the system
 # refuses to start a thread.
 _MAX_THREADS = 1024
@@ -50,7 +52,7 @@ def unsafe_attribute(node: Any) -> str:
     name, field, is_safe = _CHECKS[node.op]
     if name not in node.attr:
         return ""
-    attribute = node.attr[name]
+    attribute = attribute_value(node, name)
     # If the attribute does not have this field, it is a placeholder, whose value each caller of the
     # function sets. The value is unknown here, so the attribute counts as unsafe.
     if attribute.WhichOneof("value") == field and is_safe(getattr(attribute, field)):

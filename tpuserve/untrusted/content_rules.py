@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle, islice
 from typing import Any
 
+from tpuserve.graph.attributes import attribute_value
 from tpuserve.untrusted.tensor_values import MAX_CONTENT, Content, Shape, TensorValue
 
 _BINARY: Mapping[str, Callable[[float, float], float]] = {
@@ -104,7 +105,7 @@ def _content(node: Any, inputs: Sequence[TensorValue], shape: Shape | None) -> C
     if op in _FORWARDING:
         return first
     if op == "Cast":
-        is_float = node.attr["DstT"].type in _FLOATS
+        is_float = attribute_value(node, "DstT").type in _FLOATS
         return first if is_float else tuple(map(int, first))
     if op in _UNARY:
         return tuple(map(_UNARY[op], first))
@@ -150,11 +151,11 @@ def _selection(node: Any, known: Sequence[Content], shape: Shape | None) -> Cont
         start, stop, step = (int(content[0]) for content in known[1:4])
         if _shrinks(node):
             return (first[start],)
-        if node.attr["new_axis_mask"].i:
+        if attribute_value(node, "new_axis_mask").i:
             return None
         return first[
-            None if node.attr["begin_mask"].i else start : None
-            if node.attr["end_mask"].i
+            None if attribute_value(node, "begin_mask").i else start : None
+            if attribute_value(node, "end_mask").i
             else stop : step
         ]
     return None
@@ -162,7 +163,7 @@ def _selection(node: Any, known: Sequence[Content], shape: Shape | None) -> Cont
 
 def _shrinks(node: Any) -> bool:
     """Return whether a node is a StridedSlice that takes one element, so its output is a scalar."""
-    return node.op == "StridedSlice" and bool(node.attr["shrink_axis_mask"].i)
+    return node.op == "StridedSlice" and bool(attribute_value(node, "shrink_axis_mask").i)
 
 
 def _known_sizes(shape: Shape | None) -> Content | None:

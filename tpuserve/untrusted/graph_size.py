@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tpuserve.graph.attributes import attribute_value
 from tpuserve.untrusted import content_rules, size_rules
 from tpuserve.untrusted.model_runs import ModelRun
 from tpuserve.untrusted.program import Program, Site, node_name, tensor_name
@@ -247,7 +248,7 @@ class SizeEvaluator:
         if node.op in _LOOPS:
             # A loop variable that the body returns unchanged has the same value in all iterations.
             # The values of the other loop variables are unknown.
-            body = node.attr["body"].func.name
+            body = attribute_value(node, "body").func.name
             arguments = self._program.arguments(body)
             returned = self._returned_arguments(body)
             return [
@@ -342,8 +343,8 @@ def _element_bytes(node: Any) -> int:
     if node.op in _COMPARISONS:
         return element_bytes(_BOOLEAN)
     for name in _DTYPE_ATTRIBUTES:
-        if name in node.attr and node.attr[name].type:
-            return element_bytes(node.attr[name].type)
+        if attribute_value(node, name).type:
+            return element_bytes(attribute_value(node, name).type)
     return element_bytes(_FLOAT)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tpuserve.graph.attributes import attribute_value
 from tpuserve.untrusted.model_runs import ModelRun
 from tpuserve.untrusted.program import Program, Site, node_name, tensor_name
 
@@ -111,7 +112,8 @@ class PathTracer:
         if sources is None or not all(_has_fixed_name(source.node) for source in sources):
             return None
         return {
-            source.node.attr["shared_name"].s.decode(errors="replace") or source.node.name
+            attribute_value(source.node, "shared_name").s.decode(errors="replace")
+            or source.node.name
             for source in sources
         }
 
@@ -188,4 +190,4 @@ def _has_fixed_name(node: Any) -> bool:
 
     In a function, the name may instead come from the caller, by an attribute.
     """
-    return node.op == "VarHandleOp" and not node.attr["shared_name"].placeholder
+    return node.op == "VarHandleOp" and not attribute_value(node, "shared_name").placeholder

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from tpuserve.graph.attributes import attribute_value
 from tpuserve.saved_model.variables import shape_from_proto
 from tpuserve.untrusted.tensor_values import Shape, TensorValue
 
@@ -51,7 +52,7 @@ def _sizes_before(position: int, other: int) -> Rule:
 
 
 def _attribute_shape(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
-    return shape_from_proto(node.attr["shape"].shape)
+    return shape_from_proto(attribute_value(node, "shape").shape)
 
 
 def _reshape(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
@@ -146,7 +147,7 @@ def _matrix_product(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
 
 
 def _einsum(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
-    labels, _, result = node.attr["equation"].s.decode(errors="replace").partition("->")
+    labels, _, result = attribute_value(node, "equation").s.decode(errors="replace").partition("->")
     sizes: dict[str, int | None] = {}
     for names, value in zip(labels.split(","), inputs, strict=False):
         if value.shape is None or len(names) != len(value.shape) or "." in names:
@@ -171,7 +172,7 @@ def _pack(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
     shape = inputs[0].shape
     if shape is None:
         return None
-    position = node.attr["axis"].i % (len(shape) + 1)
+    position = attribute_value(node, "axis").i % (len(shape) + 1)
     return (*shape[:position], len(inputs), *shape[position:])
 
 
@@ -185,7 +186,12 @@ def _gather(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
 
 def _strided_slice(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
     shape, specified = inputs[0].shape, inputs[1].shape
-    if shape is None or not specified or specified[0] is None or node.attr["ellipsis_mask"].i:
+    if (
+        shape is None
+        or not specified
+        or specified[0] is None
+        or attribute_value(node, "ellipsis_mask").i
+    ):
         return None
     remaining = list(shape)
     result: list[int | None] = []
@@ -202,7 +208,7 @@ def _strided_slice(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
 
 
 def _bit(node: Any, name: str, position: int) -> bool:
-    return bool(node.attr[name].i >> position & 1)
+    return bool(attribute_value(node, name).i >> position & 1)
 
 
 def _transpose(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
@@ -245,7 +251,7 @@ def broadcast_shape(shapes: Sequence[Shape]) -> Shape | None:
 
 
 def _flag(node: Any, *names: str) -> bool:
-    return any(name in node.attr and node.attr[name].b for name in names)
+    return any(attribute_value(node, name).b for name in names)
 
 
 def _whole(size: float | None) -> int | None:

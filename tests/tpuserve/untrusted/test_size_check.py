@@ -297,3 +297,13 @@ def test_damaged_graphs_are_left_to_the_loader() -> None:
         meta_graph.graph_def.node.add(name="z", op=op, input=["y", "absent:7", "z"])
         meta_graph.signature_def["serve"].outputs["y"].name = "z:0"
         check([meta_graph])
+
+
+def test_check_adds_no_attributes_to_nodes_that_leave_them_at_their_defaults() -> None:
+    meta_graph = graph_of(lambda x: x[tf.range(2)[1] :], None, 1)
+    for node in meta_graph.graph_def.node:
+        for name in ("begin_mask", "end_mask", "new_axis_mask", "shrink_axis_mask", "axis"):
+            node.attr.pop(name, None)
+    as_read = meta_graph.SerializeToString(deterministic=True)
+    check([meta_graph])
+    assert meta_graph.SerializeToString(deterministic=True) == as_read

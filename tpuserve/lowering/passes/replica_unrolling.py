@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from tpuserve.errors import LoweringError
+from tpuserve.graph import batch_rows
 from tpuserve.lowering.ir import graph_ir, op_defs, outlining
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.lowering.passes import clustering, cross_replica_control_flow
@@ -365,7 +366,11 @@ class _ReplicaUnroller:
         has_tensor_lists = any(
             self._types[value] == dtypes.VARIANT for value in (*closure.inputs, *body.results)
         )
-        return not is_trivial and not has_tensor_lists
+        # A computation that XLA compiles cannot change the shape of a variable.
+        resizes_variable = any(
+            batch_rows.ATTRIBUTE in node.definition.attr for node in closure.nodes.values()
+        )
+        return not (is_trivial or has_tensor_lists or resizes_variable)
 
     # Methods that translate values and control inputs of the original graph.
 
