@@ -20,10 +20,12 @@ class SourceLocations:
 
     def __init__(self) -> None:
         """Create an object without lines; the wrapper from `recording` adds lines."""
-        self._tracebacks: dict[str, Any] = {}
+        # TensorFlow frees the traceback of an operation with the graph, even if an object refers to
+        # the traceback. So keep the operations, which keep their graph.
+        self._operations: dict[str, Any] = {}
 
     def recording(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a model_fn; the wrapper records the traceback of each op that model_fn creates."""
+        """Wrap a model_fn; the wrapper records the ops that model_fn creates."""
 
         @wraps(model_fn)
         def record_and_call(*arguments: Any, **named: Any) -> Any:
@@ -38,15 +40,14 @@ class SourceLocations:
         return record_and_call
 
     def record(self, graph: Any) -> None:
-        """Record the traceback of each op of a tf.Graph."""
-        for operation in graph.get_operations():
-            self._tracebacks[operation.name] = operation.traceback
+        """Record the ops of a tf.Graph."""
+        self._operations.update((operation.name, operation) for operation in graph.get_operations())
 
     def find_line(self, node: str) -> str | None:
         """Return "FILE:NUMBER: TEXT" of the source line that created a node; None if unknown."""
-        traceback = self._tracebacks.get(node)
-        if traceback is None:
+        if node not in self._operations:
             return None
+        traceback = self._operations[node].traceback
         # If an op was created inside a library, name the user's line that called the library.
         user_frames = [frame for frame in traceback if not frame.filename.startswith(_NO_USER_CODE)]
         frame = user_frames[-1] if user_frames else traceback.last_user_frame()
