@@ -43,7 +43,7 @@ def _run(arguments: list[str], environment: Mapping[str, str]) -> str:
         [sys.executable, *arguments],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         cwd=_ROOT,
         env={**os.environ, **environment},
     )

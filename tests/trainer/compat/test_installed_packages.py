@@ -58,7 +58,7 @@ def run(program: Path, packages: Path, *options: str) -> "subprocess.CompletedPr
         [sys.executable, "-m", "tpuserve", "run", *options, str(program)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
     )
 

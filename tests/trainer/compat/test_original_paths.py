@@ -15,6 +15,7 @@ def test_a_program_uses_old_parts_of_contrib(tmp_path: Path) -> None:
     lines = program_runner.run_program("old_contrib.py", tmp_path).splitlines()
     assert lines == [
         "[0, 1, 2, 3, 4] [0, 1, 2, 3, 4]",
+        "10 ['int64', 'int64']",
         "6 True True",
         "21.5",
         # The second training goes on where the first one has stopped reading.

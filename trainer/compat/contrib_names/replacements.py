@@ -7,11 +7,10 @@ from collections.abc import Mapping
 
 _STRATEGY = "Distribution strategies are not supported. Use TPUEstimator; each core runs a replica."
 _KERAS = "Use trainer.model_to_tpu_estimator(model, ...)."
-_EMBEDDING = (
+TPU_EMBEDDING = (
     "Describe the tables in an EmbeddingConfigSpec, and give it to TPUEstimator as "
     "embedding_config_spec."
 )
-_OPTIMIZER = "Use AdagradParameters, AdamParameters, FtrlParameters or SGD's parameters."
 _COLUMN = "Use tf.feature_column.{}."
 _TFP = "Use the package tensorflow-probability."
 _TFA = "Copy the code from tensorflow-addons, which is no longer maintained."
@@ -20,15 +19,14 @@ _HEAD = "Compute the loss and predictions in model_fn, and return a TPUEstimator
 _ESTIMATOR_LOOP = "Use the methods train and evaluate of trainer.TPUEstimator."
 
 _TPU = {
-    "AdagradMomentumParameters": _OPTIMIZER,
-    "TPUEmbedding": _EMBEDDING,
+    "TPUEmbedding": TPU_EMBEDDING,
     "TPUDistributionStrategy": _KERAS,
     "keras_to_tpu_model": _KERAS,
     "proto": "Import the module from tensorflow.core.protobuf.tpu.",
     "profiler": "Use RunConfig(profile_steps=(first, last)) and TensorBoard's profiler.",
     "python.tpu.keras_support": _KERAS,
     "python.tpu.session_support": "Remove the call: the trainer manages its sessions.",
-    "python.tpu.tpu_embedding_gradient": _EMBEDDING,
+    "python.tpu.tpu_embedding_gradient": TPU_EMBEDDING,
     "python.tpu.error_handling": "Remove the call: the trainer raises the root cause of an error.",
     "python.profiler": "Use RunConfig(profile_steps=(first, last)) and TensorBoard's profiler.",
 }
@@ -231,7 +229,6 @@ _OTHERS = {
     "slim.evaluation": _ESTIMATOR_LOOP,
     "slim.learning.train": _ESTIMATOR_LOOP,
     "slim.nets": "Copy the network from the package tf-slim, or use tf.keras.applications.",
-    "slim.parallel_reader.ParallelReader": "Use slim.parallel_reader.parallel_read.",
     "slim.python": "Use the names of tf.contrib.slim.",
     "tfprof.ProfileContext": "Use RunConfig(profile_steps=(first, last)).",
     "tfprof.Profiler": "Use tf.profiler.Profiler.",

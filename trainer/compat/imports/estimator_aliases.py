@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from trainer.compat.contrib_names.replacements import TPU_EMBEDDING
 from trainer.compat.imports import lazy_module
 from trainer.compat.source import estimator_names
 
@@ -57,14 +58,28 @@ _EXPORT_LIB = {
 
 _READ_GLOBAL_STEP = "trainer.compat.checkpoint_step:read_latest_global_step"
 
-_TPU_EMBEDDING = "tensorflow.python.tpu.tpu_embedding"
-_TPU_EMBEDDING_NAMES = {
+TPU_EMBEDDING_MODULE = "tensorflow.python.tpu.tpu_embedding"
+TPU_EMBEDDING_NAMES = {
     **{name: f"trainer.embedding.config:{name}" for name in ("FeatureConfig", "TableConfig")},
     **{
         name: target
         for name, target in _V1["tpu.experimental"].items()
         if name != "EmbeddingConfigSpec"
     },
+    **{
+        name: f"trainer.embedding.private_parameters:{name}"
+        for name in (
+            "AdagradMomentumParameters",
+            "MomentumParameters",
+            "ProximalAdagradParameters",
+            "ProximalYogiParameters",
+            "RMSPropParameters",
+        )
+    },
+}
+_NOT_IN_TPU_EMBEDDING = {
+    "FrequencyEstimatorParameters": "Count the ids in input_fn, and give model_fn the frequencies.",
+    "TPUEmbedding": TPU_EMBEDDING,
 }
 
 # Each key is a module path below tensorflow_estimator.python.estimator ("" for that package
@@ -76,6 +91,8 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     },
     "estimator": {
         **_root_targets("Estimator VocabInfo WarmStartSettings"),
+        # tf.estimator.Estimator of TensorFlow 2 has this name in its module.
+        "EstimatorV2": _ROOT["Estimator"],
         # Supply the private function _load_global_step_from_checkpoint_dir, because Google's TPU
         # sample programs call it to find the global step from which training resumes.
         "_load_global_step_from_checkpoint_dir": _READ_GLOBAL_STEP,
@@ -129,7 +146,7 @@ def register_estimator_aliases(tpu_modules: Mapping[str, str]) -> None:
         lazy_module.register_lazy_modules(root, root, namespaces, estimator_names.UNSUPPORTED)
     # Supply the module tpu_embedding, which TensorFlow has removed from `tensorflow.python.tpu`.
     lazy_module.register_lazy_modules(
-        _TPU_EMBEDDING, _TPU_EMBEDDING, {"": _TPU_EMBEDDING_NAMES}, {}
+        TPU_EMBEDDING_MODULE, TPU_EMBEDDING_MODULE, {"": TPU_EMBEDDING_NAMES}, _NOT_IN_TPU_EMBEDDING
     )
     api = "tensorflow.compat.v1.estimator:"
     lazy_module.register_lazy_modules(

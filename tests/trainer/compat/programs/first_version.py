@@ -229,11 +229,17 @@ def settings_of_embeddings_are_there():
     assert tpu_embedding.TableConfig is tf.contrib.tpu.TableConfig
     assert tpu_embedding.FeatureConfig(table_id="t").max_sequence_length == 0
     assert tpu_embedding.AdamParameters is tf.tpu.experimental.AdamParameters
+    assert tpu_embedding.MomentumParameters(0.1, 0.9).momentum == 0.9
+    assert not hasattr(tf.tpu.experimental, "MomentumParameters")
 
 
 @check
 def what_is_gone_says_what_replaces_it():
+    from tensorflow.python.tpu import tpu_embedding
+
     for ask, words in (
+        (lambda: tpu_embedding.TPUEmbedding, "embedding_config_spec"),
+        (lambda: tpu_embedding.FrequencyEstimatorParameters, "Count the ids in input_fn"),
         (lambda: tf.estimator.DNNClassifier, "dnn_logit_fn_builder"),
         (lambda: tf.Sesion, "Did you mean Session"),
     ):

@@ -69,6 +69,20 @@ def read_numbers():
     return sorted(numbers.tolist()), [int(each["number"]) for each in in_order]
 
 
+def count_records():
+    """Return the number of records that a ParallelReader reads in two passes."""
+    with tf.Graph().as_default():
+        paths = tf.train.string_input_producer([records], num_epochs=2)
+        common_queue = tf.FIFOQueue(8, [tf.string, tf.string], [[], []])
+        reader = slim.parallel_reader.ParallelReader(
+            tf.TFRecordReader, common_queue, num_readers=2
+        )
+        keys, _ = reader.read_up_to(paths, 3)
+        assert (reader.num_readers, reader.common_queue) == (2, common_queue)
+        counts = reader.num_records_produced(), reader.num_work_units_completed()
+        return sum(map(len, run_with_queues(keys))), [count.dtype.name for count in counts]
+
+
 @add_arg_scope
 def scaled(x, scale=1):
     return x * scale
@@ -95,6 +109,7 @@ def train(seen, max_steps):
 
 write_records()
 print(*read_numbers())
+print(*count_records())
 with arg_scope([scaled], scale=3):
     print(scaled(2), has_arg_scope(scaled), hasattr(audio_ops, "decode_wav"))
 assert variables.get_or_create_global_step is get_or_create_global_step

@@ -5,6 +5,7 @@ import os
 
 import tensorflow.compat.v2 as tf
 from tensorflow_estimator.python.estimator import keras_lib, model_fn, run_config
+from tensorflow_estimator.python.estimator.estimator import EstimatorV2
 from tensorflow_estimator.python.estimator.export import export_lib
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
@@ -40,5 +41,6 @@ assert issubclass(keras_lib.FormattedKeyError, KeyError)
 assert str(keras_lib.FormattedKeyError("a\nb")) == "a\nb"
 
 v1 = tf.compat.v1.estimator
+assert EstimatorV2 is v1.Estimator
 assert v1.tpu.RunConfig is v1.RunConfig is tf.estimator.RunConfig is run_config.RunConfig
 print("all names are there")

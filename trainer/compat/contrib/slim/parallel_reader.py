@@ -5,12 +5,86 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.errors import InvalidSetting
+from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.compat.contrib_names import missing_names
 
-__all__ = ["get_data_files", "parallel_read", "single_pass_read"]
+__all__ = ["ParallelReader", "get_data_files", "parallel_read", "single_pass_read"]
 
 v1 = tf.compat.v1
+
+
+class ParallelReader(tf.compat.v1.ReaderBase):
+    """Several readers that fill a common queue, from which records are read."""
+
+    def __init__(
+        self,
+        reader_class: Callable[..., Any],
+        common_queue: Any,
+        num_readers: int = 4,
+        reader_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Create the readers.
+
+        Args:
+          reader_class: the class of the readers, such as tf.compat.v1.TFRecordReader.
+          common_queue: a queue of two strings, the key and the value of a record.
+          num_readers: the number of readers.
+          reader_kwargs: the arguments of reader_class.
+
+        Raises:
+          InvalidType: the elements of the queue are not two strings.
+        """
+        if list(common_queue.dtypes) != [tf.string, tf.string]:
+            raise InvalidType(
+                f"common_queue has the dtypes {[dtype.name for dtype in common_queue.dtypes]}. "
+                f"A record has a key and a value: give a queue of [tf.string, tf.string]."
+            )
+        self._readers = [reader_class(**(reader_kwargs or {})) for _ in range(num_readers)]
+        self._common_queue = common_queue
+
+    @property
+    def num_readers(self) -> int:
+        """The number of readers."""
+        return len(self._readers)
+
+    @property
+    def common_queue(self) -> Any:
+        """The queue that the readers fill."""
+        return self._common_queue
+
+    def read(self, queue: Any, name: str | None = None) -> Any:
+        """Return the key and the value of the next record, string scalars.
+
+        Args:
+          queue: a queue of the paths of files.
+          name: the name of the op.
+        """
+        self._fill_common_queue(queue)
+        return self._common_queue.dequeue(name=name)
+
+    def read_up_to(self, queue: Any, num_records: Any, name: str | None = None) -> Any:
+        """Return the keys and the values of the next records, strings [records].
+
+        Args:
+          queue: a queue of the paths of files.
+          num_records: the largest number of records; fewer are returned at the end of the input.
+          name: the name of the op.
+        """
+        self._fill_common_queue(queue)
+        return self._common_queue.dequeue_up_to(num_records, name=name)
+
+    def num_records_produced(self, name: str | None = None) -> Any:
+        """Return the number of records that all readers have read, int64 []."""
+        return tf.add_n([reader.num_records_produced() for reader in self._readers], name=name)
+
+    def num_work_units_completed(self, name: str | None = None) -> Any:
+        """Return the number of files that all readers have finished, int64 []."""
+        return tf.add_n([reader.num_work_units_completed() for reader in self._readers], name=name)
+
+    def _fill_common_queue(self, queue: Any) -> None:
+        """Add a queue runner that puts what the readers read into the common queue."""
+        enqueue_ops = [self._common_queue.enqueue(reader.read(queue)) for reader in self._readers]
+        v1.train.add_queue_runner(v1.train.QueueRunner(self._common_queue, enqueue_ops))
 
 
 def get_data_files(data_sources: str | Sequence[str]) -> list[str]:
@@ -77,10 +151,8 @@ def parallel_read(
             )
         else:
             queue = tf.queue.FIFOQueue(capacity, dtypes, shapes, name="common_queue")
-        readers = [reader_class(**(reader_kwargs or {})) for _ in range(num_readers)]
-        enqueue_ops = [queue.enqueue(reader.read(paths)) for reader in readers]
-        v1.train.add_queue_runner(v1.train.QueueRunner(queue, enqueue_ops))
-        return list(queue.dequeue(name="read"))
+        reader = ParallelReader(reader_class, queue, num_readers, reader_kwargs)
+        return list(reader.read(paths, name="read"))
 
 
 def single_pass_read(

@@ -56,12 +56,14 @@ from trainer.embedding.optimization_parameters import (
     FtrlParameters,
     StochasticGradientDescentParameters,
 )
+from trainer.embedding.private_parameters import AdagradMomentumParameters
 from trainer.estimator.in_memory_evaluator import InMemoryEvaluatorHook as TPUInMemoryEvalHook
 from trainer.estimator.plain_export import export_estimator_savedmodel
 from trainer.estimator.tpu_estimator import TPUEstimator
 from trainer.model.spec import TPUEstimatorSpec
 
 __all__ = [
+    "AdagradMomentumParameters",
     "AdagradParameters",
     "AdamParameters",
     "AsyncCheckpointSaverHook",

@@ -11,12 +11,24 @@ from trainer.embedding.optimization_parameters import (
     FtrlParameters,
     StochasticGradientDescentParameters,
 )
+from trainer.embedding.private_parameters import (
+    AdagradMomentumParameters,
+    MomentumParameters,
+    ProximalAdagradParameters,
+    ProximalYogiParameters,
+    RMSPropParameters,
+)
 
 __all__ = [
+    "AdagradMomentumParameters",
     "AdagradParameters",
     "AdamParameters",
     "FeatureConfig",
     "FtrlParameters",
+    "MomentumParameters",
+    "ProximalAdagradParameters",
+    "ProximalYogiParameters",
+    "RMSPropParameters",
     "StochasticGradientDescentParameters",
     "TableConfig",
 ]
