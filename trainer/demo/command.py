@@ -6,8 +6,15 @@ import click
 
 DEFAULT_STEPS = 1_200
 
+# The character \b tells click to keep the line breaks of the examples.
+_EXAMPLES = """\b
+Examples:
+  tpuserve demo
+  tpuserve demo --keep --directory /tmp/demo
+"""
 
-@click.command()
+
+@click.command(epilog=_EXAMPLES)
 @click.option(
     "--keep",
     is_flag=True,

@@ -4,8 +4,15 @@ from pathlib import Path
 
 import click
 
+# The character \b tells click to keep the line breaks of the examples.
+_EXAMPLES = """\b
+Examples:
+  tpuserve migrate mnist.py
+  tpuserve migrate --json models/ > report.json
+"""
 
-@click.command()
+
+@click.command(epilog=_EXAMPLES)
 @click.argument(
     "scripts",
     metavar="SCRIPT...",
@@ -20,7 +27,7 @@ import click
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def migrate(scripts: tuple[Path, ...], only_this_file: bool, as_json: bool) -> int:
-    r"""Report which TensorFlow names of an old program work, and the command that runs the program.
+    """Report which TensorFlow names of an old program work, and the command that runs the program.
 
     Reads the script and the modules beside the script that it imports. Runs nothing and changes
     nothing. Lists the TensorFlow names that work unchanged, the names that tpuserve supplies, and
@@ -30,11 +37,6 @@ def migrate(scripts: tuple[Path, ...], only_this_file: bool, as_json: bool) -> i
 
     The exit status is 0 if every name exists, and 1 if a name is gone, unknown or not installed, or
     if a file cannot be read.
-
-    \b
-    Examples:
-      tpuserve migrate mnist.py
-      tpuserve migrate --json models/ > report.json
     """
     from trainer.migration import json_report, report
     from trainer.migration.program.scripts import find_scripts

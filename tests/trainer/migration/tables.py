@@ -11,10 +11,14 @@ from pathlib import Path
 
 from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
 from trainer.compat.contrib_names.replacements import REPLACEMENTS
+from trainer.compat.imports import estimator_aliases
 from trainer.compat.source import estimator_names
 from trainer.migration.names import static_index
 
 DOCUMENT = Path(__file__).parents[3] / "docs/migrate_reference.md"
+_CONTRIB = "trainer.compat.contrib"
+_ESTIMATOR = estimator_aliases.ROOTS[0]
+_TPU = "tpu.python.tpu."
 REFUSALS = Path(__file__).parents[3] / "trainer/keras/model/unsupported_options.py"
 
 
@@ -43,15 +47,26 @@ def _keras() -> str:
 
 
 def _supplied() -> str:
-    rows = [
-        (f"`tf.contrib.{each}`", _names(f"trainer.compat.contrib.{each}")) for each in _contrib()
-    ]
-    forms = ", ".join(f"`{each}`" for each in sorted(MODULE_ALIASES))
+    rows = [(f"`tf.contrib.{path}`", _names(f"{_CONTRIB}.{path}")) for path in _contrib()]
+    forms = ", ".join(f"`{alias}`" for alias in sorted(MODULE_ALIASES))
     rows.append(("modules of `tensorflow.contrib`", forms))
-    for path, names in estimator_names.V1.items():
-        rows.append((f"`tf.estimator.{path}`".replace(".`", "`"), _joined(names)))
+    modules = {
+        f"tf.estimator.{path}".rstrip("."): names for path, names in estimator_names.V1.items()
+    }
+    modules |= {
+        f"{_ESTIMATOR}.{path}": names for path, names in estimator_aliases.MODULES.items() if names
+    }
+    together: dict[str, list[str]] = {}
+    for module, names in modules.items():
+        together.setdefault(_joined(names), []).append(f"`{module}`")
+    rows += [(", ".join(paths), shown_names) for shown_names, paths in together.items()]
+    tpu_modules = [alias.removeprefix(_TPU) for alias in MODULE_ALIASES if alias.startswith(_TPU)]
+    rows.append((f"modules of `{_ESTIMATOR}.tpu`", _joined(tpu_modules)))
+    rows.append(("`tf.keras.estimator`", _names("trainer.compat.keras_estimator")))
     embedding = "trainer.embedding.optimization_parameters"
     rows.append(("`tf.compat.v1.tpu.experimental`", _names(embedding)))
+    tpu_embedding = f"`{estimator_aliases.TPU_EMBEDDING_MODULE}`"
+    rows.append((tpu_embedding, _joined(estimator_aliases.TPU_EMBEDDING_NAMES)))
     return _table(("Module", "Names"), rows)
 
 
@@ -67,7 +82,9 @@ def _refused() -> str:
 
 
 def _contrib() -> list[str]:
-    return sorted(static_index.public_names("trainer.compat.contrib") or ())
+    """Return the paths of the modules below tf.contrib that tpuserve supplies at the same path."""
+    inner = (path for path, module in MODULE_ALIASES.items() if module == f"{_CONTRIB}.{path}")
+    return sorted({*(static_index.public_names(_CONTRIB) or ()), *inner})
 
 
 def _names(module: str) -> str:
