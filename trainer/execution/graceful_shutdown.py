@@ -13,6 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer.hosts import stop_request
+
 logger = logging.getLogger("tensorflow.trainer")
 
 _active_hook: "GracefulShutdownHook | None" = None
@@ -29,13 +31,18 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
     """Stops training after the training loop (one `session.run`) in which SIGTERM arrived.
 
     Attributes:
-      is_requested: whether SIGTERM has arrived.
+      has_sigterm: whether SIGTERM has arrived in this process, or on another host of a TPU.
       is_training: whether there is a session with variables that must be saved.
     """
 
     def __init__(self) -> None:
-        self.is_requested = False
+        self.has_sigterm = False
         self.is_training = False
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether training must stop: after a SIGTERM, or a request of the cluster."""
+        return self.has_sigterm or stop_request.is_stop_requested()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Record that the session has variables, which must be saved before the process exits."""
@@ -67,12 +74,13 @@ def sigterm_watcher() -> Iterator[GracefulShutdownHook]:
     process exits with code 0. If the process is not training, it exits at once. A second SIGTERM
     kills the process. A nested context shares the hook of the outer context. The context does not
     handle the signal if the caller has a handler for SIGTERM, or if the thread is not the main
-    thread.
+    thread. In a cluster, a SIGTERM of a process that serves this one stops training too.
 
     Raises:
       GracefulExit: SIGTERM arrived.
     """
     global _active_hook
+    _exit_if_cluster_stops()
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and _active_hook is not None:
         with _exit_after_training(_active_hook):
@@ -81,13 +89,14 @@ def sigterm_watcher() -> Iterator[GracefulShutdownHook]:
     shutdown_hook = GracefulShutdownHook()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield shutdown_hook
+        _exit_if_cluster_stops()
         return
 
     def handle(number: int, frame: Any) -> None:
-        if shutdown_hook.is_requested:
+        if shutdown_hook.has_sigterm:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        shutdown_hook.is_requested = True
+        shutdown_hook.has_sigterm = True
         if not shutdown_hook.is_training:
             raise GracefulExit
         logger.warning("SIGTERM: ending after this loop; a second one ends at once")
@@ -109,6 +118,22 @@ def _exit_after_training(shutdown_hook: GracefulShutdownHook) -> Iterator[None]:
     finally:
         shutdown_hook.is_training = False
     if shutdown_hook.is_requested:
+        raise GracefulExit
+
+
+def exit_if_stop_is_requested() -> None:
+    """End this process if training must stop; for waits that no training loop interrupts.
+
+    Raises:
+      GracefulExit: SIGTERM arrived, here or in a process of the cluster that serves this one.
+    """
+    _exit_if_cluster_stops()
+    if _active_hook is not None and _active_hook.has_sigterm:
+        raise GracefulExit
+
+
+def _exit_if_cluster_stops() -> None:
+    if stop_request.is_stop_requested():
         raise GracefulExit
 
 

@@ -45,7 +45,7 @@ class StopTogetherHook(tf.compat.v1.train.SessionRunHook):
         if any(stops or is_shutdown for stops, is_shutdown in answers):
             run_context.request_stop()
         if self._shutdown is not None and any(is_shutdown for _, is_shutdown in answers):
-            self._shutdown.is_requested = True
+            self._shutdown.has_sigterm = True
 
 
 def stop_together(name: str, shutdown: GracefulShutdownHook | None) -> list[Any]:

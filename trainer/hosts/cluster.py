@@ -8,33 +8,26 @@ has ended. If the leader is lost, they wait for its restart.
 import atexit
 import logging
 import signal
-import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from tpuserve import devices
-from tpuserve.errors import HostLost, HostMissing, InvalidSetting
+from tpuserve.errors import InvalidSetting
 from trainer.config import cluster_hosts
 from trainer.config.cluster_hosts import ClusterHosts, Task
 from trainer.config.run_config import RunConfig
-from trainer.hosts import cluster_server
+from trainer.hosts import cluster_server, stop_request, task_queue, task_waiting
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# The interval, in seconds, between two attempts to connect to tasks that do not answer.
-_POLL_SECS = 0.5
-# The time after which a task that does not accept a connection counts as unreachable, in seconds.
-_CONNECT_SECS = 5.0
-# How long, in seconds, the leader tries to tell a task that the program has ended.
-_END_SIGNAL_SECS = 10.0
-# Name of the queue on each task that receives an element when the leader's program has ended.
+# Name of the queue on each task that receives a number when the leader's program has ended.
 _END_SIGNALS = "tpuserve/end_signals"
+# Name of the queue on the leader that receives the number of each task that has got a SIGTERM.
+_STOP_REQUESTS = "tpuserve/stop_requests"
 
 # The clusters that this process has joined, each as the tuple of its hosts.
 _joined: set[tuple[Task, ...]] = set()
@@ -70,9 +63,13 @@ def lead(hosts: ClusterHosts, config: RunConfig) -> str:
     """
     target = _start_own_server(hosts, config)
     if hosts.hosts not in _joined:
-        wait_for_tasks(hosts.others, config.session_creation_timeout_secs)
+        task_waiting.wait_for_tasks(hosts.others, config.session_creation_timeout_secs)
         _joined.add(hosts.hosts)
         _note_failures()
+        if hosts.own is not None:
+            threading.Thread(
+                target=_receive_stop_requests, args=(target, hosts), daemon=True
+            ).start()
         atexit.register(_signal_end, hosts)
     return target
 
@@ -81,8 +78,9 @@ def serve(hosts: ClusterHosts, config: RunConfig) -> NoReturn:
     """Serve the leader until its program has ended; then end this process.
 
     Raises:
-      SystemExit: always. The status is 0 if the leader's program has ended without an error, and 1
-        if the leader could not be reached for session_creation_timeout_secs.
+      SystemExit: always. The status is 0 if the leader's program has ended without an error, or if
+        the leader does not answer after a SIGTERM to this process; and 1 if the leader could not
+        be reached for session_creation_timeout_secs.
       PortInUse: another process uses the port of this task.
     """
     assert hosts.own is not None
@@ -92,16 +90,23 @@ def serve(hosts: ClusterHosts, config: RunConfig) -> NoReturn:
     threading.Thread(
         target=_wait_for_end_signal, args=(target, hosts.own, has_ended), daemon=True
     ).start()
-    _keep_serving_after_sigterm()
+    has_sigterm = _watch_for_sigterm()
+    is_stop_requested = False
     timeout_secs = config.session_creation_timeout_secs
     was_seen, lost_since = False, time.monotonic()
     is_lost = True
-    while not has_ended.wait(_POLL_SECS):
-        if not find_unreachable([hosts.leader]):
+    while not has_ended.wait(task_waiting.POLL_SECS):
+        if has_sigterm.is_set() and not is_stop_requested:
+            is_stop_requested = True
+            _request_stop(hosts)
+        if not task_waiting.find_unreachable([hosts.leader]):
             if was_seen and is_lost:
                 logger.info("%s is back", hosts.leader)
             was_seen, is_lost = True, False
             continue
+        if is_stop_requested:
+            logger.warning("%s does not answer: ending after the SIGTERM", hosts.leader)
+            sys.exit()
         if not is_lost:
             is_lost, lost_since = True, time.monotonic()
             logger.warning("%s is lost: waiting %g s for its restart", hosts.leader, timeout_secs)
@@ -116,66 +121,46 @@ def serve(hosts: ClusterHosts, config: RunConfig) -> NoReturn:
     sys.exit()
 
 
-def _keep_serving_after_sigterm() -> None:
-    """Serve on after a SIGTERM, and end at once after a second one.
+def _watch_for_sigterm() -> threading.Event:
+    """Return an event that a SIGTERM sets; a second SIGTERM ends the process at once.
 
-    Whoever stops a cluster usually signals all of its processes. The leader then needs the others
-    until it has saved a checkpoint, and tells them when its program has ended.
+    After the first SIGTERM the process serves on: the leader needs it to finish the running loop
+    of training, and for an input that is on this host.
     """
+    has_arrived = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        return
+        return has_arrived
 
     def handle(number: int, frame: Any) -> None:
         logger.warning("SIGTERM: serving until the leader's program ends; a second one ends now")
         signal.signal(number, signal.SIG_DFL)
+        has_arrived.set()
 
     signal.signal(signal.SIGTERM, handle)
+    return has_arrived
 
 
-def find_unreachable(tasks: Iterable[Task]) -> list[Task]:
-    """Return the tasks whose processes accept no connection."""
-    return [task for task in tasks if not _is_reachable(task)]
+def _request_stop(hosts: ClusterHosts) -> None:
+    """Ask the leader to end training after the running loop, as after a SIGTERM of its own."""
+    assert hosts.own is not None
+    try:
+        task_queue.send(hosts.leader, _STOP_REQUESTS, _tasks(hosts).index(hosts.own))
+    except tf.errors.OpError as error:
+        # Serve on: the leader has ended, or whoever stops it signals it too.
+        logger.warning("%s does not note the SIGTERM: %s", hosts.leader, error.message)
 
 
-def wait_for_tasks(
-    tasks: Sequence[Task], timeout_secs: float, error_type: type[Exception] = HostMissing
-) -> None:
-    """Wait until all tasks accept connections.
-
-    Args:
-      tasks: the tasks.
-      timeout_secs: how long to wait, in seconds.
-      error_type: the class of the error.
-
-    Raises:
-      HostMissing, or `error_type`: a task does not accept connections in time.
-    """
-    deadline = time.monotonic() + timeout_secs
-    missing = find_unreachable(tasks)
-    while missing:
-        if time.monotonic() >= deadline:
-            raise error_type(
-                f"{' and '.join(map(str, missing))} did not answer within {timeout_secs:g} s. "
-                f"Start the process of each task: training continues from the newest checkpoint. "
-                f"RunConfig's session_creation_timeout_secs sets the time."
-            )
-        time.sleep(_POLL_SECS)
-        missing = find_unreachable(missing)
+def _receive_stop_requests(target: str, hosts: ClusterHosts) -> None:
+    """In a thread of the leader, note the requests of other processes to end training."""
+    tasks = _tasks(hosts)
+    for index in task_queue.receive(target, hosts.leader, _STOP_REQUESTS):
+        logger.warning("%s got SIGTERM: training ends after this loop", tasks[index])
+        stop_request.request_stop()
 
 
-def wait_for_lost(tasks: Sequence[Task], timeout_secs: float) -> None:
-    """Log which tasks have been lost since the start, and wait for their restart.
-
-    Raises:
-      HostLost: a task was not restarted in time.
-    """
-    lost = find_unreachable(tasks)
-    if lost:
-        logger.warning(
-            "%s is lost: waiting %g s for its restart", " and ".join(map(str, lost)), timeout_secs
-        )
-        wait_for_tasks(lost, timeout_secs, HostLost)
-        logger.info("all hosts answer again")
+def _tasks(hosts: ClusterHosts) -> list[Task]:
+    """Return the tasks of all processes, in the same order in every process."""
+    return list(dict.fromkeys((hosts.leader, *hosts.hosts)))
 
 
 def _start_own_server(hosts: ClusterHosts, config: RunConfig) -> str:
@@ -200,15 +185,6 @@ def _start_own_server(hosts: ClusterHosts, config: RunConfig) -> str:
     return target
 
 
-def _is_reachable(task: Task) -> bool:
-    name, _, port = task.address.rpartition(":")
-    try:
-        socket.create_connection((name.strip("[]"), int(port)), _CONNECT_SECS).close()
-    except OSError:
-        return False
-    return True
-
-
 def _note_failures() -> None:
     """Note if an error ends the program, so that the other processes wait for a restart."""
     previous = sys.excepthook
@@ -227,44 +203,12 @@ def _signal_end(hosts: ClusterHosts) -> None:
         return
     for task in hosts.others:
         try:
-            with _task_session(f"grpc://{task.address}", task, _END_SIGNAL_SECS) as session:
-                session.run(
-                    tf.raw_ops.QueueEnqueueV2(handle=_end_signal_queue(task), components=[0])
-                )
+            task_queue.send(task, _END_SIGNALS, 0)
         except tf.errors.OpError as error:
             # Go on to the next task, so that the other processes learn that the program has ended.
             logger.warning("%s does not note the end of the program: %s", task, error.message)
 
 
 def _wait_for_end_signal(target: str, own: Task, has_ended: threading.Event) -> None:
-    with _task_session(target, own) as session:
-        session.run(
-            tf.raw_ops.QueueDequeueV2(handle=_end_signal_queue(own), component_types=[tf.int32])
-        )
+    next(task_queue.receive(target, own, _END_SIGNALS))
     has_ended.set()
-
-
-def _end_signal_queue(task: Task) -> Any:
-    with tf.device(task.device):
-        return tf.raw_ops.FIFOQueueV2(
-            component_types=[tf.int32], shapes=[[]], shared_name=_END_SIGNALS
-        )
-
-
-@contextmanager
-def _task_session(target: str, task: Task, timeout_secs: float = 0.0) -> Iterator[Any]:
-    """Return a context with a session of a task's server, in which no other task takes part.
-
-    All these sessions find the same queue in the server, because their states are not isolated.
-
-    Args:
-      target: the target of the session.
-      task: the task.
-      timeout_secs: the longest time of each operation, in seconds; 0 for no limit.
-    """
-    proto = tf.compat.v1.ConfigProto(
-        device_filters=[f"/job:{task.job}/task:{task.index}"],
-        operation_timeout_in_ms=int(1000 * timeout_secs),
-    )
-    with tf.Graph().as_default(), tf.compat.v1.Session(target, config=proto) as session:
-        yield session

@@ -14,7 +14,7 @@ from tpuserve import devices, jax_client
 from trainer.config import host_addresses
 
 # The time limit of a process, in seconds; it only catches processes that hang.
-LIMIT_SECS = 300
+LIMIT_SECS = 900
 
 _ROOT = Path(__file__).parents[3]
 

@@ -1,4 +1,5 @@
 import socket
+import threading
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import tensorflow as tf
 from tests import processes
 from tpuserve.errors import HostLost, HostMissing, PortInUse
 from trainer.config.cluster_hosts import Task
-from trainer.hosts import cluster, cluster_server
+from trainer.hosts import cluster_server, task_waiting
 
 pytestmark = pytest.mark.slow
 
@@ -25,11 +26,11 @@ def listening() -> Any:
 
 def test_tasks_that_do_not_answer_are_named(listening: Task) -> None:
     first, second = (task(1 + index, port) for index, port in enumerate(processes.free_ports(2)))
-    assert cluster.find_unreachable([first, listening, second]) == [first, second]
-    cluster.wait_for_tasks([listening], 0.0)
+    assert task_waiting.find_unreachable([first, listening, second]) == [first, second]
+    task_waiting.wait_for_tasks([listening], 0.0)
     text = rf"^worker 1 \({first.address}\) and worker 2 \({second.address}\) did not answer"
     with pytest.raises(HostMissing, match=text):
-        cluster.wait_for_tasks([first, listening, second], 0.1)
+        task_waiting.wait_for_tasks([first, listening, second], 0.1)
 
 
 def test_a_lost_task_is_logged_and_awaited(
@@ -37,8 +38,21 @@ def test_a_lost_task_is_logged_and_awaited(
 ) -> None:
     lost = task(1, *processes.free_ports(1))
     with pytest.raises(HostLost, match=r"^worker 1 .* did not answer within 0.1 s\. Start"):
-        cluster.wait_for_lost([listening, lost], 0.1)
+        task_waiting.wait_for_lost([listening, lost], 0.1)
     assert f"{lost} is lost: waiting 0.1 s for its restart" in caplog.text
+
+
+def test_a_call_that_waits_for_a_lost_task_is_abandoned(listening: Task) -> None:
+    lost = task(1, *processes.free_ports(1))
+    never = threading.Event()
+    with pytest.raises(HostLost, match=r"^worker 1 .* did not answer within 0.1 s\. Start"):
+        task_waiting.call_while_reachable(never.wait, [listening, lost], 0.1)
+
+
+def test_a_call_with_its_tasks_returns_or_raises(listening: Task) -> None:
+    assert task_waiting.call_while_reachable(lambda: 3, [listening], 0.1) == 3
+    with pytest.raises(ZeroDivisionError):
+        task_waiting.call_while_reachable(lambda: 1 // 0, [listening], 0.1)
 
 
 def test_a_port_in_use_is_named() -> None:

@@ -109,7 +109,7 @@ def test_a_process_evaluates_what_another_trains_until_it_stops_early(
         spec = EvalSpec(programs.ones(), steps=1)
         train_spec = TrainSpec(programs.ones(), max_steps=100, hooks=[hook])
         assert train_and_evaluate(chief, train_spec, spec) is None
-        assert evaluator.wait(timeout=240) == 0
+        assert evaluator.wait(timeout=900) == 0
     finally:
         evaluator.kill()
         _, log = evaluator.communicate()

@@ -1,0 +1,65 @@
+"""Queues on the TensorFlow servers of a cluster, through which its processes send messages."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.config.cluster_hosts import Task
+
+# How long, in seconds, a process tries to send a message.
+_SEND_SECS = 10.0
+
+
+def send(task: Task, name: str, number: int) -> None:
+    """Put a number into a queue of another process.
+
+    Args:
+      task: the task of the other process.
+      name: the name of the queue.
+      number: the number, of 32 bits.
+
+    Raises:
+      tf.errors.OpError: the process does not answer.
+    """
+    with _task_session(f"grpc://{task.address}", task, _SEND_SECS) as session:
+        session.run(tf.raw_ops.QueueEnqueueV2(handle=_queue(task, name), components=[number]))
+
+
+def receive(target: str, own: Task, name: str) -> Iterator[int]:
+    """Yield the numbers that other processes put into a queue of this process.
+
+    Args:
+      target: the target of this process's server.
+      own: the task of this process.
+      name: the name of the queue.
+    """
+    with _task_session(target, own) as session:
+        (number,) = tf.raw_ops.QueueDequeueV2(handle=_queue(own, name), component_types=[tf.int32])
+        while True:
+            yield int(session.run(number))
+
+
+def _queue(task: Task, name: str) -> Any:
+    with tf.device(task.device):
+        return tf.raw_ops.FIFOQueueV2(component_types=[tf.int32], shapes=[[]], shared_name=name)
+
+
+@contextmanager
+def _task_session(target: str, task: Task, timeout_secs: float = 0.0) -> Iterator[Any]:
+    """Return a context with a session of a task's server, in which no other task takes part.
+
+    All these sessions find the same queue in the server, because their states are not isolated.
+
+    Args:
+      target: the target of the session.
+      task: the task.
+      timeout_secs: the longest time of each operation, in seconds; 0 for no limit.
+    """
+    proto = tf.compat.v1.ConfigProto(
+        device_filters=[f"/job:{task.job}/task:{task.index}"],
+        operation_timeout_in_ms=int(1000 * timeout_secs),
+    )
+    with tf.Graph().as_default(), tf.compat.v1.Session(target, config=proto) as session:
+        yield session
