@@ -87,7 +87,7 @@ class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
         checkpoint_dir: str | None = None,
         checkpoint_filename_with_path: str | None = None,
         default_device: str,
-        wait_for_hosts: Callable[[], None],
+        call_with_hosts: Callable[[Callable[[], Any]], Any],
     ) -> None:
         """Create the object.
 
@@ -98,13 +98,14 @@ class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
           checkpoint_dir: directory whose newest checkpoint is restored.
           checkpoint_filename_with_path: the checkpoint to restore.
           default_device: the device of ops without one.
-          wait_for_hosts: called before each session; waits for the restart of lost processes.
+          call_with_hosts: calls a function that creates a session, and returns the session. It
+            waits for lost processes with a time limit; TensorFlow would wait forever.
         """
         self._scaffold, self._master, self._config = scaffold, master, config
         self._checkpoint_dir = checkpoint_dir
         self._checkpoint_path = checkpoint_filename_with_path
         self._default_device = default_device
-        self._wait_for_hosts = wait_for_hosts
+        self._call_with_hosts = call_with_hosts
         self._copy: Any = None
 
     def create_session(self) -> Any:
@@ -113,8 +114,6 @@ class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
         graph = tf.compat.v1.get_default_graph()
         if self._copy is None:
             self._copy = copy_runnable_part(graph, self._default_device)
-        # Wait here, with a time limit: TensorFlow itself would wait for a lost process forever.
-        self._wait_for_hosts()
 
         def find(fetch: Any) -> Any:
             return None if fetch is None else find_in_copy(self._copy, graph, fetch)
@@ -130,18 +129,21 @@ class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
             ready_for_local_init_op=find(scaffold.ready_for_local_init_op),
             graph=self._copy,
         )
-        with self._copy.as_default():
-            session = manager.prepare_session(
-                self._master,
-                saver=scaffold.saver,
-                checkpoint_dir=self._checkpoint_dir,
-                checkpoint_filename_with_path=self._checkpoint_path,
-                config=self._config,
-                init_op=find(scaffold.init_op),
-                init_feed_dict=find_feeds(scaffold.init_feed_dict),
-                init_fn=init_fn and (lambda session: init_fn(ClusterSession(session, graph))),
-            )
-        return ClusterSession(session, graph)
+
+        def prepare() -> Any:
+            with self._copy.as_default():
+                return manager.prepare_session(
+                    self._master,
+                    saver=scaffold.saver,
+                    checkpoint_dir=self._checkpoint_dir,
+                    checkpoint_filename_with_path=self._checkpoint_path,
+                    config=self._config,
+                    init_op=find(scaffold.init_op),
+                    init_feed_dict=find_feeds(scaffold.init_feed_dict),
+                    init_fn=init_fn and (lambda session: init_fn(ClusterSession(session, graph))),
+                )
+
+        return ClusterSession(self._call_with_hosts(prepare), graph)
 
 
 def find_in_copy(copy: Any, graph: Any, fetch: Any) -> Any:

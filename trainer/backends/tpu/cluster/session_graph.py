@@ -4,7 +4,7 @@ A session of several servers assigns a device to every op of its graph, also to 
 Only a TPU can be the device of a TPU op, so the graph must not contain TPU ops.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -13,8 +13,9 @@ from tpuserve.errors import InvalidSetting
 from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, called_functions, possible_calls
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.rules.op_table import is_tpu_op
+from trainer.backends.tpu.cluster.python_functions import is_served_by_workers
 
-# Ops that call a Python function. Only the process that has built the graph has the function.
+# Ops that call a Python function.
 _PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
 
 
@@ -30,12 +31,12 @@ def copy_runnable_part(graph: Any, default_device: str) -> Any:
       The new tf.Graph.
 
     Raises:
-      InvalidSetting: an op of another process calls a Python function.
+      InvalidSetting: an op of another process calls a Python function that only the leader has.
     """
     definition = graph.as_graph_def()
     functions = {function.signature.name: function for function in definition.library.function}
-    tpu_functions = _callers_of(is_tpu_op, functions)
-    python_functions = _callers_of(_PYTHON_OPS.__contains__, functions)
+    tpu_functions = _callers_of(lambda node: is_tpu_op(node.op), functions)
+    python_functions = _callers_of(_needs_leader, functions)
     unrunnable = _with_consumers(
         [
             node.name
@@ -48,7 +49,7 @@ def copy_runnable_part(graph: Any, default_device: str) -> Any:
     default = tf.DeviceSpec.from_string(default_device)
     for node in runnable:
         device = default.make_merged_spec(tf.DeviceSpec.from_string(node.device))
-        if node.op in _PYTHON_OPS or _calls(node, python_functions):
+        if _needs_leader(node) or _calls(node, python_functions):
             _check_is_local(node, device, default)
         node.device = device.to_string()
         _remove_colocations(node, unrunnable)
@@ -60,17 +61,23 @@ def copy_runnable_part(graph: Any, default_device: str) -> Any:
     return result
 
 
-def _callers_of(is_op: Any, functions: dict[str, Any]) -> set[str]:
-    """Return the names of the functions that contain an op of `is_op` or call such a function."""
+def _needs_leader(node: Any) -> bool:
+    """Return whether a node calls a Python function that only the leader has."""
+    return node.op in _PYTHON_OPS and not is_served_by_workers(node.attr["token"].s)
+
+
+def _callers_of(is_node: Callable[[Any], bool], functions: dict[str, Any]) -> set[str]:
+    """Return the names of the functions that contain a node of `is_node` or call such a function.
+
+    Args:
+      is_node: returns whether a NodeDef is one of the nodes.
+      functions: the FunctionDefs by name.
+    """
     callers: dict[str, list[str]] = {}
     for name, function in functions.items():
         for called in possible_calls(function.node_def):
             callers.setdefault(called, []).append(name)
-    found = [
-        name
-        for name, function in functions.items()
-        if any(is_op(node.op) for node in function.node_def)
-    ]
+    found = [name for name, function in functions.items() if any(map(is_node, function.node_def))]
     return find_reachable(found, lambda name: callers.get(name, ()))
 
 
@@ -98,8 +105,9 @@ def _check_is_local(node: Any, device: Any, default: Any) -> None:
         return
     raise InvalidSetting(
         f"{node.op} {node.name!r} calls Python code on {node.device}, and only the process of "
-        f"/job:{default.job}/task:{default.task} has this code: it runs the program, and the "
-        f"others run the ops of their input pipelines. Write input_fn without tf.py_function, "
+        f"/job:{default.job}/task:{default.task} has this code. The other processes have the "
+        f"input_fn of their first call of train, evaluate or predict, which does not return there. "
+        f"Make the call with this input_fn the first, or write input_fn without tf.py_function, "
         f"tf.numpy_function and Dataset.from_generator, for example with a TFRecordDataset."
     )
 

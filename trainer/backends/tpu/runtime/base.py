@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.config.run_config import RunConfig
-from trainer.distribution.topology import VERBS, BatchTopology, TpuSlice
+from trainer.distribution.topology import VERBS, BatchTopology, Pipeline, TpuSlice
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -62,6 +62,15 @@ class TpuRuntime(ABC):
             tensors of infeed and outfeed.
           topology: the distribution of the batches over the replicas.
         """
+
+    def name_python_functions(
+        self, call_input_fn: Callable[[Pipeline], Any]
+    ) -> Callable[[Pipeline], Any]:
+        """Return a function that calls input_fn for an input pipeline.
+
+        A runtime with several processes makes the Python functions of input_fn known to all.
+        """
+        return call_input_fn
 
     @abstractmethod
     def session_config(self, proto: Any) -> Any:

@@ -10,13 +10,15 @@ import tensorflow as tf
 
 from tpuserve.devices import TpuSystem
 from tpuserve.errors import HostLost, InvalidSetting
+from trainer.backends.tpu.cluster import python_functions
 from trainer.backends.tpu.cluster.session import ClusterSessionCreator
 from trainer.backends.tpu.runtime.base import PreparedTargets
 from trainer.backends.tpu.runtime.emulated import EmulatedRuntime
 from trainer.config.cluster_hosts import ClusterHosts
 from trainer.config.run_config import RunConfig
-from trainer.distribution.topology import BatchTopology, EmulatedClusterSlice
-from trainer.hosts import cluster
+from trainer.distribution.topology import BatchTopology, EmulatedClusterSlice, Pipeline
+from trainer.execution import graceful_shutdown
+from trainer.hosts import task_waiting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,12 @@ class ClusterRuntime(EmulatedRuntime):
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
         """Copy the graph of the targets; replace each TPU op by CPU ops on the op's host."""
         return self._lower(targets, self.system.core_devices)
+
+    def name_python_functions(
+        self, call_input_fn: Callable[[Pipeline], Any]
+    ) -> Callable[[Pipeline], Any]:
+        """Return a function that calls input_fn, and names its Python functions for all hosts."""
+        return python_functions.name_functions(call_input_fn)
 
     def session_config(self, proto: Any) -> Any:
         """Return a ConfigProto with which a session has its own state on the servers of all hosts.
@@ -59,8 +67,19 @@ class ClusterRuntime(EmulatedRuntime):
         return functools.partial(
             ClusterSessionCreator,
             default_device=self.hosts.hosts[0].device,
-            wait_for_hosts=lambda: cluster.wait_for_lost(self.hosts.others, self.timeout_secs),
+            call_with_hosts=self._call_with_hosts,
         )
+
+    def _call_with_hosts(self, create_session: Callable[[], Any]) -> Any:
+        """Create a session once all hosts answer; wait for those that are lost meanwhile.
+
+        Raises:
+          GracefulExit: SIGTERM arrived during the wait.
+          HostLost: a host was not restarted in time.
+        """
+        wait = self.hosts.others, self.timeout_secs, graceful_shutdown.exit_if_stop_is_requested
+        task_waiting.wait_for_lost(*wait)
+        return task_waiting.call_while_reachable(create_session, *wait)
 
     @contextmanager
     def initialized_system(self, topology: BatchTopology, config: RunConfig) -> Iterator[None]:
@@ -72,7 +91,7 @@ class ClusterRuntime(EmulatedRuntime):
         try:
             yield
         except (tf.errors.AbortedError, tf.errors.UnavailableError) as error:
-            lost = cluster.find_unreachable(self.hosts.others)
+            lost = task_waiting.find_unreachable(self.hosts.others)
             if not lost:
                 raise
             raise HostLost(
@@ -82,17 +101,17 @@ class ClusterRuntime(EmulatedRuntime):
 
 
 def make_cluster_runtime(
-    hosts: ClusterHosts, tpu_system: TpuSystem, config: RunConfig
+    hosts: ClusterHosts, tpu_system: TpuSystem, config: RunConfig, master: str = ""
 ) -> ClusterRuntime:
-    """Join the processes of a cluster as the hosts of an emulated TPU.
+    """Return an emulated TPU whose hosts are the processes of a cluster.
 
     Args:
       hosts: the processes.
       tpu_system: the emulated cores, which are spread evenly over the hosts.
       config: the settings of the run.
+      master: the session target.
 
     Raises:
-      HostMissing: a process does not answer in time.
       InvalidSetting: the cores cannot be spread over the hosts.
     """
     count, cores = len(hosts.hosts), tpu_system.tpu_cores
@@ -108,7 +127,7 @@ def make_cluster_runtime(
         ),
         is_compiled=tpu_system.is_compiled and config.tpu_config.compile_emulated,
         requested_by=tpu_system.asked_by,
-        master=cluster.lead(hosts, config),
+        master=master,
         hosts=hosts,
         timeout_secs=config.session_creation_timeout_secs,
     )

@@ -35,7 +35,8 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
     if tpu_system.is_emulated:
         processes = cluster.find_cluster(config)
         if processes is not None:
-            return make_cluster_runtime(processes, tpu_system, config)
+            master = cluster.lead(processes, config)
+            return make_cluster_runtime(processes, tpu_system, config, master)
         return EmulatedRuntime(
             EmulatedTpuSlice(tpu_system.hosts, tpu_system.tpu_cores),
             is_compiled=tpu_system.is_compiled and config.tpu_config.compile_emulated,

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,14 @@ REPLICAS, ROWS = 8, 2
 """The replicas of all hosts together, and the rows of the batch of each."""
 
 
-def make_input(batches: int) -> Callable[..., Any]:
+def make_input(batches: int, *, in_python: bool = False) -> Callable[..., Any]:
     """Return an input_fn that gives each replica its rows of random global batches.
 
     Every second host has the features in another order.
 
     Args:
       batches: the number of global batches.
+      in_python: whether Python code, which reports its host, generates and changes the batches.
     """
 
     def input_fn(params: Any) -> Any:
@@ -41,9 +42,38 @@ def make_input(batches: int) -> Callable[..., Any]:
         features = {"a": x[..., :1], "b": x[..., 1:]}
         if host % 2:
             features = dict(reversed(features.items()))
+        if in_python:
+            return generate_in_python(features, host)
         return tf.data.Dataset.from_tensor_slices((features, np.tanh(x.sum(-1, keepdims=True))))
 
     return input_fn
+
+
+def generate_in_python(features: dict[str, Any], host: int) -> Any:
+    """Return the batches of a host from a generator, with labels that Python functions compute."""
+
+    def generate() -> Iterator[dict[str, Any]]:
+        report(generates_for=host)
+        for index in range(len(features["a"])):
+            yield {name: value[index] for name, value in features.items()}
+
+    def add_labels(x: Any) -> Any:
+        total = tf.numpy_function(
+            lambda a, b: a + b.sum(-1, keepdims=True), list(map(x.get, "ab")), tf.float32
+        )
+        labels = tf.py_function(tf.tanh, [total], tf.float32)
+        return x, tf.ensure_shape(labels, [ROWS, 1])
+
+    specs = {name: tf.TensorSpec(value.shape[1:]) for name, value in features.items()}
+    return tf.data.Dataset.from_generator(generate, output_signature=specs).map(add_labels)
+
+
+def whole_batches(params: Any) -> Any:
+    """Four global batches."""
+    random = np.random.default_rng(1).normal(size=[4, params["batch_size"], 3]).astype(np.float32)
+    features = {"a": random[..., :1], "b": random[..., 1:]}
+    labels = np.tanh(random.sum(-1, keepdims=True))
+    return tf.data.Dataset.from_tensor_slices((features, labels))
 
 
 def other_features_on_the_last_host(params: Any) -> Any:
@@ -90,12 +120,11 @@ def resolve_cluster() -> Any:
     return None
 
 
-def make_estimator(model_dir: Path, **config: Any) -> trainer.TPUEstimator:
+def make_estimator(
+    model_dir: Path, mode: int = trainer.InputPipelineConfig.PER_HOST_V2, **config: Any
+) -> trainer.TPUEstimator:
     """An estimator of the model, for eight replicas."""
-    tpu_config = trainer.TPUConfig(
-        iterations_per_loop=5,
-        per_host_input_for_training=trainer.InputPipelineConfig.PER_HOST_V2,
-    )
+    tpu_config = trainer.TPUConfig(iterations_per_loop=5, per_host_input_for_training=mode)
     run_config = trainer.RunConfig(
         tpu_config,
         model_dir=str(model_dir),
@@ -105,7 +134,11 @@ def make_estimator(model_dir: Path, **config: Any) -> trainer.TPUEstimator:
     )
     size = REPLICAS * ROWS
     return trainer.TPUEstimator(
-        model_fn, config=run_config, train_batch_size=size, eval_batch_size=size
+        model_fn,
+        config=run_config,
+        train_batch_size=size,
+        eval_batch_size=size,
+        predict_batch_size=size,
     )
 
 
@@ -116,8 +149,19 @@ def report(**values: Any) -> None:
 
 def train_alone(model_dir: Path) -> None:
     """Train and evaluate without a cluster."""
-    estimator = make_estimator(model_dir).train(make_input(20), max_steps=18)
+    estimator = make_estimator(model_dir).train(make_input(20, in_python=True), max_steps=18)
     report(metrics=estimator.evaluate(make_input(3)))
+    use_sliced_input(model_dir / "sliced")
+
+
+def use_sliced_input(model_dir: Path, **config: Any) -> None:
+    """Train, evaluate and predict with batches that one host reads for all replicas."""
+    sliced = trainer.InputPipelineConfig.SLICED
+    estimator = make_estimator(model_dir, sliced, **config)
+    estimator.train(whole_batches, max_steps=4)
+    metrics = estimator.evaluate(whole_batches)
+    predictions = [row["y"].tolist() for row in estimator.predict(whole_batches)]
+    report(sliced={"metrics": metrics, "predictions": predictions})
 
 
 def receive() -> Any:
@@ -130,7 +174,7 @@ def receive() -> Any:
 def train_together(model_dir: Path) -> None:
     """Train with an evaluator beside; then evaluate in the cluster, and differ in features."""
     estimator = make_estimator(model_dir, cluster=resolve_cluster())
-    train_spec = trainer.TrainSpec(make_input(20), max_steps=18)
+    train_spec = trainer.TrainSpec(make_input(20, in_python=True), max_steps=18)
     exporter = trainer.FinalExporter("final", receive)
     eval_spec = trainer.EvalSpec(
         make_input(3), steps=None, exporters=exporter, start_delay_secs=0, throttle_secs=0
@@ -140,14 +184,22 @@ def train_together(model_dir: Path) -> None:
     if not estimator.config.is_chief:
         return
     report(metrics=estimator.evaluate(make_input(3)))
-    try:
-        estimator.train(other_features_on_the_last_host, steps=5)
-    except TpuserveError as error:
-        report(error=str(error))
+    use_sliced_input(model_dir / "sliced", cluster=resolve_cluster())
+    for name, input_fn in (
+        ("other_features", other_features_on_the_last_host),
+        ("other_python_code", make_input(4, in_python=True)),
+    ):
+        try:
+            estimator.train(input_fn, steps=5)
+        except TpuserveError as error:
+            report(**{name: str(error)})
 
 
 class TellStepHook(tf.compat.v1.train.SessionRunHook):
-    """Reports the global step after each loop; its checkpoint is saved by then."""
+    """Reports the global step after each loop of training, or after each batch of an evaluation.
+
+    The checkpoint of the loop is saved by then.
+    """
 
     def begin(self) -> None:
         self._step = v1.train.get_global_step()
@@ -163,6 +215,12 @@ def train_without_end(model_dir: Path, timeout_secs: float = 7200) -> None:
     estimator.train(lambda params: make_input(4)(params).repeat(), hooks=[TellStepHook()])
 
 
+def evaluate_without_end(model_dir: Path) -> None:
+    """Evaluate initial values, batch for batch."""
+    estimator = make_estimator(model_dir)
+    estimator.evaluate(lambda params: make_input(4)(params).repeat(), hooks=[TellStepHook()])
+
+
 def wait_for_all(model_dir: Path, config: trainer.RunConfig) -> None:
     """Wait until the processes of all tasks are there, so that the timeout begins for all."""
     (model_dir / f"ready_{config.task_type}_{config.task_id}").touch()
@@ -174,6 +232,7 @@ _MODES: dict[str, Callable[..., None]] = {
     "alone": train_alone,
     "together": train_together,
     "endless": train_without_end,
+    "endless_evaluation": evaluate_without_end,
 }
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 import json
 import re
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -90,11 +91,22 @@ def test_four_processes_train_exactly_what_one_process_trains(trained: dict[str,
     assert trained["chief 0"].values["metrics"] == trained["alone"].values["metrics"]
 
 
+def test_a_batch_is_sliced_over_the_replicas_of_all_processes(trained: dict[str, Run]) -> None:
+    directory = trained["directory"].values["path"]
+    alone, together = (variables(directory / name / "sliced", 4) for name in ("alone", "together"))
+    assert alone.keys() == together.keys()
+    for name, value in alone.items():
+        np.testing.assert_array_equal(value, together[name], name)
+    sliced = trained["chief 0"].values["sliced"]
+    assert len(sliced["predictions"]) == 4 * 16
+    assert sliced == trained["alone"].values["sliced"]
+
+
 def test_workers_serve_until_the_chiefs_program_ends(trained: dict[str, Run]) -> None:
     for index in range(3):
         run = trained[f"worker {index}"]
         # The program does not continue after train_and_evaluate.
-        assert run.values == {}
+        assert run.values.keys() == {"generates_for"}
         assert re.search(rf"worker {index} \(.*\) serves the program of chief 0 \(", run.errors)
         assert re.search(r"the program of chief 0 \(.*\) has ended", run.errors)
 
@@ -109,8 +121,17 @@ def test_the_evaluator_evaluates_and_exports_the_last_checkpoint(trained: dict[s
 
 
 def test_a_host_with_other_features_is_named(trained: dict[str, Run]) -> None:
-    error = trained["chief 0"].values["error"]
+    error = trained["chief 0"].values["other_features"]
     assert "call 4 of input_fn, on host 3," in error
+
+
+def test_python_code_of_an_input_pipeline_runs_in_the_process_of_its_host(
+    trained: dict[str, Run],
+) -> None:
+    tasks = ["chief 0", "worker 0", "worker 1", "worker 2"]
+    assert [trained[task].values["generates_for"] for task in tasks] == [0, 1, 2, 3]
+    error = trained["chief 0"].values["other_python_code"]
+    assert re.search(r"calls Python code on /job:worker.*Make the call with this input_fn", error)
 
 
 def lines_of(process: "subprocess.Popen[str]", pattern: str) -> Iterator[str]:
@@ -168,6 +189,51 @@ def test_lost_processes_are_named_awaited_and_resumed_from_the_newest_checkpoint
         for process in (chief, *workers):
             finish(process)
         assert newest_step(tmp_path) > step
+
+
+def test_a_sigterm_of_one_worker_ends_all_processes_after_a_checkpoint(tmp_path: Path) -> None:
+    with Cluster(2, "endless", tmp_path) as cluster:
+        worker = cluster.start("worker")
+        chief = cluster.start("chief")
+        step = next_step(chief)
+        worker.terminate()
+        run = finish(chief)
+        assert re.search(r"worker 0 \(.*\) got SIGTERM: training ends after this loop", run.errors)
+        assert re.search(r"the program of chief 0 \(.*\) has ended", finish(worker).errors)
+        assert newest_step(tmp_path) == run.values.get("step", step)
+
+
+def test_an_evaluation_that_loses_a_process_names_it(tmp_path: Path) -> None:
+    with Cluster(2, "endless_evaluation", tmp_path) as cluster:
+        worker = cluster.start("worker")
+        chief = cluster.start("chief")
+        assert next_step(chief) == 0
+        worker.kill()
+        assert re.search(r"HostLost: worker 0 \(.*\) is lost: ", finish(chief, 1).errors)
+
+
+def lose_at_session_creation(address: str) -> None:
+    """Accept connections at an address until TensorFlow connects, and then no more."""
+    name, _, port = address.rpartition(":")
+    with socket.create_server((name, int(port))) as listener:
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                # A connection that only tests whether the address answers sends nothing.
+                if connection.recv(1):
+                    return
+
+
+def test_a_process_lost_at_the_creation_of_the_session_is_awaited_with_a_limit(
+    tmp_path: Path,
+) -> None:
+    with Cluster(2, "endless", tmp_path, 8) as cluster:
+        (tmp_path / "ready_worker_0").touch()
+        chief = cluster.start("chief")
+        lose_at_session_creation(cluster.tasks[1])
+        errors = finish(chief, 1).errors
+        assert re.search(r"worker 0 \(.*\) is lost: waiting 8 s for its restart", errors)
+        assert re.search(r"HostLost: worker 0 \(.*\) did not answer within 8 s", errors)
 
 
 def test_without_a_restart_in_time_all_processes_end(tmp_path: Path) -> None:

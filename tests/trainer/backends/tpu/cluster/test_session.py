@@ -143,7 +143,7 @@ def test_a_broadcast_input_is_predicted(resolver: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_python_code_in_the_input_of_another_process_is_refused(
+def test_python_code_of_a_later_input_fn_is_refused_in_another_process(
     resolver: Any, tmp_path: Path
 ) -> None:
     def generate(params: Any) -> Any:
@@ -156,7 +156,7 @@ def test_python_code_in_the_input_of_another_process_is_refused(
         tpuserve.emulated_tpu(CORES),
         pytest.raises(InvalidSetting, match="calls Python code on .*/task:1"),
     ):
-        estimator(tmp_path, cluster=resolver).train(generate, steps=1)
+        estimator(tmp_path, cluster=resolver).train(input_fn, steps=1).train(generate, steps=1)
 
 
 def test_a_hook_that_fetches_a_tensor_of_the_computation_is_told_so(
