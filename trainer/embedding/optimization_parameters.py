@@ -1,4 +1,4 @@
-"""The optimizer parameters of TPU embedding tables: four classes that TensorFlow has removed.
+"""The optimizer parameters of TPU embedding tables that TensorFlow 2.15 exports: four classes.
 
 Programs create these objects before they know whether they run on a TPU. The names, the arguments
 with their order and defaults, the checks and the attributes are those of
@@ -66,6 +66,20 @@ class OptimizationParameters:
         if not is_met:
             raise InvalidSetting(f"{type(self).__name__}: {problem}.")
 
+    def _require_at_least_0(self, *names: str) -> None:
+        """Raise InvalidSetting if one of the named parameters is negative."""
+        for name in names:
+            value = getattr(self, name)
+            self._require(value >= 0, f"{name} is {value}; it must be at least 0")
+
+    def _require_decay_rates(self, *names: str) -> None:
+        """Raise InvalidSetting if one of the named parameters is not in [0, 1)."""
+        for name in names:
+            value = getattr(self, name)
+            self._require(
+                0 <= value < 1, f"{name} is {value}; it must be at least 0 and less than 1"
+            )
+
 
 @dataclass(eq=False)
 class AdagradParameters(OptimizationParameters):
@@ -121,11 +135,7 @@ class AdamParameters(OptimizationParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("beta1", "beta2"):
-            value = getattr(self, name)
-            self._require(
-                0 <= value < 1, f"{name} is {value}; it must be at least 0 and less than 1"
-            )
+        self._require_decay_rates("beta1", "beta2")
         self._require(self.epsilon > 0, f"epsilon is {self.epsilon}; it must be positive")
         self._require(
             self.use_gradient_accumulation or self.lazy_adam,
@@ -175,13 +185,11 @@ class FtrlParameters(OptimizationParameters):
         )
         # Accept an initial_accumulator_value of 0 even if allow_zero_accumulator is false, as
         # TensorFlow 2.15 does.
-        for name in (
+        self._require_at_least_0(
             "initial_accumulator_value",
             "l1_regularization_strength",
             "l2_regularization_strength",
-        ):
-            value = getattr(self, name)
-            self._require(value >= 0, f"{name} is {value}; it must be at least 0")
+        )
 
 
 @dataclass(eq=False)

@@ -1,11 +1,12 @@
 """The arithmetic of the optimizers of embedding tables, on rows that have been read.
 
 The formulas are those of TensorFlow's optimization_parameters.proto for TPU embeddings: Adam has no
-bias correction, and clipping and weight decay apply only to the rows that an update changes.
+bias correction, and clipping and weight decay apply only to the rows that an update changes. In the
+docstrings, w is a row of the table, g its gradient and r the learning rate.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,14 @@ from trainer.embedding.optimization_parameters import (
     AdamParameters,
     FtrlParameters,
     OptimizationParameters,
+    StochasticGradientDescentParameters,
+)
+from trainer.embedding.private_parameters import (
+    AdagradMomentumParameters,
+    MomentumParameters,
+    ProximalAdagradParameters,
+    ProximalYogiParameters,
+    RMSPropParameters,
 )
 
 
@@ -166,17 +175,142 @@ class _Ftrl(RowOptimizer):
         return tf.sqrt(accumulator) if exponent == 0.5 else tf.pow(accumulator, exponent)
 
 
+class _Momentum(RowOptimizer):
+    """Gradient descent with momentum: m' = momentum m + g, and w' = w - r m'.
+
+    With use_nesterov, w' = w - r (g + momentum m').
+    Source: TensorFlow's kernel ApplyMomentum (tensorflow/core/kernels/training_ops.cc).
+    """
+
+    slots = (Slot("Momentum", 0.0),)
+
+    def _step(
+        self, rows: Any, slots: Sequence[Any], gradients: Any, learning_rate: Any
+    ) -> tuple[Any, list[Any]]:
+        momentum = self.parameters.momentum
+        momenta = momentum * slots[0] + gradients
+        change = gradients + momentum * momenta if self.parameters.use_nesterov else momenta
+        return rows - learning_rate * change, [momenta]
+
+
+class _RMSProp(RowOptimizer):
+    """RMSProp: s' = rho s + (1 - rho) g^2, m' = momentum m + r g / sqrt(s' + epsilon), w' = w - m'.
+
+    Source: TensorFlow's kernel ApplyRMSProp (tensorflow/core/kernels/training_ops.cc).
+    """
+
+    slots = (Slot("RMSProp/ms", 0.0), Slot("RMSProp/mom", 0.0))
+
+    def _step(
+        self, rows: Any, slots: Sequence[Any], gradients: Any, learning_rate: Any
+    ) -> tuple[Any, list[Any]]:
+        rho, epsilon = self.parameters.rho, self.parameters.epsilon
+        squares = rho * slots[0] + (1 - rho) * gradients * gradients
+        scaled = learning_rate * gradients / tf.sqrt(squares + epsilon)
+        momenta = self.parameters.momentum * slots[1] + scaled
+        return rows - momenta, [squares, momenta]
+
+
+class _ProximalAdagrad(RowOptimizer):
+    """Adagrad with penalties: a' = a + g^2, s = r / sqrt(a'), and w' = shrink(w - s g, s).
+
+    Source: TensorFlow's kernel ApplyProximalAdagrad (tensorflow/core/kernels/training_ops.cc).
+    """
+
+    @property
+    def slots(self) -> Sequence[Slot]:
+        return (Slot("ProximalAdagrad", self.parameters.initial_accumulator),)
+
+    def _step(
+        self, rows: Any, slots: Sequence[Any], gradients: Any, learning_rate: Any
+    ) -> tuple[Any, list[Any]]:
+        accumulator = slots[0] + gradients * gradients
+        scale = learning_rate / tf.sqrt(accumulator)
+        return _shrink(rows - scale * gradients, scale, self.parameters), [accumulator]
+
+
+class _ProximalYogi(RowOptimizer):
+    """Yogi with penalties, without a correction of the first steps.
+
+    v' = v - (1 - beta2) sign(v - g^2) g^2, m' = beta1 m + (1 - beta1) g,
+    s = r / (sqrt(v') + epsilon), and w' = shrink(w - s m', s).
+    Sources: algorithm 2 of "Adaptive Methods for Nonconvex Optimization" by Zaheer and others; for
+    the penalties, the optimizer Yogi of TensorFlow Addons.
+    """
+
+    @property
+    def slots(self) -> Sequence[Slot]:
+        initial = self.parameters.initial_accumulator_value
+        return (Slot("ProximalYogi", initial), Slot("ProximalYogi_1", 0.0))
+
+    def _step(
+        self, rows: Any, slots: Sequence[Any], gradients: Any, learning_rate: Any
+    ) -> tuple[Any, list[Any]]:
+        beta1, beta2 = self.parameters.beta1, self.parameters.beta2
+        squares = gradients * gradients
+        velocities = slots[0] - (1 - beta2) * tf.sign(slots[0] - squares) * squares
+        momenta = beta1 * slots[1] + (1 - beta1) * gradients
+        scale = learning_rate / (tf.sqrt(velocities) + self.parameters.epsilon)
+        return _shrink(rows - scale * momenta, scale, self.parameters), [velocities, momenta]
+
+
+class _AdagradMomentum(RowOptimizer):
+    """Adagrad with momentum of the scales of the gradients.
+
+    a' = a + g^2, or beta2 a + (1 - beta2) g^2 if beta2 is not 1; m' = momentum m + s, in which
+    s = (a' + epsilon)^(-1 / exponent); and w' = w - r g m'. With use_nesterov,
+    w' = w - r g (s + momentum m').
+    Source: the comments of TensorFlow's optimization_parameters.proto for TPU embeddings.
+    """
+
+    slots = (Slot("AdagradMomentum/Accumulator", 0.0), Slot("AdagradMomentum/Momentum", 0.0))
+
+    def _step(
+        self, rows: Any, slots: Sequence[Any], gradients: Any, learning_rate: Any
+    ) -> tuple[Any, list[Any]]:
+        momentum, beta2 = self.parameters.momentum, self.parameters.beta2
+        squares = gradients * gradients
+        accumulator = slots[0] + squares if beta2 == 1 else beta2 * slots[0] + (1 - beta2) * squares
+        scale = tf.pow(accumulator + self.parameters.epsilon, -1 / self.parameters.exponent)
+        momenta = momentum * slots[1] + scale
+        factor = scale + momentum * momenta if self.parameters.use_nesterov else momenta
+        return rows - learning_rate * gradients * factor, [accumulator, momenta]
+
+
+_OPTIMIZERS: Mapping[type[OptimizationParameters], type[RowOptimizer]] = {
+    AdagradMomentumParameters: _AdagradMomentum,
+    AdagradParameters: _Adagrad,
+    AdamParameters: _Adam,
+    FtrlParameters: _Ftrl,
+    MomentumParameters: _Momentum,
+    ProximalAdagradParameters: _ProximalAdagrad,
+    ProximalYogiParameters: _ProximalYogi,
+    RMSPropParameters: _RMSProp,
+    StochasticGradientDescentParameters: _GradientDescent,
+}
+
+
 def build_optimizer(
     parameters: OptimizationParameters, clipping_limit: float | None
 ) -> RowOptimizer:
     """Return the optimizer for some parameters; see `RowOptimizer` for the arguments."""
-    if isinstance(parameters, AdagradParameters):
-        return _Adagrad(parameters, clipping_limit)
-    if isinstance(parameters, AdamParameters):
-        return _Adam(parameters, clipping_limit)
-    if isinstance(parameters, FtrlParameters):
-        return _Ftrl(parameters, clipping_limit)
-    return _GradientDescent(parameters, clipping_limit)
+    (optimizer,) = (
+        optimizer for kind, optimizer in _OPTIMIZERS.items() if isinstance(parameters, kind)
+    )
+    return optimizer(parameters, clipping_limit)
+
+
+def _shrink(rows: Any, scale: Any, parameters: Any) -> Any:
+    """Apply the L1 and L2 penalties: sign(w) max(|w| - s l1, 0) / (1 + s l2).
+
+    Args:
+      rows: w, float32 [n, dimension].
+      scale: s, float32 [n, dimension].
+      parameters: the parameters with the factors l1 and l2 of the penalties.
+    """
+    least = scale * parameters.l1_regularization_strength
+    shrunk = tf.sign(rows) * tf.maximum(tf.abs(rows) - least, 0.0)
+    return shrunk / (1.0 + scale * parameters.l2_regularization_strength)
 
 
 def _clip(values: Any, least: float | None, most: float | None) -> Any:

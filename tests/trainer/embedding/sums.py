@@ -57,6 +57,15 @@ def model_fn(features: Any, labels: Any, mode: str) -> Any:
     return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
+def model_fn_with_train_op(features: Any, labels: Any, mode: str) -> Any:
+    """The model of `model_fn`, with a loss and a train_op in every mode; labels are 1."""
+    y = tf.reduce_sum(features["x"], axis=1, keepdims=True)
+    loss = tf.reduce_mean((y - 1.0) ** 2 / 2.0)
+    optimizer = trainer.CrossShardOptimizer(v1.train.AdamOptimizer(0.5))
+    train_op = optimizer.minimize(loss, v1.train.get_global_step())
+    return trainer.TPUEstimatorSpec(mode, {"y": y}, loss, train_op)
+
+
 def spec(
     parameters: OptimizationParameters | None = None,
     *,

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from trainer.embedding import optimization_parameters as parameters
+from trainer.embedding import private_parameters
 
 
 def test_defaults_are_those_of_tensorflow() -> None:
@@ -45,6 +46,31 @@ def test_invalid_values_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         getattr(parameters, class_name)(0.1, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("class_name", "arguments", "message"),
+    [
+        ("AdagradMomentumParameters", {"momentum": 0.9, "epsilon": 0.0}, "epsilon is 0.0"),
+        ("AdagradMomentumParameters", {"momentum": 0.9, "exponent": -1}, "exponent is -1"),
+        ("ProximalAdagradParameters", {"initial_accumulator": 0.0}, "positive"),
+        ("ProximalAdagradParameters", {"l1_regularization_strength": -1.0}, "at least 0"),
+        ("ProximalYogiParameters", {"beta2": 1.0}, "beta2 is 1.0"),
+        ("ProximalYogiParameters", {"l2_regularization_strength": -1.0}, "at least 0"),
+    ],
+)
+def test_invalid_values_of_private_parameters_are_refused(
+    class_name: str, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        getattr(private_parameters, class_name)(0.1, **arguments)
+
+
+def test_arguments_of_private_parameters_have_the_order_of_tensorflow() -> None:
+    momentum = private_parameters.MomentumParameters(0.1, 0.9, True, False, -1.0)
+    assert (momentum.use_nesterov, momentum.clip_weight_min) == (True, -1.0)
+    rms_prop = private_parameters.RMSPropParameters(0.1, 0.9, 0.5, 1e-3, False)
+    assert (rms_prop.momentum, rms_prop.use_gradient_accumulation) == (0.5, False)
 
 
 def test_ftrl_accumulators_may_be_zero_if_allowed() -> None:

@@ -17,6 +17,11 @@ from trainer.embedding.optimization_parameters import (
     OptimizationParameters,
     StochasticGradientDescentParameters,
 )
+from trainer.embedding.private_parameters import (
+    MomentumParameters,
+    ProximalAdagradParameters,
+    RMSPropParameters,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +53,21 @@ def apply_adam(variable: Any, gradient: Any) -> Any:
     )
 
 
+def apply_rms_prop(variable: Any, gradient: Any) -> Any:
+    """Apply a gradient with TensorFlow's RMSProp, whose mean squares start at 0."""
+    squares, momenta = (v1.get_variable(name, initializer=sums.INITIAL * 0) for name in "sm")
+    return tf.raw_ops.ResourceApplyRMSProp(
+        var=variable.handle,
+        ms=squares.handle,
+        mom=momenta.handle,
+        lr=0.1,
+        rho=0.9,
+        momentum=0.5,
+        epsilon=1e-3,
+        grad=gradient,
+    )
+
+
 CASES: dict[str, tuple[OptimizationParameters, Callable[[], Callable[[Any, Any], Any]]]] = {
     "sgd": (
         StochasticGradientDescentParameters(0.5),
@@ -61,6 +81,15 @@ CASES: dict[str, tuple[OptimizationParameters, Callable[[], Callable[[Any, Any],
         AdamParameters(0.1, beta2=0.99, epsilon=1e-3, sum_inside_sqrt=False),
         lambda: apply_adam,
     ),
+    "momentum": (
+        MomentumParameters(0.1, 0.9, use_nesterov=True),
+        lambda: apply_with(v1.train.MomentumOptimizer(0.1, 0.9, use_nesterov=True)),
+    ),
+    "proximal adagrad": (
+        ProximalAdagradParameters(0.1, 0.2, 0.01, 0.1),
+        lambda: apply_with(v1.train.ProximalAdagradOptimizer(0.1, 0.2, 0.01, 0.1)),
+    ),
+    "rms prop": (RMSPropParameters(0.1, 0.9, 0.5, 1e-3), lambda: apply_rms_prop),
     "ftrl": (
         FtrlParameters(
             0.1,
