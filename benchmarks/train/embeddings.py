@@ -2,10 +2,15 @@
 
 $ python -m benchmarks.train.embeddings
 
-The same batch of random ids is looked up and its loss differentiated, again and again, and Adagrad
-updates the table: with TensorFlow's own ops, and with the tables of `embedding_config_spec` on the
-CPU, on an emulated TPU and on PJRT devices of the CPU. A lookup is the read of one id's row; an
-update has the lookup, the gradient and the change of the row. All cores share the same processor.
+The same batch of random ids is looked up, again and again; then its loss is differentiated too, and
+Adagrad updates the table: with TensorFlow's own ops, and with the tables of
+`embedding_config_spec` on the CPU, on an emulated TPU and on PJRT devices of the CPU. A lookup is
+the read of one id's row; an update has the lookup, the gradient and the change of the row. All
+cores share the same processor.
+
+The lookups of the tables are those of an evaluation, and the updates those of a training. The
+evaluation runs a session for each step, as the lookups with TensorFlow's own ops do, and a training
+for each 20 steps.
 """
 
 import os
@@ -77,11 +82,13 @@ def _plain_rates(case: Case) -> Iterator[float]:
                 yield _runs_per_second(partial(session.run, fetch), case) * case.ids_per_batch
 
 
-def _estimator_rate(case: Case, use_tpu: bool) -> float:
-    """Return updates per second in the loop of a TPUEstimator."""
+def _estimator_rates(case: Case, use_tpu: bool) -> tuple[float, float]:
+    """Return lookups per second in an evaluation, and updates per second in a training."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         loss = _loss(features["x"])
+        if mode == trainer.ModeKeys.EVAL:
+            return trainer.TPUEstimatorSpec(mode, loss=loss)
         optimizer = trainer.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
         train_op = optimizer.minimize(loss, v1.train.get_global_step())
         return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
@@ -95,20 +102,28 @@ def _estimator_rate(case: Case, use_tpu: bool) -> float:
         feature_to_config_dict={"x": trainer.FeatureConfig("words")},
         optimization_parameters=trainer.AdagradParameters(0.1),
     )
-    hook = _Timer(ROUNDS * case.seconds)
+    updates, lookups = _TrainingTimer(ROUNDS * case.seconds), _Timer(ROUNDS * case.seconds)
     with tempfile.TemporaryDirectory() as model_dir:
-        trainer.TPUEstimator(
+        estimator = trainer.TPUEstimator(
             model_fn,
             config=trainer.RunConfig(trainer.TPUConfig(20), model_dir=model_dir),
             use_tpu=use_tpu,
             train_batch_size=case.batch_size,
+            eval_batch_size=case.batch_size,
             embedding_config_spec=spec,
-        ).train(input_fn, hooks=[hook])
-    return hook.steps_per_second * case.ids_per_batch
+        )
+        estimator.train(input_fn, hooks=[updates])
+        estimator.evaluate(input_fn, hooks=[lookups])
+    num_ids = case.ids_per_batch
+    return lookups.steps_per_second * num_ids, updates.steps_per_second * num_ids
 
 
 class _Timer(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """Measures the steps per second after the first two runs of the session, and ends the run."""
+    """Measures the steps per second after the first two runs of the session, and ends the run.
+
+    Attributes:
+      steps_per_second: the result.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -116,12 +131,22 @@ class _Timer(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self.steps_per_second = 0.0
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        step = int(run_context.session.run(v1.train.get_global_step()))
-        self._times.append((time.perf_counter(), step))
+        self._times.append((time.perf_counter(), self._count_steps(run_context)))
         (start, first), (now, last) = self._times[min(1, len(self._times) - 1)], self._times[-1]
         if now - start > self._seconds:
             self.steps_per_second = (last - first) / (now - start)
             run_context.request_stop()
+
+    def _count_steps(self, run_context: Any) -> int:
+        """Return the number of steps so far: one for each run of the session."""
+        return len(self._times)
+
+
+class _TrainingTimer(_Timer):
+    """Measures a training, whose runs of the session have several steps."""
+
+    def _count_steps(self, run_context: Any) -> int:
+        return int(run_context.session.run(v1.train.get_global_step()))
 
 
 def _runs_per_second(run: Callable[[], object], case: Case) -> float:
@@ -169,8 +194,11 @@ def bench(**options: Any) -> None:
     }
     for name, device in devices.items():
         with device():
-            rate = _estimator_rate(case, use_tpu=name != "off the TPU")
-        print(f"tables, {name:<19} {rate:>12,.0f} updates/s, {rate / updates:.2f} of the above")
+            found = _estimator_rates(case, use_tpu=name != "off the TPU")
+        for rate, plain, kind in zip(
+            found, (lookups, updates), ("lookups", "updates"), strict=True
+        ):
+            print(f"tables, {name:<19} {rate:>12,.0f} {kind}/s, {rate / plain:.2f} of the above")
 
 
 if __name__ == "__main__":

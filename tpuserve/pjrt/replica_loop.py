@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import UnsupportedOnTpu
-from tpuserve.graph import row_sharding
+from tpuserve.graph import batch_rows, row_sharding
 from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, REPLICATE_METADATA, skip_identities
 from tpuserve.graph.row_sharding import RowSharding
 from tpuserve.lowering.rules.node_rewriting import data_inputs, full_tensor_name
@@ -26,14 +26,19 @@ class LoopArguments:
       row_shardings: for each argument that is the handle of a variable whose rows are divided among
         the replicas, the division.
       counters: the arguments, int32 [], that count the finished steps of the loop.
+      counts: the arguments, int32 [], that hold the number of steps of the loop.
       constants: the arguments that are constants outside of the loop → their values.
+      batch_rows: the arguments that are handles of variables with a row for each id of a batch; see
+        `tpuserve.graph.batch_rows`. The number of rows is unknown.
       iterations: name of the host's tensor with the number of steps.
     """
 
     variables: dict[str, VariableSpec]
     row_shardings: dict[str, RowSharding]
     counters: list[str]
+    counts: list[str]
     constants: dict[str, Any]
+    batch_rows: list[str]
     iterations: str
 
     @classmethod
@@ -51,7 +56,7 @@ class LoopArguments:
         """
         nodes = {node.name: node for node in graph.node}
         used = {full_tensor_name(given) for node in body.nodes for given in data_inputs(node)}
-        arguments = cls({}, {}, [], {}, "")
+        arguments = cls({}, {}, [], [], {}, [], "")
         iterations = ""
         for name, output, given in zip(body.inputs, body.outputs, loop.input, strict=False):
             producer = _find_producer(given, nodes)
@@ -61,15 +66,17 @@ class LoopArguments:
                     tf.as_dtype(producer.attr["dtype"].type),
                     shape_from_proto(producer.attr["shape"].shape),
                 )
-                if variable.shape is None or None in variable.shape:
+                if batch_rows.ATTRIBUTE in producer.attr:
+                    arguments.batch_rows.append(name)
+                elif variable.shape is None or None in variable.shape:
                     raise UnsupportedOnTpu(
                         f"the step of a replica has the variable {variable.name!r} of unknown "
                         f"shape, and a variable on PJRT devices has one shape. Give the variable a "
-                        f"static shape; leave pipeline_execution_with_tensor_core out of an "
-                        f"EmbeddingConfigSpec, or emulate a TPU: TPUSERVE_TPU_RUNTIME=emulated."
+                        f"static shape, or emulate a TPU: TPUSERVE_TPU_RUNTIME=emulated."
                     )
                 arguments.variables[name] = variable
                 if row_sharding.ATTRIBUTE in producer.attr:
+                    assert variable.shape is not None
                     assert variable.shape[0] is not None
                     arguments.row_shardings[name] = RowSharding(
                         producer.attr[row_sharding.ATTRIBUTE].s.decode(),
@@ -83,6 +90,7 @@ class LoopArguments:
                 arguments.constants[name] = value
             elif producer.op == "TPUReplicatedInput":
                 iterations = full_tensor_name(producer.input[0])
+                arguments.counts.append(name)
             elif name in used:
                 raise UnsupportedOnTpu(
                     f"the step of a replica reads {producer.op} {producer.name!r}, which is "

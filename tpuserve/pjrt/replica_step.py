@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tpuserve import jax_client
 from tpuserve.errors import UnsupportedOnTpu
-from tpuserve.graph.graph_walk import find_called_functions
+from tpuserve.graph.graph_walk import find_called_functions, skip_identities
 from tpuserve.lowering.rules import op_traits
 from tpuserve.lowering.rules.node_rewriting import data_inputs, full_tensor_name
 from tpuserve.lowering.rules.op_spec import OpKind
@@ -52,11 +52,12 @@ class ReplicaStep:
     """The step of one replica, found in the graph of a TPU program.
 
     The exported function takes the feeds, then the position, then the variables. The position is an
-    int64 array [seed of the run, number of the step, number of the step in its loop]. The function
-    returns the results, then whether the step sends them, a bool [], and then the new values of the
-    changed variables. All replicas call the function with the same variables, but each with its
-    own rows of a variable whose rows are divided; the collectives of the function communicate with
-    the other replicas, and all replicas must run in one `jax.shard_map`.
+    int64 array [seed of the run, number of the step, number of the step in its loop, number of
+    steps of the loop]. The function returns the results, then whether the step sends them, a
+    bool [], and then the new values of the changed variables. All replicas call the function with
+    the same variables, but each with its own rows of a variable whose rows are divided; the
+    collectives of the function communicate with the other replicas, and all replicas must run in
+    one `jax.shard_map`.
 
     Attributes:
       feeds: the tensors of one replica's batch, in the order of the infeed.
@@ -65,6 +66,8 @@ class ReplicaStep:
         `with_sizes` sets other sizes.
       results: the tensors that one replica sends to the host, in the order of the outfeed.
       variables: the variables that the step reads or changes.
+      batch_variables: indices of the variables with a row for each id of a batch; see
+        `tpuserve.graph.batch_rows`. `variables` has their shapes for the sizes of `feeds`.
       row_shardings: index of a variable whose rows are divided among the replicas → the division.
       iterations: name of the host's tensor with the number of steps of a run of the loop.
     """
@@ -99,6 +102,7 @@ class ReplicaStep:
             list(arguments.variables).index(name): sharding
             for name, sharding in arguments.row_shardings.items()
         }
+        self.batch_variables = tuple(map(list(arguments.variables).index, arguments.batch_rows))
         self._arguments = arguments
         self._body = body
         self._nodes = library.new_graph_def()
@@ -126,6 +130,9 @@ class ReplicaStep:
         self._sent = step_outfeed.remove_outfeed(self._nodes, self._refuse)
         self._drop_control_inputs()
         specs = self._infer_tensors()
+        if self.batch_variables:
+            self._set_batch_shapes(specs)
+            specs = self._infer_tensors()
         self.results = tuple(specs[name] for name in self._sent.tensors)
         shapes = {name.partition(":")[0]: specs[name].shape for name in specs if name[-2:] == ":0"}
         collectives.replace_collectives(self._nodes, shapes, self._refuse)
@@ -183,7 +190,7 @@ class ReplicaStep:
         """Return a jax.ShapeDtypeStruct for each argument of the exported function."""
         feeds = [_array_spec(feed.shape, feed.dtype) for feed in self.feeds]
         variables = [_array_spec(each.shape, each.dtype) for each in self.variables_of_replica]
-        return [*feeds, _array_spec([3], tf.int64), *variables]
+        return [*feeds, _array_spec([4], tf.int64), *variables]
 
     def export(self, platform: str) -> Any:
         """Return the step as a jax.export.Exported; see the class for arguments and results.
@@ -205,7 +212,7 @@ class ReplicaStep:
         if self._module is None:
             specs = [
                 *(tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds),
-                tf.TensorSpec([3], tf.int64),
+                tf.TensorSpec([4], tf.int64),
             ]
             # Registering the functions renames them in the graph, so use a copy of the graph.
             graph = type(self._nodes)()
@@ -247,6 +254,8 @@ class ReplicaStep:
             input_map[name] = captured.capture(variable.handle)
         for name in self._arguments.counters:
             input_map[name] = tf.cast(position[2], tf.int32)
+        for name in self._arguments.counts:
+            input_map[name] = tf.cast(position[3], tf.int32)
         input_map.update(
             {name: tf.constant(value) for name, value in self._arguments.constants.items()}
         )
@@ -284,7 +293,7 @@ class ReplicaStep:
                 input_map[name] = tf.raw_ops.VarHandleOp(
                     dtype=variable.dtype, shape=variable.shape, shared_name=variable.name
                 )
-            for name in self._arguments.counters:
+            for name in (*self._arguments.counters, *self._arguments.counts):
                 input_map[name] = tf.compat.v1.placeholder(tf.int32, [])
             for name, value in self._arguments.constants.items():
                 input_map[name] = tf.constant(value)
@@ -306,6 +315,27 @@ class ReplicaStep:
                 name: AbstractTensor(tensor.dtype, _static_shape(tensor))
                 for name, tensor in {**tensors, **input_map}.items()
             }
+
+    def _set_batch_shapes(self, specs: dict[str, AbstractTensor]) -> None:
+        """Set the shapes of `batch_variables`: those of the tensors that the step assigns to them.
+
+        Args:
+          specs: name of a tensor of the step → its type and shape.
+        """
+        by_name = {node.name: node for node in self._nodes.node}
+        assigned = {
+            full_tensor_name(skip_identities(node.input[0], by_name)): specs[
+                full_tensor_name(node.input[1])
+            ].shape
+            for node in self._nodes.node
+            if node.op == "AssignVariableOp"
+        }
+        self.variables = tuple(
+            dataclasses.replace(spec, shape=assigned[name])
+            if name in self._arguments.batch_rows
+            else spec
+            for name, spec in self._arguments.variables.items()
+        )
 
     def _drop_control_inputs(self) -> None:
         """Remove the control inputs from arguments and from the infeed, which come first anyway."""

@@ -91,7 +91,8 @@ def build_step_loop(
             feeds = [
                 lax.dynamic_index_in_dim(batch[0], number, keepdims=False) for batch in batches
             ]
-            offset = jnp.stack([jnp.zeros_like(number), number, number])
+            zero = jnp.zeros_like(number)
+            offset = jnp.stack([zero, number, number, zero])
             outputs = exported.call(*feeds, position + offset, *variables)
             sent, was_sent = outputs[:num_results], outputs[num_results]
             variables = list(variables)

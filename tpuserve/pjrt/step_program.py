@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tpuserve.errors import DeviceMemoryExhausted, TpuRunError
+from tpuserve.graph.batch_rows import filler, pad_rows
 from tpuserve.pjrt.device_core import Array
 from tpuserve.pjrt.executable_cache import ExecutableCache
 from tpuserve.pjrt.replica_step import ReplicaStep
@@ -19,7 +20,7 @@ from tpuserve.pjrt.step_loop import AXIS, StepLayout, build_step_loop
 from tpuserve.stablehlo.abstract_tensor import sizes_of
 
 # Part of each key in the cache. Increase it when `build_step_loop` changes.
-_LOOP_VERSION = "step loop 2"
+_LOOP_VERSION = "step loop 3"
 # How many bytes the batches and the results of the steps of one dispatch may take on one device.
 _MAX_BYTES = 2**26
 # The largest number of steps in a dispatch. More steps would save no more time, and would delay the
@@ -93,6 +94,8 @@ class StepProgram:
         # Sizes of the dimensions that `step` leaves open → the step for these sizes.
         self._steps: dict[tuple[int, ...], ReplicaStep] = {}
         self._executables: dict[tuple[int, ...], Any] = {}
+        # The sizes of the last batches, if the step has `batch_variables`.
+        self._sizes: tuple[int, ...] = ()
         if cache is None or jax.process_count() > 1:
             # Use no cache if there are several processes: one process cannot read an executable for
             # the devices of all processes.
@@ -212,14 +215,18 @@ class StepProgram:
           no row of a table, if its elements are integers, else with 0.
         """
         leading = (len(self.local_replicas), round_up_capacity(count))
-        step = self._step_for(tuple(round_up_capacity(size) for size in sizes))
+        rounded = tuple(round_up_capacity(size) for size in sizes)
+        if self.step.batch_variables:
+            # Let no size shrink: these variables may still have the rows of an earlier batch.
+            rounded = tuple(map(max, rounded, self._sizes or rounded))
+            self._sizes = rounded
+        step = self._step_for(rounded)
         batches = [
             np.zeros((*leading, *sizes_of(feed.shape)), feed.dtype.as_numpy_dtype)
             for feed in step.feeds
         ]
         for index, _ in self.step.unknown_sizes:
-            if np.issubdtype(batches[index].dtype, np.signedinteger):
-                batches[index].fill(-1)
+            batches[index].fill(filler(batches[index].dtype))
         return batches
 
     def _step_for(self, sizes: tuple[int, ...]) -> ReplicaStep:
@@ -230,7 +237,14 @@ class StepProgram:
         return self._steps[sizes]
 
     def dispatch(
-        self, batches: Sequence[Array], count: int, *, seed: int, step: int, done: int
+        self,
+        batches: Sequence[Array],
+        count: int,
+        *,
+        seed: int,
+        step: int,
+        done: int,
+        iterations: int,
     ) -> Dispatch:
         """Run steps on all replicas.
 
@@ -240,6 +254,7 @@ class StepProgram:
           seed: the seed of the run's random numbers.
           step: number of the first of these steps in the training; random numbers depend on it.
           done: number of steps that earlier dispatches of the same loop have run.
+          iterations: number of steps of the loop.
 
         Raises:
           TpuRunError: a device reports an error, such as too little memory.
@@ -250,11 +265,12 @@ class StepProgram:
         capacity = batches[0].shape[1] if batches else round_up_capacity(count)
         try:
             given = tuple(self._put(batch, self._by_replica) for batch in batches)
-            position = np.array([seed, step, done], np.int64)
-            arguments = (tuple(self._variables), given, position, np.int64(count))
+            position = np.array([seed, step, done, iterations], np.int64)
             sizes = tuple(
                 batches[index].shape[2 + dimension] for index, dimension in self.step.unknown_sizes
             )
+            self._pad_batch_variables(self._step_for(sizes))
+            arguments = (tuple(self._variables), given, position, np.int64(count))
             key = (capacity, *sizes)
             if key not in self._executables:
                 self._executables[key] = self._compile(self._step_for(sizes), capacity, arguments)
@@ -272,6 +288,14 @@ class StepProgram:
                 f"short, use a smaller batch size."
             ) from error
         return Dispatch(count, results, is_sent, is_finite)
+
+    def _pad_batch_variables(self, step: ReplicaStep) -> None:
+        """Pad the variables that have a row for each id of a batch to their shapes in a step."""
+        for index in step.batch_variables:
+            rows, *_ = sizes_of(step.variables[index].shape)
+            if len(self._variables[index]) < rows:
+                value = np.asarray(self._variables[index].addressable_data(0))
+                self._variables[index] = self._put(pad_rows(value, rows), self._replicated)
 
     def _put(self, value: Array, sharding: Any) -> Any:
         """Copy this process's part of an array to its devices; return the array of all devices."""

@@ -5,8 +5,8 @@ Names, arguments, defaults and checks are those of TensorFlow 2.15
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +20,8 @@ from trainer.tensorflow_internals import tpu_feature_column, tpu_feature_column_
 
 # The classes of optimizers, as error messages name them.
 _PARAMETERS = (
-    "AdagradParameters, AdamParameters, FtrlParameters or StochasticGradientDescentParameters"
+    "AdagradParameters, AdamParameters, FtrlParameters, StochasticGradientDescentParameters or "
+    "the parameters of another optimizer of trainer"
 )
 COMBINERS = ("mean", "sum", "sqrtn", None)
 # The classes of feature columns without a table on the TPU. An EmbeddingConfigSpec may have such
@@ -264,6 +265,24 @@ class EmbeddingConfig:
         """Return the table in which a feature is looked up."""
         name = self.features[feature].table_id
         return next(table for table in self.tables if table.name == name)
+
+    def select(self, names: Container[str]) -> "EmbeddingConfig":
+        """Return the config without the features that are not among some names, and their tables.
+
+        Args:
+          names: names of features.
+        """
+        features = {name: value for name, value in self.features.items() if name in names}
+        tables = (
+            replace(table, features=tuple(name for name in table.features if name in features))
+            for table in self.tables
+        )
+        return EmbeddingConfig(
+            self.spec,
+            tuple(table for table in tables if table.features),
+            features,
+            {name: column for name, column in self.columns.items() if name in features},
+        )
 
 
 def build_config(spec: EmbeddingConfigSpec, *, only_table_columns: bool = False) -> EmbeddingConfig:

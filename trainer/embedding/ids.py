@@ -1,8 +1,8 @@
-"""Ids of table rows as dense tensors: [rows, k], padded with -1, each id with its weight.
+"""Ids of table rows, each with its weight: dense for a TPU, or sparse.
 
-A TPU takes only dense tensors. For a sparse feature, k is the largest number of ids of an example,
-rounded up to a power of two, so that few programs are compiled. For a dense feature, k is its
-number of columns, and for a sequence, it is max_sequence_length.
+A TPU takes only dense tensors: [rows, k], padded with -1. For a sparse feature, k is the largest
+number of ids of an example, rounded up to a power of two, so that few programs are compiled. For a
+dense feature, k is its number of columns, and for a sequence, it is max_sequence_length.
 """
 
 from collections.abc import Mapping
@@ -37,28 +37,38 @@ def pad_features(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
       InvalidType: the features are not a dict, or a feature has a type that cannot hold ids.
       InvalidSetting: a feature is missing.
     """
-    if not isinstance(features, Mapping):
-        raise InvalidType(
-            f"features are {features!r:.100}, and embedding_config_spec names features. Return a "
-            f"dict from input_fn: name of the feature → tensor."
-        )
-    padded = dict(features)
-    weight_keys = {feature.weight_key for feature in config.features.values()}
+    padded = without_weights(features, config)
     for name, feature in config.features.items():
         ids = _find(name, features)
         weights = None if feature.weight_key is None else _find(feature.weight_key, features)
         table = config.table_of(name)
         padded[name] = _pad(name, ids, weights, table, feature)
-        if feature.max_sequence_length:
-            padded[f"{name}{_LENGTH_SUFFIX}"] = _sequence_lengths(ids, feature.max_sequence_length)
-    for key in weight_keys - {None}:
-        padded.pop(str(key), None)
+    padded.update(sequence_lengths(features, config))
     for column in config.spec.tensor_core_feature_columns or ():
         name = column.get_feature_key_name()
         ids = _pad_to(_to_sparse(name, _find(name, features)), column._tensor_core_shape[1])
         padded[name] = tf.maximum(ids, 0)
         padded[f"{name}{_MASK_SUFFIX}"] = tf.cast(ids >= 0, tf.float32)
     return padded
+
+
+def without_weights(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
+    """Return the features of a batch, except those that hold weights of ids.
+
+    Args:
+      features: the features, as for `pad_features`.
+      config: the tables.
+
+    Raises:
+      InvalidType: the features are not a dict.
+    """
+    if not isinstance(features, Mapping):
+        raise InvalidType(
+            f"features are {features!r:.100}, and embedding_config_spec names features. Return a "
+            f"dict from input_fn: name of the feature → tensor."
+        )
+    weight_keys = {feature.weight_key for feature in config.features.values()}
+    return {name: value for name, value in features.items() if name not in weight_keys}
 
 
 def with_rows(padded: Mapping[str, Any], config: EmbeddingConfig, rows: int) -> dict[str, Any]:
@@ -134,6 +144,79 @@ def _find(name: str, features: Mapping[str, Any]) -> Any:
 
 
 def _pad(name: str, ids: Any, weights: Any, table: Table, feature: FeatureConfig) -> dict[str, Any]:
+    ids, weights = _ids_and_weights(name, ids, weights, table, feature)
+    if isinstance(ids, tf.SparseTensor):
+        size = feature.max_sequence_length or None
+        dense = _check_vocabulary(_pad_to(ids, size), name, table)
+        padded_weights = None if weights is None else _pad_to(weights, size, 0.0)
+    else:
+        dense, padded_weights = _check_vocabulary(ids, name, table), None
+    if padded_weights is None:
+        weights = tf.cast(dense >= 0, tf.float32)
+    else:
+        weights = tf.where(dense >= 0, padded_weights, 0.0)
+    combined = () if feature.max_sequence_length else (1,)
+    return {PADDED_IDS: dense, PADDED_WEIGHTS: _normalize(weights, table.config.combiner, combined)}
+
+
+def sparse_ids(
+    name: str, features: Mapping[str, Any], config: EmbeddingConfig
+) -> tuple[tf.SparseTensor, tf.SparseTensor | None]:
+    """Return the ids of a feature and their weights, without negative ids.
+
+    Args:
+      name: name of the feature.
+      features: the features of a batch, as for `pad_features`.
+      config: the tables.
+
+    Returns:
+      The ids, int32 [rows, any], or [rows, max_sequence_length] for a sequence, which is cut; and
+      the weights, float32, in the same positions. The weights are None if all are equal.
+
+    Raises:
+      InvalidSetting, InvalidType: see `pad_features`.
+    """
+    feature, table = config.features[name], config.table_of(name)
+    given = None if feature.weight_key is None else _find(feature.weight_key, features)
+    ids, weights = _ids_and_weights(name, _find(name, features), given, table, feature)
+    if not isinstance(ids, tf.SparseTensor):
+        indices = tf.where(ids >= 0)
+        ids = tf.SparseTensor(indices, tf.gather_nd(ids, indices), tf.shape(ids, tf.int64))
+    values = _check_vocabulary(_to_int32(ids.values), name, table)
+    is_kept, shape = values >= 0, ids.dense_shape
+    if feature.max_sequence_length:
+        is_kept &= ids.indices[:, 1] < feature.max_sequence_length
+        shape = tf.stack([shape[0], feature.max_sequence_length])
+    indices = tf.boolean_mask(ids.indices, is_kept)
+    sparse = tf.SparseTensor(indices, tf.boolean_mask(values, is_kept), shape)
+    if weights is None:
+        return sparse, None
+    return sparse, tf.SparseTensor(indices, tf.boolean_mask(weights.values, is_kept), shape)
+
+
+def sequence_lengths(features: Mapping[str, Any], config: EmbeddingConfig) -> dict[str, Any]:
+    """Return the lengths of the features that are sequences: name → int32 [rows].
+
+    Args:
+      features: the features, as for `pad_features`.
+      config: the tables.
+    """
+    return {
+        f"{name}{_LENGTH_SUFFIX}": _sequence_lengths(features[name], feature.max_sequence_length)
+        for name, feature in config.features.items()
+        if feature.max_sequence_length
+    }
+
+
+def _ids_and_weights(
+    name: str, ids: Any, weights: Any, table: Table, feature: FeatureConfig
+) -> tuple[Any, Any]:
+    """Check the ids and the weights of a feature.
+
+    Returns:
+      The ids, as an int32 tensor [rows, k] or as a SparseTensor; and the weights, a SparseTensor of
+      float32 in the same positions, or None.
+    """
     is_dense = tf.is_tensor(ids) and not isinstance(ids, tf.SparseTensor | tf.RaggedTensor)
     if is_dense and weights is not None:
         raise InvalidType(
@@ -157,30 +240,20 @@ def _pad(name: str, ids: Any, weights: Any, table: Table, feature: FeatureConfig
                 f"feature {name!r} has {dense.shape[1]} ids for each example, and the combiner of "
                 f"table {table.name!r} is None. Give one id for each example, or a combiner."
             )
-        dense = _check_vocabulary(dense, name, table)
-        weights = tf.cast(dense >= 0, tf.float32)
-    else:
-        sparse = _to_sparse(name, ids)
-        sparse_weights = None if weights is None else _to_sparse(feature.weight_key, weights)
-        if sparse_weights is not None:
-            check = tf.debugging.assert_equal(
-                sparse_weights.indices,
-                sparse.indices,
-                f"the weights {feature.weight_key!r} have other positions than the ids {name!r}. "
-                f"Give one weight for each id",
-            )
-            with tf.control_dependencies([check]):
-                sparse_weights = sparse_weights.with_values(
-                    tf.cast(tf.identity(sparse_weights.values), tf.float32)
-                )
-        size = feature.max_sequence_length or None
-        dense = _check_vocabulary(_pad_to(sparse, size), name, table)
-        if sparse_weights is None:
-            weights = tf.cast(dense >= 0, tf.float32)
-        else:
-            weights = tf.where(dense >= 0, _pad_to(sparse_weights, size, 0.0), 0.0)
-    combined = () if feature.max_sequence_length else (1,)
-    return {PADDED_IDS: dense, PADDED_WEIGHTS: _normalize(weights, table.config.combiner, combined)}
+        return dense, None
+    sparse = _to_sparse(name, ids)
+    if weights is None:
+        return sparse, None
+    sparse_weights = _to_sparse(feature.weight_key, weights)
+    check = tf.debugging.assert_equal(
+        sparse_weights.indices,
+        sparse.indices,
+        f"the weights {feature.weight_key!r} have other positions than the ids {name!r}. "
+        f"Give one weight for each id",
+    )
+    with tf.control_dependencies([check]):
+        values = tf.cast(tf.identity(sparse_weights.values), tf.float32)
+    return sparse, sparse_weights.with_values(values)
 
 
 def _normalize(weights: Any, combiner: str | None, axes: tuple[int, ...]) -> Any:

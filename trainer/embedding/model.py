@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.embedding import ids
+from trainer.embedding import ids, sparse_lookup
 from trainer.embedding.activations import GradientCapture
 from trainer.embedding.config import EmbeddingConfig, EmbeddingConfigSpec, build_config
 from trainer.embedding.tables import StepTables
@@ -18,9 +18,9 @@ class EmbeddingModel:
     """Calls model_fn with rows of the embedding tables in the place of ids.
 
     In a TPU's step, model_fn finds activations in the place of ids: features[name] is float32
-    [rows, dimension]. Off the TPU, model_fn finds activations in training, so that the same
-    optimizers train the tables, and in every mode if dicts describe the tables. Otherwise, model_fn
-    finds the ids, and feature columns look them up with TensorFlow's own ops.
+    [rows, dimension]. Off the TPU, model_fn finds activations too, so that the same optimizers
+    train the tables. In an export, `tf.nn.embedding_lookup_sparse` looks ids up: before model_fn
+    if dicts describe the tables, otherwise in the feature columns, to which model_fn passes ids.
     """
 
     def __init__(self, spec: EmbeddingConfigSpec) -> None:
@@ -57,13 +57,16 @@ class EmbeddingModel:
 
         return returned.map(tf.autograph.experimental.do_not_convert(encode_element))
 
-    def call(self, model_fn: Callable[[Any], Any], features: Any, mode: str) -> Any:
+    def call(
+        self, model_fn: Callable[[Any], Any], features: Any, mode: str, is_export: bool
+    ) -> Any:
         """Call a model_fn with activations in the place of ids; return its spec.
 
         Args:
           model_fn: takes the features.
           features: the features of a batch.
           mode: one of `ModeKeys`.
+          is_export: whether the graph is built for a SavedModel.
         """
         replicas = tpu_function.get_tpu_context().number_of_shards
         if isinstance(features, Mapping) and any(map(ids.is_padded, features.values())):
@@ -79,11 +82,16 @@ class EmbeddingModel:
         if replicas is not None:
             if config.columns or not config.tables:
                 return _call_for_inference(model_fn, _cut_on_host(features, config))
-            return _call_with_activations_of_host(model_fn, features, mode, config)
-        if config.columns and mode != ModeKeys.TRAIN:
-            return model_fn(ids.cut_sequences(features, config))
+            return _call_with_activations_of_host(model_fn, features, config)
+        if is_export and mode != ModeKeys.TRAIN:
+            if config.columns:
+                return model_fn(ids.cut_sequences(features, config))
+            return model_fn(sparse_lookup.look_up(features, config))
+        if config.columns and mode != ModeKeys.TRAIN and isinstance(features, Mapping):
+            # Off the TPU, a prediction may do without some of the features.
+            config = config.select(features)
         features = ids.pad_features(ids.numbers_of_words(features, config), config)
-        if not config.columns:
+        if self._spec.table_to_config_dict is not None:
             return _call_with_activations(model_fn, features, mode, config)
         # Enter a TPU's shard context, in which feature columns take activations, and not ids, from
         # the features.
@@ -113,18 +121,15 @@ def _call_with_activations(
     is_pipelined = on_tpu and config.spec.pipeline_execution_with_tensor_core
     tables = StepTables(config, replicas, is_pipelined=is_pipelined)
     activations = tables.look_up(features)
-    if mode != ModeKeys.TRAIN:
-        spec = model_fn({**features, **activations})
-        tables.create_column_variables()
-        return spec
+    # A model_fn may build its train_op in every mode, so it finds the same variables in each.
     capture = GradientCapture()
     watched = capture.watch(activations)
     # Read the number of steps before train_op changes it. In a TPU's step, reads come first anyway.
     step = tf.identity(tf.compat.v1.train.get_or_create_global_step().read_value())
     with tf.control_dependencies([] if on_tpu else [step]):
         spec = model_fn({**features, **watched})
-    tables.create_column_variables()
-    if spec.mode != ModeKeys.TRAIN:
+    tables.create_column_variables(must_use_all=on_tpu or mode == ModeKeys.TRAIN)
+    if mode != ModeKeys.TRAIN:
         return spec
     updates = tables.update(activations, capture.gradients(watched), step)
     return spec._replace(train_op=tf.group(spec.train_op, *updates))
@@ -169,12 +174,11 @@ def _cut_on_host(features: Any, config: EmbeddingConfig) -> Any:
 
 
 def _call_with_activations_of_host(
-    model_fn: Callable[[Any], Any], features: Any, mode: str, config: EmbeddingConfig
+    model_fn: Callable[[Any], Any], features: Any, config: EmbeddingConfig
 ) -> Any:
     """Call model_fn, in the graph of an export, after the TPU's host has looked the ids up."""
-
-    def look_up() -> Any:
-        return StepTables(config, 1).look_up(ids.pad_features(features, config))
-
-    activations = tf.compat.v1.tpu.outside_compilation(look_up)
-    return model_fn({**features, **activations})
+    others = ids.without_weights(features, config)
+    looked_up = tf.compat.v1.tpu.outside_compilation(
+        lambda: sparse_lookup.look_up_ids(features, config)
+    )
+    return model_fn({**others, **looked_up})

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.graph import batch_rows
 from trainer.embedding.table_step import RowGradients
 
 # Key of a collection in the graph of a step. The collection holds one bool []: whether the step is
@@ -47,13 +48,15 @@ def update_later(
             kept_ids.assign(tf.where(is_last, -1, collected.ids), read_value=False),
             kept_gradients.assign(collected.gradients, read_value=False),
         ]
+    for operation in later:
+        _mark(operation)
     return [*first, *second, *later]
 
 
 def _keep(name: str, initial_value: Any) -> Any:
     # Leave the first dimension of the variable unknown: the number of ids differs from batch to
     # batch.
-    return tf.compat.v1.Variable(
+    variable = tf.compat.v1.Variable(
         initial_value,
         trainable=False,
         collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
@@ -62,3 +65,10 @@ def _keep(name: str, initial_value: Any) -> Any:
         shape=tf.TensorShape([None, *initial_value.shape[1:]]),
         name=name,
     )
+    _mark(variable.handle.op)
+    return variable
+
+
+def _mark(operation: Any) -> None:
+    """Mark an op that creates or assigns a variable with a row for each id of a batch."""
+    operation._set_attr(batch_rows.ATTRIBUTE, tf.compat.v1.AttrValue(b=True))

@@ -62,11 +62,15 @@ class StepTables:
             activations.update(step.look_up(features))
         return activations
 
-    def create_column_variables(self) -> None:
+    def create_column_variables(self, *, must_use_all: bool) -> None:
         """Create the variables of the feature columns, after model_fn has used the columns.
 
+        Args:
+          must_use_all: whether model_fn must have used all columns. If not, the lookups of the
+            other columns keep a placeholder for their variable, and must not run.
+
         Raises:
-          InvalidSetting: model_fn has not used a column.
+          InvalidSetting: model_fn has not used a column, and `must_use_all`.
         """
         if not self._pending:
             return
@@ -74,6 +78,8 @@ class StepTables:
         recorded = collection[0] if collection else {}
         for table in self._config.tables:
             name = table.name.removeprefix("tbl_")
+            if name not in recorded and not must_use_all:
+                continue
             if name not in recorded:
                 raise InvalidSetting(
                     f"model_fn does not use the feature columns of "
@@ -125,9 +131,7 @@ class StepTables:
     def _create_variable(self, table: Table, name: str) -> None:
         """Create a table's variable, and give its handle to the ops that have the placeholder."""
         step = self._steps[table.name]
-        config = table.config
-        shape = [config.vocabulary_size, config.dimension]
-        variable = _get_variable(name, shape, config.initializer)
+        variable = create_table_variable(table, name)
         if step.sharding is not None:
             mark(variable.handle.op, step.sharding)
         graph = tf.compat.v1.get_default_graph()
@@ -154,6 +158,17 @@ class StepTables:
                 mark(variable.handle.op, step.sharding)
             handles.append(variable.handle)
         return handles
+
+
+def create_table_variable(table: Table, name: str) -> Any:
+    """Create the variable of a table, float32 [vocabulary_size, dimension].
+
+    Args:
+      table: the table.
+      name: name of the variable in the current variable scope.
+    """
+    shape = [table.config.vocabulary_size, table.config.dimension]
+    return _get_variable(name, shape, table.config.initializer)
 
 
 def _get_variable(name: str, shape: Any, initializer: Any) -> Any:

@@ -39,7 +39,7 @@ def run(
     batches = program.make_batches(count)
     for replica in range(REPLICAS):
         batches[0][replica] = replica
-    ran = program.dispatch(batches, count, seed=seed, step=first, done=done)
+    ran = program.dispatch(batches, count, seed=seed, step=first, done=done, iterations=count)
     values = program.get_variables(range(len(step.variables)))
     return (
         [np.asarray(result)[:, :count] for result in ran.results],
@@ -95,6 +95,22 @@ def test_all_to_all_and_permute_move_rows_between_replicas(devices: Any) -> None
     (exchanged, moved), _, _ = run(make_step(step, (4,)), devices)
     np.testing.assert_array_equal(exchanged[2, 0], [[0, 1, 2, 3]])
     np.testing.assert_array_equal(moved[:, 0, 0], [0, 0, 1, 0])
+
+
+def test_a_variable_of_unknown_shape_is_refused_by_its_name() -> None:
+    def step(batch: Any, done: Any) -> Any:
+        with tf.init_scope():
+            shapeless = v1.Variable(
+                tf.zeros([1]),
+                shape=tf.TensorShape([None]),
+                validate_shape=False,
+                use_resource=True,
+                name="shapeless",
+            )
+        return shapeless.assign(batch, read_value=False)
+
+    with pytest.raises(UnsupportedOnTpu, match="variable 'shapeless' of unknown shape"):
+        make_step(step)
 
 
 def noise(batch: Any, done: Any) -> Any:
@@ -205,7 +221,7 @@ def test_feed_of_unknown_size_is_filled_up_to_a_power_of_two(devices: Any) -> No
         (batch,) = batches = program.make_batches(1, [size])
         assert batch.shape == (REPLICAS, 1, 2, room)
         batch[..., :size] = 7
-        ran = program.dispatch(batches, 1, seed=0, step=0, done=0)
+        ran = program.dispatch(batches, 1, seed=0, step=0, done=0, iterations=1)
         total, filling = (np.asarray(result)[0, 0, 0] for result in ran.results)
         assert filling == 2 * (room - size)
         assert total == 7 * 2 * size - filling

@@ -82,7 +82,7 @@ def dispatch(program: StepProgram, ids: list[int], count: int = 1) -> Any:
     batches = program.make_batches(count)
     for replica in range(REPLICAS):
         batches[0][replica] = [replica, *ids]
-    return program.dispatch(batches, count, seed=0, step=0, done=0)
+    return program.dispatch(batches, count, seed=0, step=0, done=0, iterations=count)
 
 
 @both_strategies

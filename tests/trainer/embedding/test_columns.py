@@ -1,5 +1,6 @@
 """Feature columns of embedding tables: trained, evaluated, predicted with and exported."""
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,52 @@ def _example(row: int) -> Any:
         values = feature.float_list if name == "weights" else feature.int64_list
         values.value.extend(rows[row])
     return example
+
+
+def test_predictions_off_the_tpu_do_without_features_and_columns_of_the_training(
+    on_cpu: Run, tmp_path: Path
+) -> None:
+    (single, *_) = columns.make_columns().plain
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        x = tf.compat.v1.keras.layers.DenseFeatures([single])(features)
+        return trainer.TPUEstimatorSpec(mode, predictions={"x": x})
+
+    def input_fn(params: Any) -> Any:
+        features = {
+            name: columns.sparse(columns.FEATURES[name])
+            for name in ("single", "first")  # "first" has a column that model_fn does not use.
+        }
+        return tf.data.Dataset.from_tensors(features)
+
+    spec = EmbeddingConfigSpec(columns.make_columns().plain, AdagradParameters(0.1))
+    model = sums.estimator(tmp_path, spec, use_tpu=False, model=model_fn)
+    checkpoint = tf.train.latest_checkpoint(on_cpu.model.model_dir)
+    found = [row["x"] for row in model.predict(input_fn, checkpoint_path=checkpoint)]
+    table = on_cpu.variables["dense_features/single_embedding/embedding_weights"]
+    expected = [table[row].mean(0) if row else [0.0] * 4 for row in columns.FEATURES["single"]]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_a_train_op_that_is_built_in_every_mode_is_no_obstacle(
+    use_tpu: bool, tmp_path: Path
+) -> None:
+    # The optimizer of model_fn is Adam, and that of the tables Adagrad. So an Adam slot for a table
+    # would not be in the checkpoint.
+    column = columns.make_columns().plain[0]
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        x = tf.compat.v1.keras.layers.DenseFeatures([column])(features)
+        return sums.model_fn_with_train_op({"x": x}, labels, mode)
+
+    spec = EmbeddingConfigSpec([column], AdagradParameters(0.1))
+    with slope.tpu(2):
+        model = sums.estimator(tmp_path, spec, use_tpu=use_tpu, model=model_fn)
+        model.train(_single, steps=1)
+        loss = model.evaluate(_single, steps=1)["loss"]
+        found = [row["y"][0] for row in itertools.islice(model.predict(_single), 4)]
+    assert loss == pytest.approx(np.mean([(y - 1) ** 2 / 2 for y in found]), rel=1e-5)
 
 
 def test_a_column_that_model_fn_does_not_use_is_named(tmp_path: Path) -> None:

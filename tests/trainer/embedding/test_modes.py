@@ -54,6 +54,19 @@ def test_evaluation_and_predictions_are_those_of_the_table(
     assert loss == pytest.approx(np.mean([(y - 1) ** 2 / 2 for y in Y]), rel=1e-6)
 
 
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_a_train_op_that_is_built_in_every_mode_is_no_obstacle(
+    use_tpu: bool, tmp_path: Path
+) -> None:
+    with slope.tpu(2):
+        model = estimator(tmp_path, use_tpu=use_tpu, model=sums.model_fn_with_train_op)
+        model.train(sums.batches(sums.IDS), steps=1)
+        found = [row["y"][0] for row in model.predict(unlabelled(sums.IDS))]
+        loss = model.evaluate(sums.batches(sums.IDS), steps=1)["loss"]
+    np.testing.assert_allclose(found, Y, rtol=1e-6)
+    assert loss == pytest.approx(np.mean([(y - 1) ** 2 / 2 for y in Y]), rel=1e-6)
+
+
 def test_a_smaller_last_batch_is_predicted(trained: Path) -> None:
     def input_fn(params: Any) -> Any:
         dataset = tf.data.Dataset.from_tensor_slices({"x": sums.sparse(sums.IDS + sums.IDS[:2])})

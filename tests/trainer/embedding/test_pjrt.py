@@ -1,5 +1,6 @@
 """Embedding tables train on PJRT devices as they do on the CPU and on an emulated TPU."""
 
+import itertools
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 from tests.trainer.backends.tpu import slope
 from tests.trainer.embedding import sums, test_columns
 from tests.trainer.embedding.test_training import OPTIMIZERS
-from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.graph.row_sharding import RowSharding
+from tpuserve.pjrt import step_program
 from tpuserve.pjrt.executable_cache import ExecutableCache
 from tpuserve.pjrt.step_program import StepProgram
+from trainer.embedding.optimization_parameters import StochasticGradientDescentParameters
 
 pytest.importorskip("jax")
 
@@ -107,6 +109,15 @@ def test_evaluation_and_prediction_divide_the_table_too(
     np.testing.assert_allclose(found["y"], first["y"], rtol=1e-5)
 
 
+def test_a_train_op_that_is_built_in_every_mode_is_no_obstacle(tmp_path: Path) -> None:
+    with slope.tpu(CORES, kind="pjrt"):
+        model = sums.estimator(tmp_path, sums.spec(), model=sums.model_fn_with_train_op)
+        model.train(sums.batches(sums.IDS), steps=1)
+        loss = model.evaluate(sums.batches(sums.IDS), steps=1)["loss"]
+        found = [row["y"][0] for row in itertools.islice(model.predict(sums.batches(sums.IDS)), 4)]
+    assert loss == pytest.approx(np.mean([(y - 1) ** 2 / 2 for y in found]), rel=1e-5)
+
+
 def test_no_device_ever_has_memory_for_all_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,11 +160,32 @@ def test_columns_train_evaluate_and_predict_as_on_the_cpu(
     np.testing.assert_allclose(pjrt.predictions, cpu.predictions, atol=1e-5)
 
 
-def test_pipelining_is_refused_by_its_name(tmp_path: Path) -> None:
-    model = sums.estimator(tmp_path, sums.spec(pipelined=True))
-    with (
-        slope.tpu(CORES, kind="pjrt"),
-        pytest.raises(UnsupportedOnTpu, match="pipeline_execution_with_tensor_core") as refused,
-    ):
-        model.train(sums.batches(sums.IDS), steps=2)
-    assert "\n" not in str(refused.value)
+@pytest.mark.parametrize("max_steps", [1, 64])
+def test_pipelined_training_equals_that_of_the_emulated_tpu(
+    max_steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Gradients of larger and of smaller batches wait on the devices from one dispatch to the next.
+    monkeypatch.setattr(step_program, "_MAX_STEPS", max_steps)
+    spec = sums.spec(OPTIMIZERS["adam"], pipelined=True)
+    for kind in ("emulated", "pjrt"):
+        with slope.tpu(CORES, kind=kind):
+            model = sums.estimator(tmp_path / kind, spec, iterations_per_loop=4)
+            for steps in (5, 10):
+                model.train(sums.batches(*BATCHES), max_steps=steps)
+    assert_same(tmp_path / "emulated", tmp_path / "pjrt")
+
+
+def test_pipelined_lookups_come_before_the_update_of_the_step_before(tmp_path: Path) -> None:
+    # The numbers are those of the test of the same name in test_training.
+    spec = sums.spec(
+        StochasticGradientDescentParameters(0.25),
+        initializer=sums.v1.zeros_initializer(),
+        pipelined=True,
+    )
+    found = []
+    with slope.tpu(2, kind="pjrt"):
+        model = sums.estimator(tmp_path, spec, batch_size=2, iterations_per_loop=3)
+        for max_steps in (3, 4):
+            model.train(sums.batches([[0], [0]]), max_steps=max_steps)
+            found.append(sums.variables(tmp_path)["words"][0].sum())
+    np.testing.assert_allclose(found, [1.25, 1.25 - 0.5 * 0.25], rtol=1e-6)

@@ -194,9 +194,9 @@ def test_other_variables_train_beside_the_tables(use_tpu: bool, tmp_path: Path) 
     assert not any("anchor" in name for name in names)
 
 
-@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(("cores", "compiled"), [(1, False), (2, False), (2, True)])
 def test_pipelined_lookups_come_before_the_update_of_the_step_before(
-    cores: int, tmp_path: Path
+    cores: int, compiled: bool, tmp_path: Path
 ) -> None:
     # y is the sum of the two columns of row 0, from 0, and a step adds 2 * rate * (1 - y) to y;
     # the rate is 0.25. Of a loop of three steps, the first two see y = 0, and the third sees 0.5:
@@ -207,7 +207,7 @@ def test_pipelined_lookups_come_before_the_update_of_the_step_before(
         pipelined=True,
     )
     found = []
-    with slope.tpu(cores):
+    with slope.tpu(cores, compiled=compiled):
         model = sums.estimator(tmp_path, spec, batch_size=2, iterations_per_loop=3)
         for max_steps in (3, 4):
             model.train(sums.batches([[0], [0]]), max_steps=max_steps)
