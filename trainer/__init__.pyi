@@ -40,6 +40,15 @@ from trainer.embedding.optimization_parameters import FtrlParameters as FtrlPara
 from trainer.embedding.optimization_parameters import (
     StochasticGradientDescentParameters as StochasticGradientDescentParameters,
 )
+from trainer.embedding.private_parameters import (
+    AdagradMomentumParameters as AdagradMomentumParameters,
+)
+from trainer.embedding.private_parameters import MomentumParameters as MomentumParameters
+from trainer.embedding.private_parameters import (
+    ProximalAdagradParameters as ProximalAdagradParameters,
+)
+from trainer.embedding.private_parameters import ProximalYogiParameters as ProximalYogiParameters
+from trainer.embedding.private_parameters import RMSPropParameters as RMSPropParameters
 from trainer.estimator.add_metrics import add_metrics as add_metrics
 from trainer.estimator.early_stopping import make_early_stopping_hook as make_early_stopping_hook
 from trainer.estimator.early_stopping import stop_if_higher_hook as stop_if_higher_hook

@@ -241,7 +241,7 @@ class Estimator:
         train.train(
             self._program,
             self._adapt_input_fn(input_fn),
-            self._select_backend(ModeKeys.TRAIN),
+            self._select_backend(ModeKeys.TRAIN, input_fn),
             hooks=hooks,
             steps=steps,
             max_steps=max_steps,
@@ -281,7 +281,7 @@ class Estimator:
         return evaluate.evaluate(
             self._program,
             self._adapt_input_fn(input_fn),
-            self._select_backend(ModeKeys.EVAL),
+            self._select_backend(ModeKeys.EVAL, input_fn),
             steps=steps,
             hooks=hooks,
             checkpoint_path=checkpoint_path,
@@ -299,7 +299,7 @@ class Estimator:
         """Yield predictions in the order of the input, until the input ends.
 
         Args:
-          input_fn: returns batches of features; labels are ignored.
+          input_fn: returns batches of features; model_fn receives labels, if there are any.
           predict_keys: the names of the predictions to yield if the model's predictions are a
             dict; None yields all.
           hooks: SessionRunHooks; they run once per batch.
@@ -319,7 +319,7 @@ class Estimator:
         return predict.predict(
             self._program,
             self._adapt_input_fn(input_fn),
-            self._select_backend(ModeKeys.PREDICT),
+            self._select_backend(ModeKeys.PREDICT, input_fn),
             predict_keys=predict_keys,
             hooks=hooks,
             checkpoint_path=checkpoint_path,
@@ -445,8 +445,15 @@ class Estimator:
         """Return an input_fn whose results model_fn accepts; a subclass may wrap input_fn."""
         return input_fn
 
-    def _select_backend(self, mode: str) -> ExecutionBackend:
-        """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`."""
+    def _select_backend(
+        self, mode: str, input_fn: Callable[..., Any] | None = None
+    ) -> ExecutionBackend:
+        """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`.
+
+        Args:
+          mode: one of `ModeKeys`.
+          input_fn: the input_fn that the caller runs the mode with.
+        """
         return registry.create_backend(registry.LOCAL, self._program, mode)
 
     def _export_targets(self) -> ExportTargets:

@@ -15,6 +15,8 @@ from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.graph.row_sharding import MOD
 from trainer.backends import registry
 from trainer.backends.base import ExecutionBackend
+from trainer.backends.tpu import worker_input
+from trainer.backends.tpu.cluster import python_functions
 from trainer.config.run_config import InputPipelineConfig, RunConfig
 from trainer.embedding.config import EmbeddingConfigSpec
 from trainer.embedding.model import EmbeddingModel
@@ -233,10 +235,24 @@ class TPUEstimator(Estimator):
         """Whether the processes of a cluster train and evaluate in one session of the leader."""
         return self._use_tpu and cluster.find_cluster(self._program.config) is not None
 
-    def _serve_leader(self) -> None:
-        """If another process of the cluster runs the program, serve it, and end this process."""
+    def _serve_leader(
+        self, mode: str | None = None, input_fn: Callable[..., Any] | None = None
+    ) -> None:
+        """If another process of the cluster runs the program, serve it, and end this process.
+
+        Args:
+          mode: one of `ModeKeys`; None if this call needs no input.
+          input_fn: the input_fn of the mode. The leader's ops may call its Python code here.
+        """
         hosts = cluster.find_cluster(self._program.config) if self._use_tpu else None
-        if hosts is not None and hosts.is_led_by_other:
+        if hosts is None:
+            return
+        if mode is not None and input_fn is not None:
+            python_functions.note_call(mode, input_fn)
+        if hosts.is_led_by_other:
+            if mode is not None and input_fn is not None:
+                assert isinstance(self._program, TPUModelProgram)
+                worker_input.serve_input(hosts, self._program, mode, self._adapt_input_fn(input_fn))
             cluster.serve(hosts, self._program.config)
 
     def _join_hosts(self) -> HostGroup:
@@ -244,14 +260,16 @@ class TPUEstimator(Estimator):
         self._serve_leader()
         return program.join_hosts(self._program.config) if self._use_tpu else current_group()
 
-    def _select_backend(self, mode: str) -> ExecutionBackend:
+    def _select_backend(
+        self, mode: str, input_fn: Callable[..., Any] | None = None
+    ) -> ExecutionBackend:
         """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`.
 
         Raises:
           InvalidSetting: train_batch_size is not set for training on a TPU, or the mode is EVAL,
             does not run on the TPU and is configured for SLICED input.
         """
-        self._serve_leader()
+        self._serve_leader(mode, input_fn)
         is_on_tpu = self.evaluates_on_tpu if mode == ModeKeys.EVAL else self._use_tpu
         if is_on_tpu:
             assert isinstance(self._program, TPUModelProgram)
@@ -266,7 +284,7 @@ class TPUEstimator(Estimator):
                 registry.TPU, self._program, mode, batch_axis=self._batch_axis
             )
         self._check_not_sliced(mode)
-        return super()._select_backend(mode)
+        return super()._select_backend(mode, input_fn)
 
     def _check_not_sliced(self, mode: str) -> None:
         """Check that evaluation off the TPU is not configured for SLICED input.

@@ -52,6 +52,7 @@ class Infeed:
       nest: describes the tensors of a batch that input_fn returned.
       shard_nest: describes the tensors of one replica's shard, without the mask of `Batch`.
       max_iterations: the largest allowed value of `iterations`; None for no limit.
+      has_full_batches: whether the rows of a replica's batch are either all real or all padding.
       has_only_full_steps: whether the rows of a step are either all real or all padding.
     """
 
@@ -62,6 +63,7 @@ class Infeed:
     nest: TensorNest
     shard_nest: TensorNest
     max_iterations: int | None = None
+    has_full_batches: bool = False
     has_only_full_steps: bool = False
 
 
@@ -115,6 +117,7 @@ def build_infeed(
     # The pipelines whose batches one loop feeds, so that it can pad the tensors of all replicas to
     # equal sizes.
     together: list[tuple[InputSource, Pipeline]] = []
+    may_be_partial = False
     for pipeline in topology.local_pipelines:
         with tf.name_scope(f"input_pipeline_task{pipeline.host}"), tf.device(pipeline.device):
             source = input_source.build_input_source(
@@ -125,6 +128,7 @@ def build_infeed(
                 padding=padding,
                 steps=steps,
             )
+            may_be_partial = may_be_partial or source.may_be_partial
             if first is None:
                 first = source
                 core_partition = _build_core_partition(
@@ -179,12 +183,14 @@ def build_infeed(
         nest=first.nest,
         shard_nest=first.shard_nest(),
         max_iterations=min(limits, default=None),
-        has_only_full_steps=_has_only_full_steps(topology, first),
+        has_full_batches=not may_be_partial,
+        has_only_full_steps=not may_be_partial and _has_only_full_steps(topology),
     )
 
 
-def _has_only_full_steps(topology: BatchTopology, source: InputSource) -> bool:
-    if source.may_be_partial or len(topology.pipelines) > 1:
+def _has_only_full_steps(topology: BatchTopology) -> bool:
+    """Return whether a step has batches for all replicas or for none, if batches are full."""
+    if len(topology.pipelines) > 1:
         # A pipeline may have one batch more than another. In the step with this batch, the rows of
         # the other pipeline are padding.
         return False

@@ -128,7 +128,10 @@ class ModelProgram:
             )
         given = {name: available[name] for name in names if name in available}
         spec = self._call(
-            lambda features: self.model_fn(**{**given, "features": features}), features, mode
+            lambda features: self.model_fn(**{**given, "features": features}),
+            features,
+            mode,
+            is_export=is_export,
         )
         if not isinstance(spec, self.specs):
             expected = " or ".join(spec_type.__name__ for spec_type in reversed(self.specs))
@@ -144,7 +147,9 @@ class ModelProgram:
             )
         return spec
 
-    def _call(self, model_fn: Callable[[Any], Any], features: Any, mode: str) -> AnySpec:
+    def _call(
+        self, model_fn: Callable[[Any], Any], features: Any, mode: str, *, is_export: bool
+    ) -> AnySpec:
         """Call a model_fn of features alone; return its spec."""
         spec: AnySpec = model_fn(features)
         return spec
@@ -165,14 +170,15 @@ class TPUModelProgram(ModelProgram):
       batch_sizes: mode → global batch size in rows; None if the user passed none.
       encode_input: takes the return value of input_fn, input_fn's batch size and the mode, and
         returns the input to feed to a TPU; None feeds the input unchanged.
-      call_with_embeddings: takes a model_fn that takes only features, the features, and the mode;
-        replaces ids in the features by rows of embedding tables, calls the model_fn, and returns
-        its spec. None if the program has no embedding tables.
+      call_with_embeddings: takes a model_fn that takes only features, the features, the mode, and
+        whether the graph is built for a SavedModel; replaces ids in the features by rows of
+        embedding tables, calls the model_fn, and returns its spec. None if the program has no
+        embedding tables.
     """
 
     batch_sizes: Mapping[str, int | None] = field(default_factory=dict)
     encode_input: Callable[[Any, int, str], Any] | None = None
-    call_with_embeddings: Callable[[Callable[[Any], Any], Any, str], Any] | None = None
+    call_with_embeddings: Callable[[Callable[[Any], Any], Any, str, bool], Any] | None = None
 
     def iteration_plan(self) -> iterations_per_loop.IterationPlan:
         """Return the plan for the number of steps of each loop: TPUConfig.iterations_per_loop."""
@@ -196,11 +202,13 @@ class TPUModelProgram(ModelProgram):
         added = {} if is_export else self._batch_size(mode)
         return hyperparameters.with_hyperparameters(self.params, {"use_tpu": for_tpu, **added})
 
-    def _call(self, model_fn: Callable[[Any], Any], features: Any, mode: str) -> AnySpec:
+    def _call(
+        self, model_fn: Callable[[Any], Any], features: Any, mode: str, *, is_export: bool
+    ) -> AnySpec:
         """Call a model_fn of features alone, with rows of embedding tables in place of ids."""
         if self.call_with_embeddings is None:
-            return super()._call(model_fn, features, mode)
-        spec: AnySpec = self.call_with_embeddings(model_fn, features, mode)
+            return super()._call(model_fn, features, mode, is_export=is_export)
+        spec: AnySpec = self.call_with_embeddings(model_fn, features, mode, is_export)
         return spec
 
     def input_params(self, mode: str) -> Any:

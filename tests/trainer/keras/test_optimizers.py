@@ -94,3 +94,17 @@ def test_an_optimizer_of_tensorflow_1_makes_the_steps_of_fit(
         to_keras(estimator).get_weights(), fitted.get_weights(), strict=True
     ):
         np.testing.assert_allclose(actual, desired, rtol=1e-5, atol=1e-6)
+
+
+def test_a_cross_shard_optimizer_of_tensorflow_makes_the_steps_of_its_optimizer(
+    tmp_path: Path,
+) -> None:
+    optimizer = tf.compat.v1.train.MomentumOptimizer(0.05, 0.9)
+    fitted = models.dense(_TF_KERAS, tf.compat.v1.train.MomentumOptimizer(0.05, 0.9))
+    models.fit_epoch(_TF_KERAS, fitted)
+    model = models.dense(_TF_KERAS, tf.compat.v1.tpu.CrossShardOptimizer(optimizer))
+    estimator = models.train_epoch(model, tmp_path, cores=2)
+    for actual, desired in zip(
+        to_keras(estimator).get_weights(), fitted.get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(actual, desired, rtol=1e-5, atol=1e-6)

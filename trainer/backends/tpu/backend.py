@@ -136,7 +136,8 @@ class TpuBackend:
             ) or nan_errors.explain_nan_error(error)
             if explained is None:
                 raise
-            raise explained from error
+            # Leave the tracebacks of TensorFlow's error out: the explanation names the user's line.
+            raise explained from None
 
     def _recorded(self, program: TPUModelProgram) -> TPUModelProgram:
         """Return the program with a model_fn that records which source line creates each op.

@@ -143,7 +143,8 @@ class ReplicatedStep:
                 topology,
                 self._parts,
                 received,
-                has_static_rows=self.infeed.has_only_full_steps,
+                has_full_batches=self.infeed.has_full_batches,
+                has_only_full_steps=self.infeed.has_only_full_steps,
             )
         else:
             receiver = UnpaddedOutfeedReceiver(self.outfeed, self._parts, received)

@@ -10,11 +10,20 @@ import tensorflow as tf
 
 from trainer.distribution.cross_shard import CrossShardOptimizer
 from trainer.keras_internals import TFOptimizer
-from trainer.tensorflow_internals import func_graph_from_py_func, get_optimizer_variable_key
+from trainer.tensorflow_internals import (
+    func_graph_from_py_func,
+    get_optimizer_variable_key,
+    tpu_optimizer,
+)
 
 # The suffixes of the optimizer's attributes that hold tensors of the graph in which a step ran.
 _GRAPH_TENSOR_SUFFIXES = ("_t", "_tensor")
 _MEAN = tf.compat.v1.losses.Reduction.MEAN
+# Each class with the attribute that holds the wrapped optimizer: tpuserve's and TensorFlow's.
+_CROSS_SHARD_OPTIMIZERS = (
+    (CrossShardOptimizer, "_optimizer"),
+    (tpu_optimizer.CrossShardOptimizer, "_opt"),
+)
 _STATE_ATTRIBUTES = ("_slots", "_non_slot_dict", "_deferred_slot_restorations")
 
 
@@ -46,8 +55,9 @@ def unwrap(wrapper: Any) -> Any:
     are means over the replicas already.
     """
     optimizer = wrapper.optimizer
-    while isinstance(optimizer, CrossShardOptimizer) and optimizer._reduction == _MEAN:
-        optimizer = optimizer._optimizer
+    for optimizer_type, attribute in _CROSS_SHARD_OPTIMIZERS:
+        if isinstance(optimizer, optimizer_type) and optimizer._reduction == _MEAN:
+            optimizer = getattr(optimizer, attribute)
     return optimizer
 
 

@@ -161,6 +161,63 @@ def test_metric_fn_has_static_shapes_where_the_input_drops_the_remainder(
     assert results["mean"] == 0.5
 
 
+def _nine_batches(params: Any) -> Any:
+    """Nine batches for a replica each, with the rows 0, 1, 2 and so on."""
+    size = params["batch_size"]
+    numbers = np.arange(9 * size, dtype=np.float32)[:, np.newaxis]
+    dataset = tf.data.Dataset.from_tensor_slices(({"x": numbers}, numbers))
+    return dataset.batch(size, drop_remainder=True)
+
+
+def _evaluate_nine_batches(metric_fn: Any, trained: Path, replicas: int = 2) -> Any:
+    """Evaluate where each replica takes its own batches, so that the last step is not full."""
+
+    def more(mode: str, features: Any, **_: Any) -> dict[str, Any]:
+        return {"eval_metrics": (metric_fn, {"x": features["x"]})} if mode == "eval" else {}
+
+    with slope.tpu(replicas):
+        estimator = slope.estimator(
+            trained,
+            more,
+            tpu_config={"per_host_input_for_training": InputPipelineConfig.PER_HOST_V2},
+        )
+        return estimator.evaluate(_nine_batches)
+
+
+def test_metric_fn_has_static_shapes_where_each_replica_takes_its_own_batches(
+    trained: Path,
+) -> None:
+    rows: list[Any] = []
+
+    def metric_fn(x: Any) -> Any:
+        rows.append(x.shape.as_list()[0])
+        largest = v1.get_variable(
+            "largest",
+            [],
+            initializer=v1.zeros_initializer(),
+            collections=[v1.GraphKeys.LOCAL_VARIABLES],
+            trainable=False,
+        )
+        update = largest.assign(tf.maximum(largest, tf.reduce_max(x)))
+        return {"mean": v1.metrics.mean(x), "largest": (largest.read_value(), update)}
+
+    results = _evaluate_nine_batches(metric_fn, trained)
+    # The second call is for the last step, in which one of the replicas has a batch.
+    assert rows == [4, None]
+    assert (results["mean"], results["largest"]) == (8.5, 17)
+
+
+def test_a_metric_fn_that_needs_static_shapes_is_told_that_the_last_step_is_not_full(
+    trained: Path,
+) -> None:
+    def metric_fn(x: Any) -> Any:
+        return {"mean": v1.metrics.mean(tf.reshape(x, [x.shape[0] // 2, 2]))}
+
+    with pytest.raises(InvalidSetting, match="1 of 2 replicas had a batch, and metric_fn"):
+        _evaluate_nine_batches(metric_fn, trained)
+    assert _evaluate_nine_batches(metric_fn, trained, replicas=1)["mean"] == 17.5
+
+
 def _flattened_images(batches: int) -> Any:
     """Return an input_fn with images [2, 3, rows], flattened: the default of ResNet's flags.
 

@@ -112,7 +112,12 @@ class DeviceLoop:
                 batches = self._stack_batches(steps[:taken], wanted, sizes)
                 with self.lock, self._hosts.needing_all():
                     dispatch = self._program.dispatch(
-                        batches, taken, seed=self._seed, step=self._num_steps, done=done
+                        batches,
+                        taken,
+                        seed=self._seed,
+                        step=self._num_steps,
+                        done=done,
+                        iterations=count,
                     )
                     self.variables.mark_changed_on_devices(self._program.step.changed_variables)
                 self._num_steps += taken

@@ -51,9 +51,10 @@ class ResidentVariables:
         self._values: list[Any] = []
         self._assigns: list[Any] = []
         with tf.compat.v1.name_scope("pjrt_variables"):
-            for spec in program.step.variables:
+            for index, spec in enumerate(program.step.variables):
                 handle = handles[spec.name]
-                value = tf.compat.v1.placeholder(spec.dtype, spec.shape)
+                shape = None if index in program.step.batch_variables else spec.shape
+                value = tf.compat.v1.placeholder(spec.dtype, shape)
                 self._values.append(value)
                 self._reads.append(tf.raw_ops.ReadVariableOp(resource=handle, dtype=spec.dtype))
                 self._assigns.append(tf.raw_ops.AssignVariableOp(resource=handle, value=value))

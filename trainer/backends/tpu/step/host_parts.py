@@ -63,7 +63,8 @@ class EvalMetricsPart(StepPart):
     """Sends the loss and the tensors of eval_metrics to the host, which computes the metrics.
 
     Attributes:
-      metrics: the metrics on the host; None until `host_ops` has been called.
+      metrics: the metrics on the host; None until `host_ops` has been called. Their values are
+        those of the first call.
     """
 
     name = "eval_metrics"
@@ -96,10 +97,9 @@ class EvalMetricsPart(StepPart):
         metric_ops = {}
         if self._metric_fn is not None:
             metric_ops = call_on_host((self._metric_fn, tensors["tensors"]))
-        self.metrics = eval_metrics.build_eval_metrics(
-            metric_ops, tensors["loss"], tensors["num_rows"]
-        )
-        return self.metrics.update
+        metrics = eval_metrics.build_eval_metrics(metric_ops, tensors["loss"], tensors["num_rows"])
+        self.metrics = self.metrics or metrics
+        return metrics.update
 
 
 class PredictionsPart(StepPart):

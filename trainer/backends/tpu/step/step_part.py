@@ -17,7 +17,8 @@ class StepPart:
     1. `enqueue`, host graph: once for each replica, next to the enqueue of the replica's shard.
     2. `dequeue`, step: before model_fn.
     3. `step_ops` and `outfeed`, step: after model_fn.
-    4. `host_ops`, host graph: once, if `outfeed` sends tensors.
+    4. `host_ops`, host graph: if `outfeed` sends tensors. Once, or a second time for steps in which
+       only some replicas have a batch; both calls share their variables.
     5. `hooks`, host graph: once.
 
     While the session runs, `receive` is called for each outfeed in the order of the steps.

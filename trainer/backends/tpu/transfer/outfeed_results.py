@@ -1,6 +1,7 @@
 """Receivers of the outfeed, which pass the replicas' values to the step parts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -8,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
+from tpuserve.errors import InvalidSetting
 from trainer.backends.tpu.transfer.outfeed import Outfeed
 from trainer.config.run_config import InputPipelineConfig
 from trainer.distribution.topology import BatchTopology
@@ -76,6 +78,88 @@ class UnpaddedOutfeedReceiver:
             part.receive(values[part.name])
 
 
+class HostOps:
+    """The host's ops of all step parts, and the placeholders of their tensors."""
+
+    def __init__(self, outfeed: Outfeed, parts: Sequence[Receiver], replicas: int | None) -> None:
+        """Build the ops.
+
+        Args:
+          outfeed: describes the tensors of one replica.
+          parts: the step parts.
+          replicas: the number of replicas whose tensors are concatenated; None for a number that
+            varies.
+        """
+        self._placeholders = outfeed.pack(
+            [
+                tf.compat.v1.placeholder(
+                    spec.dtype,
+                    [None if replicas is None else spec.shape[0] * replicas, *spec.shape[1:]],
+                )
+                for spec in outfeed.specs
+            ]
+        )
+        # The name argument and the variable of each variable that get_variable cannot find again.
+        self._variables: list[tuple[Any, Any]] = []
+        self._is_in_get_variable = False
+        scope = tf.compat.v1.get_variable_scope()
+        with (
+            tf.compat.v1.variable_scope(
+                scope, custom_getter=self._get_variable, auxiliary_name_scope=False
+            ),
+            tf.variable_creator_scope(self._record_variable),
+        ):
+            ops = {part.name: part.host_ops(self._placeholders[part.name]) for part in parts}
+        self._ops = {name: op for name, op in ops.items() if op is not None}
+
+    @contextmanager
+    def shared_variables(self) -> Iterator[None]:
+        """Return a context in which ops built alike get the variables of these ops.
+
+        Raises:
+          InvalidSetting: the ops are not built alike: they create other variables.
+        """
+        variables = iter(self._variables)
+
+        def reuse(create: Callable[..., Any], **arguments: Any) -> Any:
+            name, variable = next(variables, (None, None))
+            if variable is None or name != arguments.get("name"):
+                raise InvalidSetting("the function creates other variables without static shapes")
+            return variable
+
+        scope = tf.compat.v1.get_variable_scope()
+        with (
+            tf.compat.v1.variable_scope(
+                scope, reuse=tf.compat.v1.AUTO_REUSE, auxiliary_name_scope=False
+            ),
+            tf.variable_creator_scope(reuse),
+        ):
+            yield
+
+    def run(self, session: Any, rows: Any) -> Any:
+        """Run the ops on the rows of one outfeed; return the values by name of the step part."""
+        if not self._ops:
+            return {}
+        feeds: dict[Any, Any] = {}
+        for name in self._ops:
+            placeholders = tf.nest.flatten(self._placeholders[name])
+            feeds.update(zip(placeholders, tf.nest.flatten(rows[name]), strict=True))
+        return session.run(self._ops, feeds)
+
+    def _get_variable(self, getter: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        self._is_in_get_variable = True
+        try:
+            return getter(*arguments, **options)
+        finally:
+            self._is_in_get_variable = False
+
+    def _record_variable(self, create: Callable[..., Any], **arguments: Any) -> Any:
+        variable = create(**arguments)
+        if not self._is_in_get_variable:
+            self._variables.append((arguments.get("name"), variable))
+        return variable
+
+
 class PaddedOutfeedReceiver:
     """Receiver for batches with padding: feeds the rows that are not padding to the host's ops.
 
@@ -96,7 +180,8 @@ class PaddedOutfeedReceiver:
         parts: Sequence[Receiver],
         received: list[Any],
         *,
-        has_static_rows: bool = False,
+        has_full_batches: bool = False,
+        has_only_full_steps: bool = False,
     ) -> None:
         """Build the host's ops of all step parts.
 
@@ -105,43 +190,62 @@ class PaddedOutfeedReceiver:
           topology: determines the number of replicas.
           parts: the step parts.
           received: the tensors of one outfeed: those of the first replica, of the second, and so
-          on.
-          has_static_rows: whether the rows of a step are either all real or all padding, so that
-            the host's ops can have static shapes.
+            on.
+          has_full_batches: whether the rows of a replica's batch are either all real or all
+            padding. The host's ops of a full step can then have static shapes.
+          has_only_full_steps: whether the rows of a step are either all real or all padding.
         """
-        self._outfeed = outfeed
         # Under BROADCAST all replicas have the same rows, so use only the first replica's values.
         is_broadcast = topology.input_mode == InputPipelineConfig.BROADCAST
+        self._outfeed = outfeed
         self._replicas = 1 if is_broadcast else topology.replicas
-        self._placeholders = outfeed.pack(
-            [
-                tf.compat.v1.placeholder(
-                    spec.dtype,
-                    [spec.shape[0] * self._replicas if has_static_rows else None, *spec.shape[1:]],
-                )
-                for spec in outfeed.specs
-            ]
-        )
-        self._parts = [part for part in parts if part.name in self._placeholders]
-        host_ops = {part.name: part.host_ops(self._placeholders[part.name]) for part in self._parts}
-        self._host_ops = {name: ops for name, ops in host_ops.items() if ops is not None}
+        self._parts: Sequence[Receiver] = [part for part in parts if part.name in outfeed.template]
+        self._host_ops = HostOps(outfeed, self._parts, self._replicas if has_full_batches else None)
+        self._partial_host_ops: HostOps | None = None
+        self._partial_error: Exception | None = None
+        if has_full_batches and not has_only_full_steps:
+            self._build_partial_host_ops()
         self.fetches: Any = received
         self.num_full_batches = 0
         self.is_at_end = False
 
+    def _build_partial_host_ops(self) -> None:
+        """Build the host's ops for the last step, in which only some replicas may have a batch.
+
+        They share the variables of the host's ops of full steps, such as those of metrics.
+        """
+        try:
+            with self._host_ops.shared_variables():
+                self._partial_host_ops = HostOps(self._outfeed, self._parts, None)
+        except Exception as error:
+            # The user's function needs the static shapes of a full step. That matters only if the
+            # last step is not full.
+            self._partial_error = error
+
     def receive(self, session: Any, values: Any) -> None:
-        """Hand the rows that are not padding to the step parts; without any, set is_at_end."""
+        """Hand the rows that are not padding to the step parts; without any, set is_at_end.
+
+        Raises:
+          InvalidSetting: only some replicas had a batch, and the host's ops need all.
+        """
         step = self._decode(values)
         if not step.num_real_rows.any():
             self.is_at_end = True
             return
         self.num_full_batches += int(step.is_full)
+        host_ops = self._host_ops
+        if self._partial_error is not None and not step.is_full:
+            fed = int((step.num_real_rows > 0).sum())
+            raise InvalidSetting(
+                f"the input has ended within a step: {fed} of {self._replicas} replicas had a "
+                f"batch, and metric_fn or the host_call fails without the static shapes of a full "
+                f"step: {self._partial_error}. Give input_fn a number of batches that is a "
+                f"multiple of {self._replicas}, or let the function do without static shapes."
+            ) from self._partial_error
+        if self._partial_host_ops is not None and not step.is_full:
+            host_ops = self._partial_host_ops
         rows = step.without_padding()
-        feeds: dict[Any, Any] = {}
-        for name in self._host_ops:
-            placeholders = tf.nest.flatten(self._placeholders[name])
-            feeds.update(zip(placeholders, tf.nest.flatten(rows[name]), strict=True))
-        host_values = session.run(self._host_ops, feeds) if self._host_ops else {}
+        host_values = host_ops.run(session, rows)
         for part in self._parts:
             part.receive(host_values[part.name] if part.name in host_values else rows[part.name])
 
