@@ -27,7 +27,7 @@ _BLOCK = re.compile(
     r"|^```console\n(?P<console>.*?)^```\n",
     re.M | re.S,
 )
-_COMMAND = re.compile(r"^\$ (?P<command>.*(?:\\\n.*)*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.M)
+_COMMAND = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.M)
 
 # Mask the numbers that differ between runs: times, sizes, estimates and versions.
 _NUMBER = re.compile(
@@ -194,7 +194,15 @@ def _masked(text: str) -> list[str]:
 
 
 def _pattern(words: list[str]) -> str:
-    return r"\s+".join(re.escape(word).replace(r"\.\.\.", ".*?") for word in words)
+    pattern = ""
+    for word in words:
+        if word == "..." and pattern:
+            # Nothing at all needs no space before it.
+            pattern += r"(?:\s+.*?)?"
+            continue
+        pattern += r"\s+" if pattern else ""
+        pattern += re.escape(word).replace(r"\.\.\.", ".*?")
+    return pattern
 
 
 def _print_all(document: Path, directory: Path) -> None:

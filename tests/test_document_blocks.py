@@ -48,6 +48,7 @@ def test_numbers_and_line_breaks_may_differ_and_words_may_not() -> None:
     assert shows_all("v5e:1x1 28.5us 280k -1e-05\n", "v6e:2x2\n9ms   4 -0\n")
     assert shows_all("│ 3 ops: Const\n│ 1 │\n", "│ 12 ops: Const 7 │\n")
     assert shows_all("first\n...\nlast\n", "first\nmore\nof it\nlast\n")
+    assert shows_all("first\n...\nlast\n...\n", "first\nlast\n")
     assert not shows_all("passed\n", "failed\n")
     assert not shows_all("passed\n", "passed\nand more\n")
     assert not shows_all("first\nlast\n", "first\n")
