@@ -110,6 +110,12 @@ class NotFound(TpuserveError):
     code = Code.NOT_FOUND
 
 
+class ModelAlreadyLoaded(TpuserveError):
+    """A client loads a model under a name that is in use."""
+
+    code = Code.ALREADY_EXISTS
+
+
 class ModelNotFound(NotFound):
     """No model has the requested name, or the model does not have the requested version."""
 
@@ -124,6 +130,10 @@ class BasePathNotFound(NotFound):
 
 class VersionNotFound(NotFound):
     """The base path of a model has no version directory."""
+
+
+class InputFileNotFound(NotFound):
+    """A pattern of input files of a batch prediction matches no file."""
 
 
 class MetagraphNotFound(NotFound):
@@ -215,6 +225,18 @@ class DamagedSavedModel(TpuserveError):
     code = Code.DATA_LOSS
 
 
+class DamagedInputFile(TpuserveError):
+    """An input file of a batch prediction cannot be read, or a record of the file is damaged."""
+
+    code = Code.DATA_LOSS
+
+
+class OutputOfAnotherRun(TpuserveError):
+    """The output directory of a batch prediction has files of another run, or is in use."""
+
+    code = Code.FAILED_PRECONDITION
+
+
 class DamagedWarmUp(TpuserveError):
     """A warm-up file cannot be read or parsed."""
 
@@ -223,6 +245,30 @@ class DamagedWarmUp(TpuserveError):
 
 class UnsafeModel(TpuserveError):
     """A model has ops that may do more than compute, such as open files, which is forbidden."""
+
+    code = Code.PERMISSION_DENIED
+
+
+class StorageAccessDenied(TpuserveError):
+    """Remote storage refuses the server's credentials, or the server has none."""
+
+    code = Code.PERMISSION_DENIED
+
+
+class DamagedDownload(TpuserveError):
+    """The files that arrived from remote storage are not those that the listing describes."""
+
+    code = Code.DATA_LOSS
+
+
+class ModelCacheFull(TpuserveError):
+    """A version does not fit into the cache of downloaded models."""
+
+    code = Code.RESOURCE_EXHAUSTED
+
+
+class UntrustedModel(TpuserveError):
+    """A model has no valid signature, and signatures are required."""
 
     code = Code.PERMISSION_DENIED
 
@@ -381,9 +427,18 @@ class PortInUse(TpuserveError):
 
 
 class Unavailable(TpuserveError):
-    """The server cannot answer now; a later request may succeed."""
+    """The server cannot answer now; a later request may succeed.
+
+    Attributes:
+      retry_after_s: how long a client waits at least before it sends the request again.
+    """
 
     code = Code.UNAVAILABLE
+    retry_after_s: float | None = 0.0
+
+
+class StorageUnavailable(Unavailable):
+    """Remote storage, or the cache of downloaded models, cannot be reached."""
 
 
 class ShuttingDown(Unavailable):
@@ -392,3 +447,60 @@ class ShuttingDown(Unavailable):
 
 class ServerStarting(Unavailable):
     """The server has not loaded its first models yet."""
+
+
+# Errors that a server answers to `tpuserve.client`, or that the client meets on the way to it. The
+# other answers have the classes above, such as `InvalidInput`, `NotFound` and `Unavailable`.
+
+
+class ServerUnreachable(Unavailable):
+    """No server answers at an address, or the connection broke."""
+
+
+class LimitReached(TpuserveError):
+    """A server refuses a request because of one of its limits.
+
+    Attributes:
+      retry_after_s: how long a client waits at least before it sends the request again; None if
+        the request itself exceeds the limit, so that it will never be answered.
+    """
+
+    code = Code.RESOURCE_EXHAUSTED
+    retry_after_s: float | None = None
+
+
+class PermissionDenied(TpuserveError):
+    """A server does not allow a client to do what was requested."""
+
+    code = Code.PERMISSION_DENIED
+
+
+class Conflict(TpuserveError):
+    """A server has stopped a request because of another request or of its own state."""
+
+    code = Code.ABORTED
+
+
+class UnsupportedCall(TpuserveError):
+    """A server does not offer the API, the method or the kind of model that a client requests."""
+
+    code = Code.UNIMPLEMENTED
+
+
+class ServerFailure(TpuserveError):
+    """A server has failed to answer a request, and the request is not the cause."""
+
+    code = Code.INTERNAL
+
+
+class InvalidReply(ServerFailure):
+    """The answer of a server does not have the form that its API defines."""
+
+
+# Errors of the server that `tpuserve.serve` starts, and of measurements.
+
+
+class ServerNotStarted(TpuserveError):
+    """The process of a server has ended or has not become ready in time."""
+
+    code = Code.FAILED_PRECONDITION
