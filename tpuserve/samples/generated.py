@@ -21,7 +21,8 @@ def generate_inputs(
 
     Floats are uniform in [0, 1). Integers are 0 or 1, which are valid in every table of ids.
     Strings are short words; a string that the graph parses with tf.io.parse_example is a
-    serialized tf.Example with the features that are parsed.
+    serialized tf.Example with the features that are parsed, and a string that it decodes as a
+    picture is a small PNG file.
 
     Args:
       meta_graph_def: a MetaGraphDef message of TensorFlow.
@@ -101,6 +102,9 @@ def _array(
         return values.string_array(
             [examples.serialized_example(use.features, random) for _ in range(count)], shape
         )
+    if use.is_picture:
+        count = int(np.prod(shape, dtype=np.int64))
+        return values.string_array([values.random_picture(random) for _ in range(count)], shape)
     return values.random_words(shape, random, are_numbers=use.is_read_as_number)
 
 

@@ -1,4 +1,4 @@
-"""Infers from a graph how it uses a string input: as tf.Examples, numbers or plain text."""
+"""Infers from a graph how it uses a string input: as tf.Examples, pictures, numbers or text."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tpuserve.saved_model.metagraph import called_functions
 
+_PICTURE_DECODERS = ("DecodeImage", "DecodeJpeg", "DecodePng", "DecodeAndCropJpeg")
 # Ops that call one of several functions: their first input selects the function and is not passed
 # to it, so the function's arguments are the other inputs.
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
@@ -36,10 +37,12 @@ class StringInputUse:
     Attributes:
       features: the features that are parsed if the strings are tf.Examples; otherwise empty.
       is_read_as_number: whether the strings are converted to numbers.
+      is_picture: whether the strings are decoded as the bytes of picture files.
     """
 
     features: tuple[ExampleFeature, ...] = ()
     is_read_as_number: bool = False
+    is_picture: bool = False
 
 
 @dataclass(eq=False)
@@ -67,7 +70,7 @@ def infer_string_input(graph_def: Any, tensor_name: str) -> StringInputUse:
     """
     functions = {function.signature.name: function for function in graph_def.library.function}
     features: dict[str, ExampleFeature] = {}
-    is_number = False
+    is_number = is_picture = False
     pending = deque([(_scope(graph_def.node), tensor_name.partition(":")[0])])
     # Follow each argument of a function only once, so that the search ends even if functions are
     # recursive.
@@ -86,12 +89,13 @@ def infer_string_input(graph_def: Any, tensor_name: str) -> StringInputUse:
                     features.setdefault(key, feature)
                 continue
             is_number |= node.op == "StringToNumber"
+            is_picture |= node.op in _PICTURE_DECODERS
             pending.append((scope, node.name))
             for function, argument in _calls(node, position, functions):
                 if (function.signature.name, argument) not in entered:
                     entered.add((function.signature.name, argument))
                     pending.append((_called(function, node, scope), argument))
-    return StringInputUse(tuple(features.values()), is_number)
+    return StringInputUse(tuple(features.values()), is_number, is_picture)
 
 
 def _scope(
@@ -146,7 +150,10 @@ def _constant(reference: str, scope: _Scope) -> list[str]:
     The constant may reach the input through arguments of functions and Identity ops.
     """
     name = reference.partition(":")[0]
-    while True:
+    # A graph that nobody has run may have a cycle.
+    seen: set[tuple[_Scope, str]] = set()
+    while (scope, name) not in seen:
+        seen.add((scope, name))
         if name in scope.arguments:
             scope, reference = scope.arguments[name]
         elif name in scope.nodes and scope.nodes[name].op == "Identity":

@@ -1,5 +1,7 @@
 """Generates arrays of random values that common models accept."""
 
+import struct
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +11,8 @@ from tpuserve.errors import InvalidInput
 
 WORDS = (b"a", b"the", b"one", b"red", b"tea", b"good", b"time", b"zebra")
 NUMBERS = (b"0", b"1")
+# The width and the height of a picture, in pixels.
+_PICTURE_SIZE = 8
 
 
 def random_array(
@@ -45,6 +49,27 @@ def random_words(
     count = int(np.prod(shape, dtype=np.int64))
     choice = NUMBERS if are_numbers else WORDS
     return string_array([choice[index] for index in random.integers(0, len(choice), count)], shape)
+
+
+def random_picture(random: np.random.Generator) -> bytes:
+    """Return the bytes of a small PNG file with random RGB pixels.
+
+    The ops that decode JPEG files decode PNG files too.
+    """
+    side = _PICTURE_SIZE
+    rows = random.integers(0, 256, (side, side * 3), np.uint8)
+    # Each row begins with the number of its filter, 0 for none. The header ends with the bit depth,
+    # the colour type RGB, and the defaults of compression, filter and interlacing.
+    pixels = b"".join(b"\0" + row.tobytes() for row in rows)
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(pixels)),
+        (b"IEND", b""),
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
 
 
 def string_array(strings: Sequence[bytes], shape: Sequence[int]) -> np.ndarray[Any, Any]:

@@ -12,6 +12,8 @@ import google_crc32c
 
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
+FRAME_BYTES = _LENGTH.size + 2 * _CHECKSUM.size
+"""The size of a record in a file beyond that of its content."""
 
 
 class DamagedRecord(Exception):

@@ -163,6 +163,43 @@ def test_features_of_the_first_version_of_the_parsing_op_are_found() -> None:
     assert parsed["pixels"].shape == (3, 2, 2)
 
 
+@pytest.mark.parametrize("decode", [tf.io.decode_jpeg, tf.io.decode_png, tf.io.decode_image])
+def test_strings_decoded_as_pictures_are_picture_files(decode: Callable[[Any], Any]) -> None:
+    def build() -> Mapping[str, Any]:
+        x = v1.placeholder(tf.string, [None])
+        tf.map_fn(lambda data: tf.shape(decode(data)), x, fn_output_signature=tf.int32)
+        return {"x": x}
+
+    pictures = rows_of(meta_graph(build), 2)
+    assert [decode(picture).shape for picture in pictures] == [(8, 8, 3)] * 2
+    assert pictures[0] != pictures[1]
+
+
+def test_search_ends_in_a_graph_with_a_cycle() -> None:
+    def build() -> Mapping[str, Any]:
+        x = v1.placeholder(tf.string, [None])
+        keys = tf.identity(tf.constant(["age"]), name="keys")
+        tf.raw_ops.ParseExampleV2(
+            serialized=x,
+            names=tf.constant([], tf.string),
+            sparse_keys=keys,
+            dense_keys=tf.constant([], tf.string),
+            ragged_keys=tf.constant([], tf.string),
+            dense_defaults=[],
+            num_sparse=1,
+            sparse_types=[tf.int64],
+            ragged_value_types=[],
+            ragged_split_types=[],
+            dense_shapes=[],
+        )
+        return {"x": x}
+
+    proto = meta_graph(build)
+    (identity,) = (node for node in proto.graph_def.node if node.name == "keys")
+    identity.input[0] = "keys"
+    assert rows_of(proto, 2).shape == (2,)
+
+
 def exported(function: Callable[[Any], Any], directory: Path) -> MetaGraphDef:
     """Save a function of strings by TensorFlow 2; return its metagraph."""
     module = tf.Module()
