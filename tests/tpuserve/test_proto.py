@@ -7,9 +7,11 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import Descriptor
 from tensorflow.core.protobuf import saved_model_pb2 as tensorflows_saved_model  # noqa: F401
 from tensorflow.core.protobuf import tensor_bundle_pb2  # noqa: F401
+from tensorflow_serving.apis import get_model_status_pb2  # noqa: F401
 from tensorflow_serving.apis import prediction_log_pb2 as servings
+from tensorflow_serving.apis import prediction_service_pb2 as servings_service  # noqa: F401
 
-from tpuserve.proto import prediction_log_pb2, saved_model_pb2
+from tpuserve.proto import prediction_log_pb2, prediction_service_pb2, saved_model_pb2
 
 pytestmark = pytest.mark.slow
 
@@ -21,10 +23,10 @@ OURS: dict[str, Descriptor] = {
 
 # The messages of prediction_log.proto that TensorFlow Serving defines; the two others are
 # TensorFlow's.
-SERVINGS = set(prediction_log_pb2.DESCRIPTOR.message_types_by_name) - {
-    "Example",
-    "NamedTensorProto",
-}
+SERVINGS = {
+    *prediction_log_pb2.DESCRIPTOR.message_types_by_name,
+    *prediction_service_pb2.DESCRIPTOR.message_types_by_name,
+} - {"Example", "NamedTensorProto", "TensorProto"}
 
 
 def theirs(name: str) -> Descriptor:
@@ -50,6 +52,24 @@ def wire(message: Descriptor) -> dict[str, tuple[Any, ...]]:
 @pytest.mark.parametrize("name", sorted(OURS))
 def test_fields_have_tensorflows_numbers_and_types(name: str) -> None:
     compare(OURS[name], theirs(name))
+
+
+CLIENTS: dict[str, Descriptor] = {**prediction_service_pb2.DESCRIPTOR.message_types_by_name}
+# The fields of the client's TensorProto that hold packed numbers as bytes.
+PACKED = {"float_val", "double_val", "scomplex_val", "dcomplex_val", "bool_val"}
+
+
+@pytest.mark.parametrize("name", sorted(set(CLIENTS) - {"TensorProto"}))
+def test_fields_of_the_client_have_tensorflows_numbers_and_types(name: str) -> None:
+    compare(CLIENTS[name], theirs(name))
+
+
+def test_the_clients_tensor_holds_packed_numbers_as_bytes() -> None:
+    expected = theirs("TensorProto")
+    for name, (number, kind, is_repeated, _) in wire(CLIENTS["TensorProto"]).items():
+        field = expected.fields_by_name[name]
+        assert (number, is_repeated) == (field.number, field.is_repeated)
+        assert field.is_packed if name in PACKED else kind == wire(expected)[name][1], name
 
 
 def compare(ours: Descriptor, tensorflows: Descriptor) -> None:
