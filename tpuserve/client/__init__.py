@@ -1,0 +1,14 @@
+"""Calls models on a server of TensorFlow Serving's APIs or of the Open Inference Protocol.
+
+Importing this package imports neither TensorFlow nor a network library: a client imports httpx or
+grpc when it is created.
+
+    with Client("http://localhost:8501") as client:
+        outputs = client.predict("half", {"x": [1.0, 2.0]})
+"""
+
+from tpuserve.client.async_client import AsyncClient
+from tpuserve.client.client import Client
+from tpuserve.client.model_reference import VersionStatus
+
+__all__ = ["AsyncClient", "Client", "VersionStatus"]

@@ -1,0 +1,100 @@
+"""The URL of a server, and the API that a client speaks with it."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from tpuserve.client.api import Api
+from tpuserve.errors import InvalidSetting
+
+ApiName: TypeAlias = Literal["v1", "v2"]
+"""TensorFlow Serving's API ("v1") or the Open Inference Protocol ("v2")."""
+
+_SCHEMES = ("http", "https", "grpc", "grpcs")
+_DEFAULT_PORTS = {"grpc": 8500, "grpcs": 8500}
+
+
+@dataclass(frozen=True)
+class Address:
+    """The address of a server.
+
+    Attributes:
+      url: the URL as given, for messages.
+      base: the URL without a path over HTTP; "host:port" over gRPC.
+      is_http: whether the protocol is HTTP with JSON, not gRPC.
+      is_secure: whether the connection uses TLS.
+    """
+
+    url: str
+    base: str
+    is_http: bool
+    is_secure: bool
+
+
+def parse_url(url: str) -> Address:
+    """Parse the URL of a server.
+
+    Args:
+      url: the URL, such as http://localhost:8501 or grpc://localhost:8500.
+
+    Raises:
+      InvalidSetting: the URL has another scheme, no host, or a path.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise _invalid(url, f"{error}") from error
+    if parts.scheme not in _SCHEMES:
+        raise _invalid(url, f"its scheme is {parts.scheme!r}")
+    if not host:
+        raise _invalid(url, "it has no host")
+    if parts.path not in ("", "/") or parts.query:
+        raise _invalid(url, f"it has the path {parts.path!r}")
+    is_http = parts.scheme.startswith("http")
+    name = f"[{host}]" if ":" in host else host
+    if is_http:
+        base = f"{parts.scheme}://{name}" + (f":{port}" if port else "")
+    else:
+        base = f"{name}:{port or _DEFAULT_PORTS[parts.scheme]}"
+    return Address(url, base, is_http, parts.scheme in ("https", "grpcs"))
+
+
+def create_api(address: Address, name: ApiName) -> Api:
+    """Return the API of a name for the protocol of an address.
+
+    Args:
+      address: the address of the server, which says whether the protocol is HTTP or gRPC.
+      name: "v1" or "v2".
+
+    Raises:
+      InvalidSetting: there is no API of the name.
+    """
+    # Only the chosen API is imported: those over HTTP need no protobuf messages.
+    if name == "v1" and address.is_http:
+        from tpuserve.client.rest_v1 import RestV1
+
+        return RestV1()
+    if name == "v2" and address.is_http:
+        from tpuserve.client.rest_v2 import RestV2
+
+        return RestV2()
+    if name == "v1":
+        from tpuserve.client.grpc_v1 import GrpcV1
+
+        return GrpcV1()
+    if name == "v2":
+        from tpuserve.client.grpc_v2 import GrpcV2
+
+        return GrpcV2()
+    raise InvalidSetting(
+        f"the API is {name!r}. Give 'v1' for TensorFlow Serving's API, or 'v2' for the Open "
+        f"Inference Protocol."
+    )
+
+
+def _invalid(url: str, reason: str) -> InvalidSetting:
+    return InvalidSetting(
+        f"the URL is {url!r}: {reason}. Give a URL such as http://localhost:8501 or "
+        f"grpc://localhost:8500; https:// and grpcs:// use TLS."
+    )

@@ -1,0 +1,180 @@
+"""The blocking client of a model server."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpuserve.client import retries
+from tpuserve.client.address import ApiName, create_api, parse_url
+from tpuserve.client.arrays import Array
+from tpuserve.client.call import Call, Reply, Result, Steps
+from tpuserve.client.model_reference import ModelReference, VersionStatus
+from tpuserve.client.retries import Deadline
+from tpuserve.client.transport import Connection
+from tpuserve.errors import InvalidSetting, TpuserveError
+from tpuserve.saved_model.signature import Signature
+
+DEFAULT_TIMEOUT_SECONDS = 60.0
+DEFAULT_ATTEMPTS = 3
+
+
+class Client:
+    """A client that blocks until a call is answered. Several threads may share a client.
+
+    Each call has a deadline for all of its attempts together. A call is sent again if the server
+    could not be reached, is overloaded or starts or stops.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api: ApiName = "v1",
+        timeout_s: float = DEFAULT_TIMEOUT_SECONDS,
+        attempts: int = DEFAULT_ATTEMPTS,
+        api_key: str = "",
+        ca_file: str | None = None,
+    ) -> None:
+        """Create a client; the first call connects.
+
+        Args:
+          url: http://HOST:PORT or https://HOST:PORT for REST, grpc://HOST:PORT or
+            grpcs://HOST:PORT for gRPC.
+          api: "v1" for TensorFlow Serving's API, "v2" for the Open Inference Protocol.
+          timeout_s: the default time limit of a call in seconds. Over HTTP it limits each wait for
+            the server, over gRPC the whole call.
+          attempts: the largest number of times that a call is sent.
+          api_key: is sent as a bearer token; "" for none.
+          ca_file: a PEM file with the certificates that the server's certificate is checked with;
+            None for those of the system.
+
+        Raises:
+          InvalidSetting: an argument is invalid.
+        """
+        check_settings(timeout_s, attempts)
+        address = parse_url(url)
+        connection = Connection(address, api_key, ca_file)
+        self._api = create_api(address, api)
+        self._timeout_s = timeout_s
+        self._attempts = attempts
+        if address.is_http:
+            from tpuserve.client.http_transport import HttpTransport
+
+            self._transport: Any = HttpTransport(connection)
+        else:
+            from tpuserve.client.grpc_transport import GrpcTransport
+
+            self._transport = GrpcTransport(connection)
+
+    def predict(
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        *,
+        signature: str = "",
+        version: int | None = None,
+        label: str = "",
+        outputs: Sequence[str] = (),
+        timeout_s: float | None = None,
+    ) -> dict[str, Array]:
+        """Run a signature of a model.
+
+        Args:
+          model: the name of the model.
+          inputs: alias → array, or nested lists, which get the dtype of the signature.
+          signature: the name of the signature; "" for "serving_default".
+          version: the version; None for the latest.
+          label: the label of the version; "" for none.
+          outputs: the aliases of the requested outputs; empty for all outputs.
+          timeout_s: the time limit in seconds; None for the client's.
+
+        Returns:
+          Output alias → array; strings as object arrays of bytes.
+
+        Raises:
+          TpuserveError: the request is invalid, the server has refused it or does not answer. The
+            class says which, and is the same over REST and gRPC.
+        """
+        reference = ModelReference(model, version, label)
+        return self._run(self._api.predict(reference, inputs, signature, outputs), timeout_s)
+
+    def signatures(
+        self,
+        model: str,
+        *,
+        version: int | None = None,
+        label: str = "",
+        timeout_s: float | None = None,
+    ) -> Mapping[str, Signature]:
+        """Return the signatures of a model: name → signature.
+
+        The Open Inference Protocol describes only "serving_default". The arguments and errors are
+        those of `predict`.
+        """
+        return self._run(self._api.signatures(ModelReference(model, version, label)), timeout_s)
+
+    def versions(self, model: str, *, timeout_s: float | None = None) -> list[VersionStatus]:
+        """Return the states of the versions of a model; errors as in `predict`."""
+        return self._run(self._api.versions(model), timeout_s)
+
+    def is_ready(
+        self,
+        model: str,
+        *,
+        version: int | None = None,
+        label: str = "",
+        timeout_s: float | None = None,
+    ) -> bool:
+        """Return whether a model answers requests; errors as in `predict`."""
+        return self._run(self._api.is_ready(ModelReference(model, version, label)), timeout_s)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, steps: Steps[Result], timeout_s: float | None) -> Result:
+        deadline = Deadline(self._timeout_s if timeout_s is None else timeout_s)
+        try:
+            call = next(steps)
+            while True:
+                try:
+                    reply = self._send(call, deadline)
+                except TpuserveError as error:
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(reply)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+
+    def _send(self, call: Call, deadline: Deadline) -> Reply:
+        # Send the first attempt without tenacity, whose objects would cost as much time as a small
+        # call.
+        reply: Reply
+        try:
+            reply = self._transport.send(call, deadline)
+        except TpuserveError as error:
+            if not (call.is_retried and self._attempts > 1 and retries.is_temporary(error)):
+                raise
+            reply = retries.repeat(self._transport.send, call, deadline, self._attempts, error)
+        return reply
+
+
+def check_settings(timeout_s: float, attempts: int) -> None:
+    """Check the settings of a client.
+
+    Args:
+      timeout_s: the default time limit of a call, in seconds.
+      attempts: the largest number of times that a call is sent.
+
+    Raises:
+      InvalidSetting: a setting is invalid.
+    """
+    Deadline(timeout_s)
+    if attempts < 1:
+        raise InvalidSetting(f"attempts is {attempts}. Give 1 or more; 1 means no retry.")

@@ -1,0 +1,112 @@
+"""Sends calls over gRPC."""
+
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from tpuserve.client.call import Call, Reply
+from tpuserve.client.retries import Deadline
+from tpuserve.client.transport import Connection, grpc_error
+from tpuserve.errors import TpuserveError
+
+_OPTIONS = (
+    # A large tensor is no reason to refuse a message.
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # Connect again soon: the client's own retries wait between attempts.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.enable_retries", 0),
+)
+
+
+class GrpcTransport:
+    """Sends calls from any thread."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Create a transport that connects with its first call."""
+        self._connection = connection
+        self._metadata = tuple(connection.authorization().items()) or None
+        target = connection.address.base
+        if connection.address.is_secure:
+            self._channel = grpc.secure_channel(target, _credentials(connection), _OPTIONS)
+        else:
+            self._channel = grpc.insecure_channel(target, _OPTIONS)
+        self._methods: dict[str, Any] = {}
+
+    def send(self, call: Call, deadline: Deadline) -> Reply:
+        """Send a call and return its reply.
+
+        Raises:
+          TpuserveError: the server has refused the call or does not answer.
+        """
+        method = self._methods.get(call.path)
+        if method is None:
+            method = self._methods[call.path] = self._channel.unary_unary(call.path)
+        try:
+            return Reply(method(call.body, timeout=deadline.remaining_s(), metadata=self._metadata))
+        except grpc.RpcError as error:
+            raise convert_error(self._connection, error, deadline) from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+
+class AsyncGrpcTransport:
+    """Sends calls on an event loop."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Create a transport that connects with its first call, on that call's event loop."""
+        self._connection = connection
+        self._metadata = tuple(connection.authorization().items()) or None
+        self._channel: Any = None
+        self._methods: dict[str, Any] = {}
+
+    async def send(self, call: Call, deadline: Deadline) -> Reply:
+        """Send a call and return its reply.
+
+        Raises:
+          TpuserveError: the server has refused the call or does not answer.
+        """
+        if self._channel is None:
+            self._channel = open_async_channel(self._connection)
+        method = self._methods.get(call.path)
+        if method is None:
+            method = self._methods[call.path] = self._channel.unary_unary(call.path)
+        try:
+            return Reply(
+                await method(call.body, timeout=deadline.remaining_s(), metadata=self._metadata)
+            )
+        except grpc.RpcError as error:
+            raise convert_error(self._connection, error, deadline) from error
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._channel is not None:
+            await self._channel.close()
+
+
+def open_async_channel(connection: Connection) -> Any:
+    """Create a channel that belongs to the running event loop."""
+    target = connection.address.base
+    if connection.address.is_secure:
+        return grpc.aio.secure_channel(target, _credentials(connection), _OPTIONS)
+    return grpc.aio.insecure_channel(target, _OPTIONS)
+
+
+def _credentials(connection: Connection) -> Any:
+    return grpc.ssl_channel_credentials(connection.read_ca_file())
+
+
+def convert_error(connection: Connection, error: Any, deadline: Deadline) -> TpuserveError:
+    """Convert the error of a call.
+
+    Args:
+      connection: the connection of the call.
+      error: the grpc.RpcError.
+      deadline: the deadline of the call, for the text of its error.
+    """
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return deadline.error()
+    return grpc_error(connection, error.code().value[0], error.details() or "")

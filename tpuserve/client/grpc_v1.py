@@ -1,0 +1,141 @@
+"""TensorFlow Serving's gRPC API.
+
+Source: tensorflow_serving/apis.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from tpuserve.client import tensor_proto
+from tpuserve.client.api import Api
+from tpuserve.client.arrays import Array
+from tpuserve.client.call import Call, Reply, Steps
+from tpuserve.client.model_reference import ModelReference, VersionStatus
+from tpuserve.errors import InvalidReply
+from tpuserve.proto import prediction_service_pb2 as pb
+from tpuserve.saved_model import dtypes
+from tpuserve.saved_model.signature import Signature, TensorSpec
+from tpuserve.saved_model.variables import shape_from_proto
+
+_PREDICT = "/tensorflow.serving.PredictionService/Predict"
+_METADATA = "/tensorflow.serving.PredictionService/GetModelMetadata"
+_STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
+
+MessageType = TypeVar("MessageType", bound=Message)
+
+
+class GrpcV1(Api):
+    """TensorFlow Serving's gRPC API."""
+
+    is_http = False
+
+    def predict(
+        self,
+        model: ModelReference,
+        inputs: Mapping[str, Any],
+        signature_name: str,
+        outputs: Sequence[str],
+    ) -> Steps[dict[str, Array]]:
+        """Run a signature; see `Api.predict`."""
+        reply = yield from self._request_prediction(model, inputs, signature_name, outputs)
+        response = parse_message(pb.PredictResponse, reply)
+        return {
+            name: tensor_proto.to_array(proto, name) for name, proto in response.outputs.items()
+        }
+
+    def encode_predict(
+        self,
+        model: ModelReference,
+        inputs: Mapping[str, Array],
+        signature_name: str,
+        outputs: Sequence[str],
+    ) -> Call:
+        """Encode a PredictRequest."""
+        request = pb.PredictRequest(output_filter=outputs)
+        _set_model(request.model_spec, model)
+        request.model_spec.signature_name = signature_name
+        for name, array in inputs.items():
+            tensor_proto.write_array(request.inputs[name], array, name)
+        return Call(_PREDICT, request.SerializeToString())
+
+    def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
+        """Ask for the signatures of a model."""
+        request = pb.GetModelMetadataRequest(metadata_field=["signature_def"])
+        _set_model(request.model_spec, model)
+        reply = yield Call(_METADATA, request.SerializeToString())
+        response = parse_message(pb.GetModelMetadataResponse, reply)
+        packed = Reply(response.metadata["signature_def"].value)
+        definitions = parse_message(pb.SignatureDefMap, packed).signature_def
+        return {
+            name: Signature(
+                _tensors(definition.inputs), _tensors(definition.outputs), definition.method_name
+            )
+            for name, definition in definitions.items()
+        }
+
+    def versions(self, name: str) -> Steps[list[VersionStatus]]:
+        """Ask for the states of the versions of a model."""
+        reply = yield _status_call(ModelReference(name))
+        return _decode_versions(reply)
+
+    def _ready_call(self, model: ModelReference) -> Call:
+        return _status_call(model, is_retried=False)
+
+    def _says_ready(self, reply: Reply) -> bool:
+        return any(version.state == "AVAILABLE" for version in _decode_versions(reply))
+
+
+def parse_message(message_type: type[MessageType], reply: Reply) -> MessageType:
+    """Parse the message of a reply.
+
+    Args:
+      message_type: the class of the message.
+      reply: the reply, whose body is the serialised message.
+
+    Raises:
+      InvalidReply: the bytes are no such message.
+    """
+    try:
+        return message_type.FromString(reply.body)
+    except DecodeError as error:
+        raise InvalidReply(
+            f"the server's answer is no {message_type.DESCRIPTOR.name}: {error}. Check that the "
+            f"URL is that of a model server and that the API is the right one."
+        ) from error
+
+
+def _status_call(model: ModelReference, is_retried: bool = True) -> Call:
+    request = pb.GetModelStatusRequest()
+    _set_model(request.model_spec, model)
+    return Call(_STATUS, request.SerializeToString(), is_retried=is_retried)
+
+
+def _decode_versions(reply: Reply) -> list[VersionStatus]:
+    response = parse_message(pb.GetModelStatusResponse, reply)
+    return [
+        VersionStatus(
+            status.version,
+            pb.ModelVersionStatus.State.Name(status.state),
+            status.status.error_message,
+        )
+        for status in response.model_version_status
+    ]
+
+
+def _set_model(spec: pb.ModelSpec, model: ModelReference) -> None:
+    spec.name = model.name
+    if model.version is not None:
+        spec.version.value = model.version
+    elif model.label:
+        spec.version_label = model.label
+
+
+def _tensors(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    return {
+        alias: TensorSpec(
+            info.name, dtypes.dtype_name(info.dtype), shape_from_proto(info.tensor_shape)
+        )
+        for alias, info in sorted(infos.items())
+    }

@@ -1,0 +1,131 @@
+"""The Open Inference Protocol (KServe V2) over gRPC.
+
+Source: the specification of the protocol, open_inference_grpc.proto.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tpuserve.client import arrays, open_inference
+from tpuserve.client.api import Api
+from tpuserve.client.arrays import Array
+from tpuserve.client.call import Call, Reply, Steps
+from tpuserve.client.grpc_v1 import parse_message
+from tpuserve.client.model_reference import ModelReference, VersionStatus
+from tpuserve.errors import InvalidReply
+from tpuserve.proto import open_inference_pb2 as pb
+from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
+
+_SERVICE = "/inference.GRPCInferenceService"
+# The protocol's name of a datatype → the field that holds its elements.
+_FIELDS = {
+    "BOOL": "bool_contents",
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    "INT64": "int64_contents",
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+
+
+class GrpcV2(Api):
+    """The Open Inference Protocol over gRPC; tensors are sent in raw_input_contents."""
+
+    is_http = False
+
+    def predict(
+        self,
+        model: ModelReference,
+        inputs: Mapping[str, Any],
+        signature_name: str,
+        outputs: Sequence[str],
+    ) -> Steps[dict[str, Array]]:
+        """Run a signature; see `Api.predict`."""
+        reply = yield from self._request_prediction(model, inputs, signature_name, outputs)
+        response = parse_message(pb.ModelInferResponse, reply)
+        raw = response.raw_output_contents
+        if not raw:
+            return {output.name: _read_contents(output) for output in response.outputs}
+        if len(raw) != len(response.outputs):
+            raise InvalidReply(
+                f"the answer has {len(response.outputs)} outputs and the contents of {len(raw)}. "
+                f"Look at the server that sent it."
+            )
+        return {
+            output.name: open_inference.decode_raw(output.name, data, output.datatype, output.shape)
+            for output, data in zip(response.outputs, raw, strict=True)
+        }
+
+    def encode_predict(
+        self,
+        model: ModelReference,
+        inputs: Mapping[str, Array],
+        signature_name: str,
+        outputs: Sequence[str],
+    ) -> Call:
+        """Encode a ModelInferRequest."""
+        request = pb.ModelInferRequest(model_name=model.name, model_version=_version(model))
+        if signature_name:
+            request.parameters["signature_name"].string_param = signature_name
+        for name, array in inputs.items():
+            datatype = open_inference.datatype_of(array, name)
+            request.inputs.add(name=name, datatype=datatype, shape=array.shape)
+            request.raw_input_contents.append(open_inference.encode_raw(array))
+        for name in outputs:
+            request.outputs.add(name=name)
+        return Call(f"{_SERVICE}/ModelInfer", request.SerializeToString())
+
+    def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
+        """Ask for the default signature, the only one that the protocol describes."""
+        request = pb.ModelMetadataRequest(name=model.name, version=_version(model))
+        reply = yield Call(f"{_SERVICE}/ModelMetadata", request.SerializeToString())
+        response = parse_message(pb.ModelMetadataResponse, reply)
+        return {DEFAULT_SIGNATURE: Signature(_specs(response.inputs), _specs(response.outputs))}
+
+    def versions(self, name: str) -> Steps[list[VersionStatus]]:
+        """Ask for the states of the versions of a model, by Triton's repository index."""
+        request = pb.RepositoryIndexRequest()
+        reply = yield Call(f"{_SERVICE}/RepositoryIndex", request.SerializeToString())
+        return [
+            VersionStatus(int(entry.version), entry.state, entry.reason)
+            for entry in parse_message(pb.RepositoryIndexResponse, reply).models
+            if entry.name == name and entry.version.isdigit()
+        ]
+
+    def _ready_call(self, model: ModelReference) -> Call:
+        request = pb.ModelReadyRequest(name=model.name, version=_version(model))
+        return Call(f"{_SERVICE}/ModelReady", request.SerializeToString(), is_retried=False)
+
+    def _says_ready(self, reply: Reply) -> bool:
+        return parse_message(pb.ModelReadyResponse, reply).ready
+
+
+def _version(model: ModelReference) -> str:
+    open_inference.check_model(model)
+    return "" if model.version is None else str(model.version)
+
+
+def _specs(tensors: Any) -> dict[str, TensorSpec]:
+    return {
+        tensor.name: open_inference.tensor_spec(tensor.name, tensor.datatype, tensor.shape)
+        for tensor in tensors
+    }
+
+
+def _read_contents(tensor: pb.InferTensor) -> Array:
+    dtype = open_inference.numpy_dtype(tensor.name, tensor.datatype)
+    field = _FIELDS.get(tensor.datatype)
+    values = getattr(tensor.contents, field) if field else ()
+    try:
+        if dtype.hasobject:
+            return arrays.object_array(list(values)).reshape(tuple(tensor.shape))
+        return np.array(list(values), dtype).reshape(tuple(tensor.shape))
+    except (ValueError, OverflowError) as error:
+        raise InvalidReply(
+            f"the contents of output {tensor.name!r} do not fill its shape {list(tensor.shape)}. "
+            f"Look at the server that sent the answer."
+        ) from error

@@ -1,0 +1,147 @@
+"""The datatypes and the binary form of tensors in the Open Inference Protocol (KServe V2).
+
+Source: the specification of the protocol, and Triton's binary tensor data extension.
+"""
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tpuserve.client import arrays
+from tpuserve.client.arrays import Array
+from tpuserve.client.model_reference import ModelReference
+from tpuserve.errors import InvalidReply, InvalidSetting, UnsupportedType
+from tpuserve.saved_model.signature import TensorSpec
+
+_LENGTH = struct.Struct("<I")
+# TensorFlow's name of a dtype → the protocol's.
+_NAMES = {
+    "bool": "BOOL",
+    **{f"{kind}{bits}": f"{kind}{bits}".upper() for kind in ("int", "uint") for bits in (8, 16)},
+    **{f"{kind}{bits}": f"{kind}{bits}".upper() for kind in ("int", "uint") for bits in (32, 64)},
+    "float16": "FP16",
+    "bfloat16": "BF16",
+    "float32": "FP32",
+    "float64": "FP64",
+    "string": "BYTES",
+}
+_TENSORFLOW_NAMES = {name: tensorflow_name for tensorflow_name, name in _NAMES.items()}
+
+
+def check_model(model: ModelReference) -> None:
+    """Check that a model is named without a label, which the protocol lacks.
+
+    Raises:
+      InvalidSetting: a label is given.
+    """
+    if model.label:
+        raise InvalidSetting(
+            f"label {model.label!r} is given, and the Open Inference Protocol has no labels. Give "
+            f"a version, or use the API 'v1'."
+        )
+
+
+def datatype_of(array: Array, name: str) -> str:
+    """Return the protocol's name of the dtype of an input.
+
+    Args:
+      array: the input.
+      name: the alias of the input, for the text of an error.
+
+    Raises:
+      UnsupportedType: the protocol has no such datatype.
+    """
+    dtype = arrays.tensorflow_dtype(array, name)
+    if dtype not in _NAMES:
+        raise UnsupportedType(
+            f"input {name!r} is {dtype}, for which the Open Inference Protocol has no datatype. "
+            f"Use the API 'v1' over gRPC."
+        )
+    return _NAMES[dtype]
+
+
+def encode_raw(array: Array) -> bytes:
+    """Return the binary form of an array: a string follows its length, 4 bytes little-endian."""
+    if array.dtype.hasobject:
+        return b"".join(_LENGTH.pack(len(text)) + text for text in array.ravel().tolist())
+    return arrays.little_endian(array).tobytes()
+
+
+def decode_raw(name: str, data: bytes | memoryview, datatype: str, shape: Sequence[int]) -> Array:
+    """Convert the binary form of an output to an array.
+
+    Args:
+      name: the alias of the output, for the texts of errors.
+      data: the binary form; see `encode_raw`.
+      datatype: the protocol's name of the dtype.
+      shape: the shape.
+
+    Raises:
+      InvalidReply: the datatype is unknown, or the data do not fill the shape.
+    """
+    dtype = numpy_dtype(name, datatype)
+    if dtype.hasobject:
+        flat = _decode_strings(name, data)
+    elif len(data) % dtype.itemsize:
+        raise _wrong_size(name, shape)
+    else:
+        # An array over the bytes of a message is read-only.
+        flat = np.frombuffer(data, dtype).copy()
+    if len(flat) != math.prod(shape):
+        raise _wrong_size(name, shape)
+    return flat.reshape(tuple(shape))
+
+
+def numpy_dtype(name: str, datatype: str) -> "np.dtype[Any]":
+    """Return the NumPy dtype of a datatype of the protocol; object for BYTES.
+
+    Args:
+      name: the alias of the output, for the text of an error.
+      datatype: the protocol's name of the dtype.
+
+    Raises:
+      InvalidReply: there is no such datatype.
+    """
+    if datatype not in _TENSORFLOW_NAMES:
+        raise InvalidReply(
+            f"output {name!r} has the datatype {datatype!r}, which the Open Inference Protocol "
+            f"does not have. Request other outputs."
+        )
+    return arrays.numpy_dtype(_TENSORFLOW_NAMES[datatype])
+
+
+def tensor_spec(name: str, datatype: str, shape: Sequence[int]) -> TensorSpec:
+    """Convert the metadata of a tensor; a dimension of -1 has no fixed size."""
+    dtype = _TENSORFLOW_NAMES.get(datatype, datatype.lower())
+    return TensorSpec(name, dtype, tuple(None if size < 0 else size for size in shape))
+
+
+def _decode_strings(name: str, data: bytes | memoryview) -> Array:
+    strings: list[bytes] = []
+    position = 0
+    while position < len(data):
+        start = position + _LENGTH.size
+        if start > len(data):
+            raise _truncated(name)
+        (length,) = _LENGTH.unpack_from(data, position)
+        position = start + length
+        if position > len(data):
+            raise _truncated(name)
+        strings.append(bytes(data[start:position]))
+    return arrays.object_array(strings)
+
+
+def _truncated(name: str) -> InvalidReply:
+    return InvalidReply(
+        f"output {name!r} ends within a string. Look at the server that sent the answer."
+    )
+
+
+def _wrong_size(name: str, shape: Sequence[int]) -> InvalidReply:
+    return InvalidReply(
+        f"the data of output {name!r} do not fill its shape {list(shape)}. Look at the server that "
+        f"sent the answer."
+    )

@@ -1,0 +1,252 @@
+"""TensorFlow Serving's REST API.
+
+Source: TensorFlow Serving's document of its RESTful API.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import orjson
+
+from tpuserve.client import arrays
+from tpuserve.client.api import Api
+from tpuserve.client.arrays import Array
+from tpuserve.client.call import Call, Reply, Steps
+from tpuserve.client.model_reference import ModelReference, VersionStatus
+from tpuserve.errors import InvalidReply, NotFound, TpuserveError, UnsupportedType
+from tpuserve.saved_model.dtypes import DTYPE_NAMES
+from tpuserve.saved_model.signature import Signature, TensorSpec
+
+_NOT_UTF8 = "surrogateescape"
+_JSON = {"content-type": "application/json"}
+# The names of the enum DataType that are not the upper case of TensorFlow's names of dtypes.
+_DTYPES = {
+    **{f"DT_{name.upper()}": name for name in DTYPE_NAMES.values()},
+    "DT_FLOAT": "float32",
+    "DT_DOUBLE": "float64",
+    "DT_HALF": "float16",
+}
+
+
+class RestV1(Api):
+    """TensorFlow Serving's REST API, whose tensors are JSON.
+
+    JSON has no dtypes, so that outputs get the dtypes of the signature.
+    """
+
+    is_http = True
+
+    def predict(
+        self,
+        model: ModelReference,
+        inputs: Mapping[str, Any],
+        signature_name: str,
+        outputs: Sequence[str],
+    ) -> Steps[dict[str, Array]]:
+        """Run a signature; see `Api.predict`."""
+        signature = yield from self._find_signature(model, signature_name)
+        converted = arrays.convert_inputs(inputs, signature)
+        try:
+            reply = yield self.encode_predict(model, converted, signature_name, outputs)
+            return _decode_outputs(reply, signature, outputs)
+        except TpuserveError as error:
+            self._forget(model, error)
+            raise
+
+    def encode_predict(
+        self,
+        model: ModelReference,
+        inputs: Mapping[str, Array],
+        signature_name: str,
+        outputs: Sequence[str],
+    ) -> Call:
+        """Encode a request in columnar format; the API cannot choose outputs."""
+        document: dict[str, Any] = {}
+        if signature_name:
+            document["signature_name"] = signature_name
+        document["inputs"] = {name: _to_json(name, array) for name, array in inputs.items()}
+        return Call(f"{_path(model)}:predict", _encode(document, inputs), _JSON)
+
+    def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
+        """Ask for the signatures of a model."""
+        reply = yield Call(f"{_path(model)}/metadata")
+        document = decode_json(reply)
+        try:
+            definitions = document["metadata"]["signature_def"]["signature_def"]
+            return {name: _signature(definition) for name, definition in definitions.items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise invalid_reply("the metadata have another form", reply) from error
+
+    def versions(self, name: str) -> Steps[list[VersionStatus]]:
+        """Ask for the states of the versions of a model."""
+        reply = yield Call(_path(ModelReference(name)))
+        return _decode_versions(reply)
+
+    def _ready_call(self, model: ModelReference) -> Call:
+        return Call(_path(model), is_retried=False)
+
+    def _says_ready(self, reply: Reply) -> bool:
+        return any(version.state == "AVAILABLE" for version in _decode_versions(reply))
+
+
+def decode_json(reply: Reply) -> Any:
+    """Parse the JSON of a reply.
+
+    Raises:
+      InvalidReply: the body is no JSON.
+    """
+    try:
+        return orjson.loads(reply.body)
+    except ValueError:
+        pass
+    try:
+        # The API writes NaN and Infinity, and strings that are not UTF-8, as they are.
+        return json.loads(reply.body.decode("utf-8", _NOT_UTF8))
+    except (ValueError, RecursionError) as error:
+        raise invalid_reply("it is no JSON", reply) from error
+
+
+def invalid_reply(reason: str, reply: Reply) -> InvalidReply:
+    """Create the error for a reply that does not have the form that the API defines.
+
+    Args:
+      reason: the difference, for the text.
+      reply: the reply.
+    """
+    start = reply.body[:60].decode("utf-8", "replace")
+    return InvalidReply(
+        f"the server's answer begins with {start!r}: {reason}. Check that the URL is that of a "
+        f"model server and that the API is the right one."
+    )
+
+
+def _path(model: ModelReference) -> str:
+    path = f"/v1/models/{quote(model.name, safe='')}"
+    if model.version is not None:
+        return f"{path}/versions/{model.version}"
+    return f"{path}/labels/{quote(model.label, safe='')}" if model.label else path
+
+
+def _to_json(name: str, array: Array) -> Any:
+    """Convert an array to a value that orjson writes as JSON; strings to base64 objects."""
+    kind = arrays.tensorflow_dtype(array, name)
+    if kind == "string":
+        from base64 import b64encode
+
+        flat = [{"b64": b64encode(text).decode("ascii")} for text in array.ravel().tolist()]
+        return _nest(flat, array.shape)
+    if kind.startswith("complex"):
+        raise UnsupportedType(
+            f"input {name!r} is {kind}, which JSON cannot hold. Use a grpc:// URL."
+        )
+    if kind in ("float16", "bfloat16"):
+        array = array.astype(np.float32)
+    array = arrays.little_endian(array)
+    return array if array.ndim else array.item()
+
+
+def _encode(document: dict[str, Any], inputs: Mapping[str, Array]) -> bytes:
+    is_finite = all(
+        np.isfinite(array.astype(np.float32) if array.dtype.kind == "V" else array).all()
+        for array in inputs.values()
+        if array.dtype.kind in "fV"
+    )
+    if is_finite:
+        return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    # orjson writes NaN and Infinity as null; TensorFlow Serving reads the names.
+    text = json.dumps(document, default=lambda array: array.tolist(), separators=(",", ":"))
+    return text.encode()
+
+
+def _nest(flat: list[Any], shape: tuple[int, ...]) -> Any:
+    array = np.empty(len(flat), object)
+    array[:] = flat
+    return array.reshape(shape).tolist()
+
+
+def _decode_outputs(
+    reply: Reply, signature: Signature, requested: Sequence[str]
+) -> dict[str, Array]:
+    document = decode_json(reply)
+    if not isinstance(document, dict) or "outputs" not in document:
+        raise invalid_reply("it has no outputs", reply)
+    values = document["outputs"]
+    if len(signature.outputs) == 1:
+        values = {next(iter(signature.outputs)): values}
+    if not isinstance(values, dict):
+        raise invalid_reply("its outputs have no names", reply)
+    names = requested or list(signature.outputs)
+    missing = [name for name in names if name not in values]
+    if missing:
+        raise NotFound(
+            f"no output {missing[0]!r}; found {', '.join(sorted(values))}. Request one of those."
+        )
+    try:
+        return {name: _to_array(values[name], signature.outputs[name]) for name in names}
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise invalid_reply(
+            f"its outputs are not those of the signature ({error})", reply
+        ) from None
+
+
+def _to_array(value: Any, spec: TensorSpec) -> Array:
+    if spec.dtype != "string":
+        return np.array(value, arrays.numpy_dtype(spec.dtype))
+    shape: list[int] = []
+    flat = value if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        shape.append(len(value))
+    while flat and isinstance(flat[0], list):
+        shape.append(len(flat[0]))
+        flat = [element for row in flat for element in row]
+    return arrays.object_array([_to_bytes(text) for text in flat]).reshape(shape)
+
+
+def _to_bytes(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode("utf-8", _NOT_UTF8)
+    from base64 import b64decode
+
+    return b64decode(value["b64"])
+
+
+def _signature(definition: Mapping[str, Any]) -> Signature:
+    return Signature(
+        _tensors(definition.get("inputs", {})),
+        _tensors(definition.get("outputs", {})),
+        definition.get("method_name", ""),
+    )
+
+
+def _tensors(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    return {
+        alias: TensorSpec(
+            info["name"], _DTYPES.get(info["dtype"], info["dtype"]), _shape(info["tensor_shape"])
+        )
+        for alias, info in sorted(infos.items())
+    }
+
+
+def _shape(proto: Mapping[str, Any]) -> tuple[int | None, ...] | None:
+    if proto.get("unknown_rank"):
+        return None
+    sizes = [int(dimension["size"]) for dimension in proto.get("dim", [])]
+    return tuple(None if size < 0 else size for size in sizes)
+
+
+def _decode_versions(reply: Reply) -> list[VersionStatus]:
+    document = decode_json(reply)
+    try:
+        return [
+            VersionStatus(
+                int(status["version"]),
+                status["state"],
+                status.get("status", {}).get("error_message", ""),
+            )
+            for status in document["model_version_status"]
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise invalid_reply("the status has another form", reply) from error

@@ -1,0 +1,144 @@
+"""The Open Inference Protocol (KServe V2) over REST, with binary tensors.
+
+Source: the specification of the protocol, and Triton's binary tensor data extension.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import orjson
+
+from tpuserve.client import arrays, open_inference
+from tpuserve.client.api import Api
+from tpuserve.client.arrays import Array
+from tpuserve.client.call import Call, Reply, Steps
+from tpuserve.client.model_reference import ModelReference, VersionStatus
+from tpuserve.client.rest_v1 import decode_json, invalid_reply
+from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
+
+_HEADER_LENGTH = "inference-header-content-length"
+
+
+class RestV2(Api):
+    """The Open Inference Protocol over REST; tensors are binary data behind the JSON."""
+
+    is_http = True
+
+    def predict(
+        self,
+        model: ModelReference,
+        inputs: Mapping[str, Any],
+        signature_name: str,
+        outputs: Sequence[str],
+    ) -> Steps[dict[str, Array]]:
+        """Run a signature; see `Api.predict`."""
+        reply = yield from self._request_prediction(model, inputs, signature_name, outputs)
+        return _decode_outputs(reply)
+
+    def encode_predict(
+        self,
+        model: ModelReference,
+        inputs: Mapping[str, Array],
+        signature_name: str,
+        outputs: Sequence[str],
+    ) -> Call:
+        """Encode an inference request whose tensors follow the JSON."""
+        tensors, chunks = [], []
+        for name, array in inputs.items():
+            chunks.append(open_inference.encode_raw(array))
+            tensors.append(
+                {
+                    "name": name,
+                    "datatype": open_inference.datatype_of(array, name),
+                    "shape": list(array.shape),
+                    "parameters": {"binary_data_size": len(chunks[-1])},
+                }
+            )
+        parameters: dict[str, Any] = {"binary_data_output": True}
+        if signature_name:
+            parameters["signature_name"] = signature_name
+        document: dict[str, Any] = {"parameters": parameters, "inputs": tensors}
+        if outputs:
+            document["outputs"] = [{"name": name} for name in outputs]
+        text = orjson.dumps(document)
+        headers = {
+            _HEADER_LENGTH: str(len(text)),
+            "content-type": "application/octet-stream",
+        }
+        return Call(f"{_path(model)}/infer", b"".join((text, *chunks)), headers)
+
+    def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
+        """Ask for the default signature, the only one that the protocol describes."""
+        reply = yield Call(_path(model))
+        document = decode_json(reply)
+        try:
+            inputs, outputs = (
+                {
+                    tensor["name"]: open_inference.tensor_spec(
+                        tensor["name"], tensor["datatype"], list(map(int, tensor["shape"]))
+                    )
+                    for tensor in document[kind]
+                }
+                for kind in ("inputs", "outputs")
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise invalid_reply("the metadata have another form", reply) from error
+        return {DEFAULT_SIGNATURE: Signature(inputs, outputs)}
+
+    def versions(self, name: str) -> Steps[list[VersionStatus]]:
+        """Ask for the states of the versions of a model, by Triton's repository index."""
+        reply = yield Call("/v2/repository/index", b"{}")
+        try:
+            versions = [
+                VersionStatus(int(entry["version"]), entry["state"], entry.get("reason", ""))
+                for entry in decode_json(reply)
+                if entry["name"] == name and entry.get("version")
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise invalid_reply("the index has another form", reply) from error
+        return versions
+
+    def _ready_call(self, model: ModelReference) -> Call:
+        return Call(f"{_path(model)}/ready", is_retried=False)
+
+    def _says_ready(self, reply: Reply) -> bool:
+        return True
+
+
+def _path(model: ModelReference) -> str:
+    open_inference.check_model(model)
+    path = f"/v2/models/{quote(model.name, safe='')}"
+    return path if model.version is None else f"{path}/versions/{model.version}"
+
+
+def _decode_outputs(reply: Reply) -> dict[str, Array]:
+    size = reply.headers.get(_HEADER_LENGTH, "")
+    body = memoryview(reply.body)
+    position = int(size) if size.isascii() and size.isdigit() else len(body)
+    document = decode_json(Reply(bytes(body[:position])))
+    outputs: dict[str, Array] = {}
+    try:
+        for tensor in document["outputs"]:
+            name, datatype = tensor["name"], tensor["datatype"]
+            shape = [int(size) for size in tensor["shape"]]
+            num_bytes = tensor.get("parameters", {}).get("binary_data_size")
+            if num_bytes is None:
+                outputs[name] = _from_json(name, tensor["data"], datatype, shape)
+                continue
+            data = body[position : position + num_bytes]
+            position += num_bytes
+            outputs[name] = open_inference.decode_raw(name, data, datatype, shape)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise invalid_reply(f"its outputs have another form ({error})", reply) from error
+    return outputs
+
+
+def _from_json(name: str, data: Any, datatype: str, shape: Sequence[int]) -> Array:
+    dtype = open_inference.numpy_dtype(name, datatype)
+    if dtype.hasobject:
+        flat = arrays.object_array([text.encode() for text in data])
+    else:
+        flat = np.array(data, dtype)
+    return flat.reshape(tuple(shape))

@@ -1,0 +1,116 @@
+"""Converts arrays to and from TensorProtos without TensorFlow.
+
+Source: tensorflow/core/framework/tensor.proto, and `Tensor::FromProto` in
+tensorflow/core/framework/tensor.cc.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tpuserve.client import arrays
+from tpuserve.client.arrays import Array
+from tpuserve.errors import InvalidTensor
+from tpuserve.proto import prediction_service_pb2 as pb
+from tpuserve.saved_model import dtypes
+
+_NUMBERS = {name: number for number, name in dtypes.DTYPE_NAMES.items()}
+# The fields whose packed values are the bytes of an array.
+_RAW_FIELDS = {
+    "float32": "float_val",
+    "float64": "double_val",
+    "complex64": "scomplex_val",
+    "complex128": "dcomplex_val",
+    "bool": "bool_val",
+}
+_VARINT_FIELDS = {
+    **dict.fromkeys(("int8", "int16", "int32", "uint8", "uint16"), "int_val"),
+    "int64": "int64_val",
+    "uint32": "uint32_val",
+    "uint64": "uint64_val",
+    "float16": "half_val",
+    "bfloat16": "half_val",
+}
+# An element of `int_val` or `half_val` is a varint of 32 bits.
+_FIELD_DTYPES: dict[str, Any] = {"int_val": np.int32, "half_val": np.int32}
+
+
+def write_array(proto: pb.TensorProto, array: Array, name: str) -> None:
+    """Write an array to an empty TensorProto.
+
+    Args:
+      proto: the TensorProto.
+      array: the array.
+      name: the alias of the input, for the text of an error.
+
+    Raises:
+      UnsupportedType: TensorFlow has no dtype for the array's elements.
+    """
+    dtype = arrays.tensorflow_dtype(array, name)
+    proto.dtype = _NUMBERS[dtype]
+    dimensions = proto.tensor_shape.dim
+    # Set an empty shape too: a tensor without a shape would be of unknown rank.
+    proto.tensor_shape.SetInParent()
+    for size in array.shape:
+        dimensions.add(size=size)
+    if dtype == "string":
+        proto.string_val.extend(array.ravel().tolist())
+    else:
+        proto.tensor_content = arrays.little_endian(array).tobytes()
+
+
+def to_array(proto: pb.TensorProto, name: str) -> Array:
+    """Convert a TensorProto to an array; strings to an object array of bytes.
+
+    A typed field with fewer values than the shape has elements repeats its last value, and an empty
+    field means zeros.
+
+    Args:
+      proto: the TensorProto.
+      name: the alias of the output, for the text of an error.
+
+    Raises:
+      InvalidTensor: the content does not fill the shape.
+      UnsupportedType: no array has such elements.
+    """
+    dtype_name = dtypes.dtype_name(proto.dtype)
+    dtype = arrays.numpy_dtype(dtype_name)
+    shape = tuple(dimension.size for dimension in proto.tensor_shape.dim)
+    count = math.prod(shape)
+    try:
+        return _fill(_flat_values(proto, dtype_name, dtype), count, dtype).reshape(shape)
+    except ValueError as error:
+        raise InvalidTensor(
+            f"the values of tensor {name!r} do not fill the shape {list(shape)}: {error}. Look at "
+            f"the server that sent it."
+        ) from error
+
+
+def _flat_values(proto: pb.TensorProto, dtype_name: str, dtype: "np.dtype[Any]") -> Array:
+    if dtype_name == "string":
+        return arrays.object_array(list(proto.string_val))
+    if proto.tensor_content:
+        return np.frombuffer(proto.tensor_content, dtype)
+    if dtype_name in _RAW_FIELDS:
+        chunks = getattr(proto, _RAW_FIELDS[dtype_name])
+        return np.frombuffer(chunks[0] if len(chunks) == 1 else b"".join(chunks), dtype)
+    field = _VARINT_FIELDS[dtype_name]
+    values = getattr(proto, field)
+    flat = np.fromiter(values, _FIELD_DTYPES.get(field, dtype), len(values))
+    if field == "half_val":
+        return flat.astype(np.uint16).view(dtype)
+    return flat.astype(dtype, copy=False)
+
+
+def _fill(flat: Array, count: int, dtype: "np.dtype[Any]") -> Array:
+    if len(flat) == count:
+        # An array over the bytes of a message is read-only.
+        return flat if flat.flags.writeable else flat.copy()
+    if len(flat) > count:
+        raise ValueError(f"{len(flat)} values for {count} elements")
+    if not len(flat):
+        return np.full(count, b"", object) if dtype.hasobject else np.zeros(count, dtype)
+    filled = np.full(count, flat[-1], dtype)
+    filled[: len(flat)] = flat
+    return filled

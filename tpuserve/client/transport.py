@@ -1,0 +1,120 @@
+"""The settings of connections to servers, and the errors of calls over HTTP and gRPC."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tpuserve.client import statuses
+from tpuserve.client.address import Address
+from tpuserve.errors import (
+    Code,
+    InvalidSetting,
+    LimitReached,
+    ServerUnreachable,
+    TpuserveError,
+    Unavailable,
+)
+
+_MAX_SHOWN_CHARACTERS = 200
+_TOO_LARGE = 413
+
+
+@dataclass(frozen=True)
+class Connection:
+    """The settings of a connection to a server.
+
+    Attributes:
+      address: the address of the server.
+      api_key: is sent as a bearer token; "" for none.
+      ca_file: a PEM file with the certificates that a server's certificate is checked with; None
+        for those of the system.
+    """
+
+    address: Address
+    api_key: str = ""
+    ca_file: str | None = None
+
+    def authorization(self) -> dict[str, str]:
+        """Return the headers, or the metadata of gRPC, that authenticate the client."""
+        return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+
+    def read_ca_file(self) -> bytes | None:
+        """Return the content of the CA file; None without one.
+
+        Raises:
+          InvalidSetting: the file cannot be read.
+        """
+        if self.ca_file is None:
+            return None
+        try:
+            return Path(self.ca_file).read_bytes()
+        except OSError as error:
+            raise InvalidSetting(
+                f"ca_file is {self.ca_file!r}, which cannot be read ({error.strerror}). Give a PEM "
+                f"file with certificates."
+            ) from error
+
+    def unreachable_error(self, reason: object) -> ServerUnreachable:
+        """Create the error for a server that does not answer."""
+        text = " ".join(str(reason).split())[:_MAX_SHOWN_CHARACTERS]
+        return ServerUnreachable(
+            f"no server answers at {self.address.url}: {text or 'the connection broke'}. Start it "
+            f"with `tpuserve serve`, or give the URL of a server that runs."
+        )
+
+
+def http_error(status: int, headers: Mapping[str, str], body: bytes) -> TpuserveError:
+    """Create the error for an HTTP status of 300 or more.
+
+    Args:
+      status: the status.
+      headers: the headers, whose names ignore case.
+      body: the body, which says the reason.
+    """
+    error = statuses.error_of_code(
+        statuses.code_of_http_status(status), _http_message(status, body)
+    )
+    if isinstance(error, Unavailable | LimitReached) and status != _TOO_LARGE:
+        error.retry_after_s = _seconds(headers.get("retry-after", ""))
+    return error
+
+
+def grpc_error(connection: Connection, number: int, details: str) -> TpuserveError:
+    """Create the error for a gRPC status that is not OK.
+
+    Args:
+      connection: the connection of the call.
+      number: the number of the status.
+      details: the message of the status.
+    """
+    code = Code(number)
+    if code is Code.UNAVAILABLE and _is_local(details):
+        return connection.unreachable_error(details)
+    error = statuses.error_of_code(code, details or code.name)
+    if isinstance(error, LimitReached):
+        error.retry_after_s = 0.0
+    return error
+
+
+def _http_message(status: int, body: bytes) -> str:
+    try:
+        message: Any = orjson.loads(body)["error"]
+    except (ValueError, KeyError, TypeError, IndexError):
+        message = None
+    if isinstance(message, str) and message:
+        return message
+    text = " ".join(body[:_MAX_SHOWN_CHARACTERS].decode("utf-8", "replace").split())
+    return f"HTTP status {status}: {text or 'an empty body'}"
+
+
+def _seconds(text: str) -> float:
+    return float(text) if text.isascii() and text.isdigit() else 0.0
+
+
+def _is_local(details: str) -> bool:
+    """Return whether gRPC's own text says that there is no connection."""
+    texts = ("failed to connect", "dns resolution failed", "socket closed", "connection reset")
+    return any(text in details.lower() for text in texts)
