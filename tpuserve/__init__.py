@@ -5,8 +5,21 @@ Importing this package does not import TensorFlow. Importing `tpuserve.lowering`
 """
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from tpuserve.devices import emulated_tpu
 
+if TYPE_CHECKING:
+    from tpuserve.local_server import serve
+
 __version__ = version("tpuserve")
-__all__ = ["__version__", "emulated_tpu"]
+__all__ = ["__version__", "emulated_tpu", "serve"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `serve` when it is first used, because importing NumPy takes a while."""
+    if name == "serve":
+        from tpuserve.local_server import serve
+
+        return serve
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
