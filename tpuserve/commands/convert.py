@@ -7,11 +7,17 @@ from typing import Any
 
 import click
 
+from tpuserve import signing
 from tpuserve import tags as tag_sets
 from tpuserve.commands.batching_options import batching_options, make_batch_config
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.multi_value_option import MultiValueCommand
-from tpuserve.commands.options import TopologyType, json_option, signature_option
+from tpuserve.commands.options import (
+    TopologyType,
+    json_option,
+    signature_option,
+    signing_key_option,
+)
 from tpuserve.commands.path_type import SavedModelPath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.errors import InvalidSetting
@@ -97,6 +103,7 @@ Examples:
     help="Compile for these TPUs after the conversion, like `tpuserve compile`. Needs the extra "
     "tpuserve[compile].",
 )
+@signing_key_option
 @json_option
 @click.pass_context
 def convert(
@@ -119,6 +126,7 @@ def convert(
     atol: float | None,
     rtol: float | None,
     topologies: tuple[str, ...],
+    signing_key: Path | None,
     as_json: bool,
 ) -> None:
     """Write a SavedModel again with a TPU metagraph, without the program that made it.
@@ -138,6 +146,8 @@ def convert(
 
     # Read the SavedModel first, to report an error in it before the slow import of TensorFlow.
     metagraph.read_metagraphs(directory)
+    if signing_key is not None:
+        signing.check_key(signing_key, is_private=True)
     if topologies:
         from tpuserve.compilation.compiler import require_extra
 
@@ -170,6 +180,8 @@ def convert(
             keep_float32=keep_float32,
             warm_up=warm_up or None,
         )
+        if signing_key is not None:
+            signing.sign(out, signing_key)
         results = _Results(conversion)
         if verifies:
             from tpuserve.verification import verify

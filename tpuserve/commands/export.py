@@ -4,9 +4,11 @@ from pathlib import Path
 
 import click
 
+from tpuserve import signing
 from tpuserve.commands.batching_options import batching_options, make_batch_config
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
+from tpuserve.commands.options import signing_key_option
 from tpuserve.commands.progress import progress_bar
 
 # NAME=SIZES:DTYPE, of which the name and the dtype may be missing. An unknown size is written as ?
@@ -51,6 +53,7 @@ def _parse_shape(text: str) -> tuple[str, tuple[int | None, ...], str]:
     is_flag=True,
     help="Write the warm-up file: a request for each allowed batch size.",
 )
+@signing_key_option
 def export(
     file: Path,
     directory: Path,
@@ -60,6 +63,7 @@ def export(
     batch_timeout_micros: int,
     max_enqueued_batches: int,
     warm_up: bool,
+    signing_key: Path | None,
 ) -> None:
     """Export a file of Keras as a SavedModel with a CPU and a TPU metagraph.
 
@@ -70,6 +74,8 @@ def export(
     metagraph {serve, tpu} all of it runs on the TPU. Code in the file, such as that of a Lambda
     layer, is not run, and such a file is refused.
     """
+    if signing_key is not None:
+        signing.check_key(signing_key, is_private=True)
     with exit_on_sigterm(), progress_bar() as progress:
         progress(0, 0, "importing TensorFlow")
         from tpuserve.runtime import tf_logging
@@ -89,4 +95,6 @@ def export(
         version = run_export(
             model, specs, directory, batch_config=batch_config, warm_up=warm_up or None
         )
+    if signing_key is not None:
+        signing.sign(Path(version), signing_key)
     click.echo(version)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -9,6 +10,16 @@ import click
 from tpuserve.commands.path_type import SavedModelPath
 
 directory_argument = click.argument("directory", type=SavedModelPath())
+
+signing_key_option = click.option(
+    "--signing_key",
+    "--signing-key",
+    "signing_key",
+    type=click.Path(path_type=Path),
+    metavar="PRIVATE.pem",
+    help="Sign the files with this private key: write model.sig (OpenSSF Model Signing). Needs the "
+    "extra tpuserve[signing].",
+)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 

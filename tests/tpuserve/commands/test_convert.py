@@ -15,8 +15,10 @@ from click.testing import CliRunner, Result
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tests.tpuserve.export.conversion import models
+from tests.tpuserve.test_signing import write_keys
+from tpuserve import signing
 from tpuserve.commands.convert import convert
-from tpuserve.errors import TpuserveError
+from tpuserve.errors import InvalidSetting, TpuserveError
 from tpuserve.export.files import directory_lock
 
 pytestmark = pytest.mark.slow
@@ -235,3 +237,19 @@ def test_a_missing_variables_file_is_named(dense: Path, tmp_path: Path) -> None:
     shutil.copytree(dense, tmp_path / "cut")
     (tmp_path / "cut" / "variables" / "variables.index").unlink()
     assert "variables/variables.index" in refuse(tmp_path / "cut", tmp_path / "out")
+
+
+def test_it_signs_what_it_writes(dense: Path, tmp_path: Path) -> None:
+    private, public = write_keys(tmp_path / "keys")
+    result = run(dense, tmp_path / "out", "--no-verify", "--signing_key", private)
+    assert result.exit_code == 0
+    signing.verify(tmp_path / "out", public)
+
+
+def test_a_key_that_cannot_sign_is_told_before_anything_is_written(
+    dense: Path, tmp_path: Path
+) -> None:
+    _, public = write_keys(tmp_path / "keys")
+    result = run(dense, tmp_path / "out", "--signing_key", public)
+    assert isinstance(result.exception, InvalidSetting)
+    assert not (tmp_path / "out").exists()
