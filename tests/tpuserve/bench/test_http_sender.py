@@ -1,0 +1,41 @@
+"""A measurement over HTTP survives a server that closes idle connections."""
+
+import asyncio
+
+from tpuserve.bench.http_sender import HttpSender
+from tpuserve.client.address import parse_url
+from tpuserve.client.call import Call
+from tpuserve.client.transport import Connection
+
+_REPLY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+
+
+def test_a_connection_that_the_server_closed_while_idle_is_not_used_again() -> None:
+    async def measure() -> list[str]:
+        closed = asyncio.Event()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(_REPLY)
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+            closed.set()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        connection = Connection(parse_url(f"http://127.0.0.1:{port}"))
+        sender = HttpSender(connection, [Call("/v1/models")], connections=1, timeout_s=60)
+        results = []
+        for _ in range(2):
+            closed.clear()
+            results.append(await sender.send(0))
+            await closed.wait()
+            # The client sees the end of the connection in a later turn of its loop.
+            while any(connection.is_open for connection in sender._idle):
+                await asyncio.sleep(0)
+        await sender.close()
+        server.close()
+        return results
+
+    assert asyncio.run(measure()) == ["", ""]

@@ -1,0 +1,98 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tpuserve.bench import inputs
+from tpuserve.client import tensor_proto
+from tpuserve.errors import InvalidInput
+from tpuserve.proto import prediction_service_pb2 as pb
+from tpuserve.saved_model.signature import Signature, TensorSpec
+from tpuserve.saved_model.tfrecord import frame_record
+
+SIGNATURE = Signature(
+    {"x": TensorSpec("x:0", "float32", (None, 2)), "name": TensorSpec("n:0", "string", (None,))}, {}
+)
+
+
+def test_random_inputs_have_the_dtypes_and_shapes_of_the_signature() -> None:
+    first, *others = inputs.random_inputs(SIGNATURE, 3, {})
+    assert first.inputs["x"].dtype == np.float32
+    assert first.inputs["x"].shape == (3, 2)
+    assert first.inputs["name"].shape == (3,)
+    assert all(isinstance(each, bytes) for each in first.inputs["name"])
+    assert len(others) == inputs.NUM_RANDOM - 1
+    assert not np.array_equal(first.inputs["x"], others[0].inputs["x"])
+    again = inputs.random_inputs(SIGNATURE, 3, {})[0]
+    np.testing.assert_array_equal(first.inputs["x"], again.inputs["x"])
+
+
+def test_a_shape_replaces_that_of_the_signature() -> None:
+    unknown = Signature({"x": TensorSpec("x:0", "int32", None)}, {})
+    assert inputs.random_inputs(unknown, 4, {})[0].inputs["x"].shape == (4,)
+    x = inputs.random_inputs(unknown, 4, {"x": (2, 5)})[0].inputs["x"]
+    assert x.shape == (2, 5)
+    assert set(x.ravel().tolist()) == {0, 1}
+    with pytest.raises(InvalidInput, match="input 'y'; the signature has x. Name one"):
+        inputs.random_inputs(unknown, 4, {"y": (1,)})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("a.json", '{"inputs": {"x": [[1, 2]]}}', [[[1, 2]]]),
+        ("a.json", '{"x": [[1, 2]]}', [[[1, 2]]]),
+        ("a.jsonl", '{"x": [[1, 2]]}\n\n{"x": [[3, 4]]}\n', [[[1, 2]], [[3, 4]]]),
+    ],
+)
+def test_json_files_have_requests(
+    tmp_path: Path, name: str, text: str, expected: list[list[list[int]]]
+) -> None:
+    (tmp_path / name).write_text(text)
+    requests = inputs.read_file(tmp_path / name, SIGNATURE)
+    assert [request.inputs["x"].tolist() for request in requests] == expected
+    assert requests[0].inputs["x"].dtype == np.float32
+
+
+def test_an_npz_file_is_a_request(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones((1, 2), np.int8))
+    (request,) = inputs.read_file(tmp_path / "a.npz", SIGNATURE)
+    assert request.inputs["x"].dtype == np.int8
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.json", "{"), ("a.json", "[1]"), ("a.json", "{}"), ("a.jsonl", ""), ("a.npz", "no zip")],
+)
+def test_a_file_without_requests_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidInput, match=f"{name} has no requests: .*Give a .npz"):
+        inputs.read_file(tmp_path / name, SIGNATURE)
+
+
+def write_log(path: Path, *models: str) -> None:
+    content = b""
+    for position, model in enumerate(models):
+        log = pb.PredictionLog()
+        request = log.predict_log.request
+        request.model_spec.name, request.model_spec.signature_name = model, "sign"
+        array = np.array([position], np.float32)
+        tensor_proto.write_array(request.inputs["x"], array, "x")
+        content += frame_record(log.SerializeToString())
+    path.write_bytes(content + frame_record(pb.PredictionLog().SerializeToString()))
+
+
+def test_the_predict_requests_of_a_log_are_those_of_the_model(tmp_path: Path) -> None:
+    write_log(tmp_path / "log", "half", "other", "half")
+    requests = inputs.read_request_log(tmp_path / "log", "half")
+    assert [request.inputs["x"].tolist() for request in requests] == [[0], [2]]
+    assert [request.signature_name for request in requests] == ["sign", "sign"]
+
+
+def test_a_log_without_requests_to_the_model_is_refused(tmp_path: Path) -> None:
+    write_log(tmp_path / "log", "other")
+    with pytest.raises(InvalidInput, match="to model 'half'; it has a request of.*, model 'other'"):
+        inputs.read_request_log(tmp_path / "log", "half")
+    (tmp_path / "log").write_bytes(b"12345")
+    with pytest.raises(InvalidInput, match="is no request log: record 0: the file ends"):
+        inputs.read_request_log(tmp_path / "log", "half")

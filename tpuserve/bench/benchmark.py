@@ -1,0 +1,227 @@
+"""Measures a model of a server under one load after the other."""
+
+import gc
+import math
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tpuserve.bench import inputs as bench_inputs
+from tpuserve.bench.inputs import RequestInputs
+from tpuserve.bench.load import Load
+from tpuserve.bench.sender import create_sender
+from tpuserve.bench.windows import Procedure, Result, measure
+from tpuserve.client import Client
+from tpuserve.client.address import ApiName, create_api, parse_url
+from tpuserve.client.call import Call
+from tpuserve.client.model_reference import ModelReference
+from tpuserve.client.transport import Connection
+from tpuserve.errors import SignatureNotFound
+from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
+
+MAX_CONNECTIONS = 1000
+"""The largest number of HTTP connections of an open loop."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model of a server, and the way to call the model.
+
+    Attributes:
+      url: the URL of the server, as of `tpuserve.client.Client`.
+      model: the name of the model.
+      api: "v1" or "v2".
+      signature_name: the signature; "" for "serving_default".
+      api_key: is sent as a bearer token; "" for none.
+      ca_file: a PEM file with certificates; None for those of the system.
+      timeout_s: the time limit of a request in seconds.
+    """
+
+    url: str
+    model: str
+    api: ApiName = "v1"
+    signature_name: str = ""
+    api_key: str = ""
+    ca_file: str | None = None
+    timeout_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class InputChoice:
+    """The source of the inputs of requests: a file, a request log, or random numbers by default.
+
+    Attributes:
+      batch_size: the size of an unknown first dimension of random inputs.
+      shapes: alias → shape of random inputs, if the signature does not say it.
+      file: a file of inputs; None for none.
+      request_log: a request log; None for none.
+    """
+
+    batch_size: int = 1
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    file: Path | None = None
+    request_log: Path | None = None
+
+
+def run(
+    target: Target,
+    choice: InputChoice,
+    loads: Sequence[Load],
+    procedure: Procedure,
+    progress: Callable[[int, int, str], None] = lambda done, total, step: None,
+) -> list[Result]:
+    """Measure a model under each load.
+
+    Args:
+      target: the model to measure.
+      choice: the inputs of the requests.
+      loads: the loads, in the order of the measurements.
+      procedure: the windows of each measurement.
+      progress: takes the number of finished windows, the largest number of all windows, and a
+        description of the current load.
+
+    Returns:
+      The result of each load.
+
+    Raises:
+      TpuserveError: no server answers, the model cannot be called, or an argument is invalid.
+    """
+    calls = _encode(target, _choose_inputs(target, choice))
+    connection = Connection(parse_url(target.url), target.api_key, target.ca_file)
+
+    async def measure_all() -> list[Result]:
+        return [await measure_load(position) for position in range(len(loads))]
+
+    async def measure_load(position: int) -> Result:
+        load = loads[position]
+
+        def on_window(count: int) -> None:
+            done = position * procedure.max_windows + count
+            progress(done, len(loads) * procedure.max_windows, str(load))
+
+        on_window(0)
+        connections = load.concurrency or MAX_CONNECTIONS
+        sender = create_sender(connection, calls, connections, target.timeout_s)
+        try:
+            return await measure(sender, load, procedure, on_window)
+        finally:
+            await sender.close()
+
+    # A collection of garbage would be measured as latency of the server.
+    gc.collect()
+    gc.freeze()
+    try:
+        return _run_on_loop(measure_all)
+    finally:
+        gc.unfreeze()
+
+
+def best_under(results: Sequence[Result], percentile: float, limit_ms: float) -> Result | None:
+    """Return the result with the most requests per second whose latency is within a limit.
+
+    Args:
+      results: the results.
+      percentile: the percentile of the latency, such as 99.
+      limit_ms: the limit in milliseconds.
+
+    Returns:
+      The result; None if no result without errors is within the limit.
+    """
+    within = [
+        result
+        for result in results
+        if not result.num_errors and result.percentiles_ms[percentile] <= limit_ms
+    ]
+    return max(within, key=lambda result: result.requests_per_second, default=None)
+
+
+def to_dict(target: Target, results: Sequence[Result]) -> dict[str, object]:
+    """Return results as dicts, lists and finite numbers, which JSON can hold.
+
+    Args:
+      target: the measured model.
+      results: the measurements.
+    """
+    return {
+        "url": target.url,
+        "model": target.model,
+        "api": target.api,
+        "results": [
+            {
+                "concurrency": result.load.concurrency,
+                "rate": result.load.rate,
+                "requests_per_second": result.requests_per_second,
+                "latency_ms": {
+                    "mean": _finite(result.mean_ms),
+                    **{f"p{p:g}": _finite(ms) for p, ms in result.percentiles_ms.items()},
+                },
+                "requests": result.num_requests,
+                "errors": result.num_errors,
+                "first_error": result.first_error,
+                "stable": result.is_stable,
+                "windows": [
+                    {
+                        "requests_per_second": window.requests_per_second,
+                        "mean_ms": _finite(window.mean_ms),
+                    }
+                    for window in result.windows
+                ],
+            }
+            for result in results
+        ],
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _choose_inputs(target: Target, choice: InputChoice) -> list[RequestInputs]:
+    if choice.request_log is not None:
+        return bench_inputs.read_request_log(choice.request_log, target.model)
+    signature = _find_signature(target)
+    if choice.file is not None:
+        return bench_inputs.read_file(choice.file, signature)
+    return bench_inputs.random_inputs(signature, choice.batch_size, choice.shapes)
+
+
+def _find_signature(target: Target) -> Signature:
+    with Client(
+        target.url,
+        api=target.api,
+        timeout_s=target.timeout_s,
+        api_key=target.api_key,
+        ca_file=target.ca_file,
+    ) as client:
+        signatures = client.signatures(target.model)
+    name = target.signature_name or DEFAULT_SIGNATURE
+    if name not in signatures:
+        raise SignatureNotFound(
+            f"no signature {name!r} in model {target.model!r}; found "
+            f"{', '.join(sorted(signatures))}. Name one of those with --signature."
+        )
+    return signatures[name]
+
+
+def _encode(target: Target, requests: Sequence[RequestInputs]) -> list[Call]:
+    api = create_api(parse_url(target.url), target.api)
+    reference = ModelReference(target.model)
+    return [
+        api.encode_predict(
+            reference, request.inputs, target.signature_name or request.signature_name, ()
+        )
+        for request in requests
+    ]
+
+
+def _run_on_loop(main: Callable[[], Coroutine[Any, Any, list[Result]]]) -> list[Result]:
+    """Run a coroutine on uvloop's event loop, which takes less time per request."""
+    import uvloop
+
+    loop = uvloop.new_event_loop()
+    try:
+        return loop.run_until_complete(main())
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()

@@ -1,0 +1,187 @@
+"""The inputs of the requests of a measurement: random, of a file, or of a request log."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from tpuserve.client import arrays, tensor_proto
+from tpuserve.client.arrays import Array
+from tpuserve.errors import InvalidInput, TpuserveError
+from tpuserve.proto import prediction_service_pb2 as pb
+from tpuserve.saved_model.signature import Signature, TensorSpec
+from tpuserve.saved_model.tfrecord import DamagedRecord, read_records
+
+NUM_RANDOM = 16
+"""The number of different random requests."""
+
+_MAX_LOGGED = 1000
+_OPEN_DIMENSION = 8
+_WORDS = (b"a", b"the", b"one", b"red", b"tea", b"good", b"time", b"zebra")
+
+
+@dataclass(frozen=True)
+class RequestInputs:
+    """The inputs of a request.
+
+    Attributes:
+      inputs: alias → array.
+      signature_name: the signature; "" for the signature of the measurement.
+    """
+
+    inputs: Mapping[str, Array]
+    signature_name: str = ""
+
+
+def random_inputs(
+    signature: Signature, batch_size: int, shapes: Mapping[str, tuple[int, ...]]
+) -> list[RequestInputs]:
+    """Generate inputs for a signature; every call returns the same inputs.
+
+    Floats are uniform in [0, 1), integers and booleans 0 or 1, and strings short words.
+
+    Args:
+      signature: the signature.
+      batch_size: the size of an unknown first dimension.
+      shapes: alias → shape, for inputs whose shape the signature does not say.
+
+    Raises:
+      InvalidInput: a shape is given for an input that the signature does not have, or an input has
+        no plain values.
+    """
+    for name in shapes:
+        if name not in signature.inputs:
+            raise InvalidInput(
+                f"a shape is given for input {name!r}; the signature has "
+                f"{', '.join(sorted(signature.inputs)) or 'no inputs'}. Name one of those."
+            )
+    random = np.random.default_rng(0)
+    return [
+        RequestInputs(
+            {
+                name: _random_array(name, spec, _shape(spec, batch_size, shapes.get(name)), random)
+                for name, spec in sorted(signature.inputs.items())
+            }
+        )
+        for _ in range(NUM_RANDOM)
+    ]
+
+
+def read_file(path: Path, signature: Signature) -> list[RequestInputs]:
+    """Read the inputs of requests from a file.
+
+    A file that ends with .npz has an array for each input: one request. A file that ends with .json
+    has one request, and a file that ends with .jsonl one in each line, as {"x": [1, 2]} or as in
+    TensorFlow Serving's API: {"inputs": {"x": [1, 2]}}.
+
+    Args:
+      path: the file.
+      signature: the signature, which has the dtypes of lists.
+
+    Raises:
+      InvalidInput: the file has no requests of this form.
+    """
+    if path.suffix == ".npz":
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                documents: list[Any] = [dict(file)]
+        except (ValueError, OSError) as error:
+            raise _file_error(path, f"it is no .npz file ({error})") from error
+    else:
+        try:
+            text = path.read_text(encoding="utf-8")
+            lines = [line for line in text.splitlines() if line.strip()]
+            texts = lines if path.suffix == ".jsonl" else [text]
+            documents = list(map(json.loads, texts))
+        except ValueError as error:
+            raise _file_error(path, f"it is no JSON ({error})") from error
+    requests = [
+        document.get("inputs", document) if isinstance(document, dict) else document
+        for document in documents
+    ]
+    if not requests or not all(isinstance(request, dict) and request for request in requests):
+        raise _file_error(path, "it has no object of inputs")
+    return [RequestInputs(arrays.convert_inputs(request, signature)) for request in requests]
+
+
+def read_request_log(path: Path, model: str) -> list[RequestInputs]:
+    """Read the inputs of the Predict requests to a model from a request log or a warm-up file.
+
+    Args:
+      path: the file.
+      model: the name of the model.
+
+    Raises:
+      InvalidInput: the file is damaged, or has no such request.
+    """
+    requests: list[RequestInputs] = []
+    others: set[str] = set()
+    try:
+        for content in read_records(path):
+            log = pb.PredictionLog.FromString(content)
+            request = log.predict_log.request
+            if not log.HasField("predict_log"):
+                others.add("a request of another method")
+            elif request.model_spec.name != model:
+                others.add(f"model {request.model_spec.name!r}")
+            else:
+                inputs = {
+                    name: tensor_proto.to_array(proto, name)
+                    for name, proto in request.inputs.items()
+                }
+                requests.append(RequestInputs(inputs, request.model_spec.signature_name))
+            if len(requests) == _MAX_LOGGED:
+                break
+    except (DamagedRecord, DecodeError, TpuserveError) as error:
+        raise InvalidInput(
+            f"{path} is no request log: {error}. Give a file that `tpuserve serve` has written, or "
+            f"the warm-up file of a SavedModel."
+        ) from error
+    if not requests:
+        raise InvalidInput(
+            f"{path} has no Predict request to model {model!r}; it has "
+            f"{', '.join(sorted(others)) or 'no records'}. Give the name of the log with --model."
+        )
+    return requests
+
+
+def _file_error(path: Path, reason: str) -> InvalidInput:
+    return InvalidInput(
+        f"{path} has no requests: {reason}. Give a .npz, .json or .jsonl file with an array for "
+        f'each input, such as {{"x": [1, 2]}}.'
+    )
+
+
+def _shape(spec: TensorSpec, batch_size: int, given: tuple[int, ...] | None) -> tuple[int, ...]:
+    if given is not None:
+        return given
+    if spec.shape is None:
+        return (batch_size,)
+    open_sizes = (batch_size, *[_OPEN_DIMENSION] * len(spec.shape))
+    return tuple(
+        open_size if size is None else size
+        for size, open_size in zip(spec.shape, open_sizes, strict=False)
+    )
+
+
+def _random_array(
+    name: str, spec: TensorSpec, shape: tuple[int, ...], random: np.random.Generator
+) -> Array:
+    if spec.dtype == "string":
+        words = [_WORDS[index] for index in random.integers(0, len(_WORDS), math.prod(shape))]
+        return arrays.object_array(words).reshape(shape)
+    try:
+        dtype = arrays.numpy_dtype(spec.dtype)
+    except TpuserveError as error:
+        raise InvalidInput(
+            f"input {name!r} is of type {spec.dtype}, which has no plain values. Name another "
+            f"signature."
+        ) from error
+    if dtype.kind in "iub":
+        return random.integers(0, 2, shape).astype(dtype)
+    return random.random(shape, np.float32).astype(dtype)

@@ -1,0 +1,77 @@
+"""Plots measurements: latency over throughput."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tpuserve.bench.windows import Result
+from tpuserve.errors import ExtraNotInstalled, InvalidInput
+
+_FORMATS = (".pdf", ".png", ".svg")
+_PLOTTED = (50.0, 99.0)
+
+
+def check_plot_path(path: Path) -> None:
+    """Check that a plot can be written to a path, before a long measurement.
+
+    Raises:
+      InvalidInput: the suffix is not a supported format, or the directory does not exist.
+      ExtraNotInstalled: matplotlib is not installed.
+    """
+    if path.suffix.lower() not in _FORMATS:
+        raise InvalidInput(
+            f"{path} has no supported suffix. Give a file that ends with one of "
+            f"{', '.join(_FORMATS)}."
+        )
+    if not path.parent.is_dir():
+        raise InvalidInput(f"no directory {path.parent} for {path.name}. Create it first.")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ExtraNotInstalled(
+            "a plot needs matplotlib, which is not installed. Install it: "
+            'pip install "tpuserve[plot]"'
+        ) from error
+
+
+def plot_results(results_by_name: Mapping[str, Sequence[Result]], path: Path) -> None:
+    """Write a figure of p50 and p99 over the requests per second.
+
+    Args:
+      results_by_name: name of a model or a configuration → its results.
+      path: a PNG, SVG or PDF file.
+
+    Raises:
+      InvalidInput, ExtraNotInstalled: see `check_plot_path`.
+    """
+    check_plot_path(path)
+    from matplotlib.figure import Figure
+
+    # Use matplotlib's Figure without pyplot, which needs a display and keeps figures in memory.
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    diagrams: Any = figure.subplots(1, len(_PLOTTED))
+    for axes, percentile in zip(diagrams, _PLOTTED, strict=True):
+        for name, results in results_by_name.items():
+            axes.plot(
+                [result.requests_per_second for result in results],
+                [result.percentiles_ms[percentile] for result in results],
+                marker="o",
+                label=name,
+            )
+            for result in results:
+                load = result.load
+                axes.annotate(
+                    f"{load.concurrency if load.rate is None else load.rate:g}",
+                    (result.requests_per_second, result.percentiles_ms[percentile]),
+                    textcoords="offset points",
+                    xytext=(4, 4),
+                    fontsize="x-small",
+                )
+        axes.set(title=f"p{percentile:g}", xlabel="requests per second", ylabel="milliseconds")
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+        axes.grid(visible=True, alpha=0.25)
+    diagrams[-1].legend(fontsize="small")
+    temporary = path.with_name(f".{path.stem}.unfinished{path.suffix}")
+    figure.savefig(temporary, dpi=120)
+    temporary.replace(path)

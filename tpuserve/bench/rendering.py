@@ -1,0 +1,103 @@
+"""Prints the results of measurements as tables."""
+
+import math
+import shlex
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tpuserve.bench import analysis
+from tpuserve.bench.analysis import Analysis, Choice
+from tpuserve.bench.windows import PERCENTILES, Result
+
+
+def print_results(results: Sequence[Result], console: Console | None = None) -> None:
+    """Print a row for each load, and notes on errors and on loads that are not stable."""
+    console = console or Console()
+    is_closed = results[0].load.rate is None
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("clients" if is_closed else "rate", justify="right")
+    for name in (
+        "requests/s",
+        "mean ms",
+        *(f"p{percentile:g}" for percentile in PERCENTILES),
+        "errors",
+    ):
+        table.add_column(name, justify="right")
+    for result in results:
+        load = result.load
+        table.add_row(
+            str(load.concurrency) if load.rate is None else f"{load.rate:g}",
+            f"{result.requests_per_second:.1f}",
+            format_ms(result.mean_ms),
+            *(format_ms(result.percentiles_ms[percentile]) for percentile in PERCENTILES),
+            str(result.num_errors),
+        )
+    console.print(table)
+    for result in results:
+        if not result.is_stable:
+            text = f"{result.load}: not stable after {len(result.windows)} windows"
+            console.print(Text(f"note: {text}"), soft_wrap=True)
+        if result.first_error:
+            console.print(Text(f"note: {result.load}: {result.first_error}"), soft_wrap=True)
+
+
+def format_ms(value: float) -> str:
+    """Format milliseconds with three digits; "-" for NaN."""
+    if math.isnan(value):
+        return "-"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def print_analyses(analyses: Sequence[Analysis], console: Console | None = None) -> None:
+    """Print a row for each configuration and load, and the errors of servers."""
+    console = console or Console()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("configuration", no_wrap=True)
+    for name in ("clients", "requests/s", "p50 ms", "p99 ms", "errors"):
+        table.add_column(name, justify="right")
+    for measured in analyses:
+        for position, result in enumerate(measured.results):
+            table.add_row(
+                "" if position else measured.configuration.name,
+                str(result.load.concurrency),
+                f"{result.requests_per_second:.1f}",
+                *(format_ms(result.percentiles_ms[percentile]) for percentile in (50.0, 99.0)),
+                str(result.num_errors),
+            )
+    console.print(table)
+    for measured in analyses:
+        if measured.error:
+            note = f"note: {measured.configuration.name}: {measured.error}"
+            console.print(Text(note), soft_wrap=True)
+
+
+def format_choice(choice: Choice, base_path: Path, percentile: float) -> str:
+    """Return the figures of a configuration, and the command that serves a model with it.
+
+    Args:
+      choice: the configuration and its result.
+      base_path: the base path of the model.
+      percentile: the percentile of the latency to show, such as 99.
+    """
+    result, configuration = choice.result, choice.analysis.configuration
+    latency = format_ms(result.percentiles_ms[percentile])
+    name = analysis.model_name(base_path)
+    flags = {"model_name": name, "model_base_path": base_path.resolve(), **configuration.flags}
+    command = " ".join(
+        shlex.quote(f"--{flag}={str(value).lower() if value is True else value}")
+        for flag, value in flags.items()
+    )
+    lines = [
+        f"{result.requests_per_second:.0f} requests/s of {result.load.concurrency} clients with a "
+        f"p{percentile:g} of {latency} ms:"
+    ]
+    if configuration.batching_parameters:
+        command += " --batching_parameters_file=batching.config"
+        lines += ["batching.config:", textwrap.indent(configuration.batching_parameters, "  ")]
+    return "\n".join([*lines, f"  tpuserve serve {command}"])

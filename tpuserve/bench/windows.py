@@ -1,0 +1,169 @@
+"""Measures a load in windows until three in a row agree, and summarises the last three.
+
+Source of the procedure: the documents of NVIDIA's perf_analyzer ("measurement modes").
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuserve.bench.load import Load, LoadGenerator, Samples
+from tpuserve.bench.sender import Sender
+from tpuserve.errors import ServerFailure
+
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+NUM_STABLE = 3
+"""The number of windows in a row that have to agree."""
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """The settings of a measurement in windows.
+
+    Attributes:
+      window_s: the length of a window in seconds.
+      max_windows: the number of windows after which a load is reported as not stable.
+      tolerance: the largest difference between the requests per second of one of the last three
+        windows and their mean, as a fraction of the mean; likewise for the mean latency.
+      warm_up_s: the time for which the load runs before the first window, in seconds.
+    """
+
+    window_s: float = 2.0
+    max_windows: int = 10
+    tolerance: float = 0.1
+    warm_up_s: float = 1.0
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window of a measurement.
+
+    Attributes:
+      requests_per_second: the successful requests per second.
+      mean_ms: their mean latency in milliseconds; NaN without a request.
+    """
+
+    requests_per_second: float
+    mean_ms: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """The measurement of a load, from its last windows.
+
+    Attributes:
+      load: the load.
+      requests_per_second: the successful requests per second.
+      mean_ms: the mean latency in milliseconds.
+      percentiles_ms: percentile, such as 99.9 → latency in milliseconds.
+      num_requests: the number of successful requests.
+      num_errors: the number of failed requests.
+      first_error: the error of the first of them; "" without an error.
+      is_stable: whether the last three windows agree.
+      windows: all windows in order.
+    """
+
+    load: Load
+    requests_per_second: float
+    mean_ms: float
+    percentiles_ms: dict[float, float]
+    num_requests: int
+    num_errors: int
+    first_error: str
+    is_stable: bool
+    windows: tuple[Window, ...]
+
+
+def is_stable(windows: Sequence[Window], tolerance: float) -> bool:
+    """Return whether the last three windows agree within a tolerance; see `Procedure`."""
+    last = windows[-NUM_STABLE:]
+    if len(last) < NUM_STABLE:
+        return False
+    for values in (
+        [window.requests_per_second for window in last],
+        [window.mean_ms for window in last],
+    ):
+        mean = sum(values) / len(values)
+        # Written so that NaN does not count as agreement.
+        if not all(abs(value - mean) <= tolerance * mean for value in values):
+            return False
+    return True
+
+
+async def measure(
+    sender: Sender,
+    load: Load,
+    procedure: Procedure,
+    on_window: Callable[[int], None] = lambda count: None,
+) -> Result:
+    """Run a load until it is stable or has had the largest number of windows.
+
+    Args:
+      sender: sends the requests.
+      load: the load.
+      procedure: the windows of the measurement.
+      on_window: is called after each window with the number of windows so far.
+
+    Raises:
+      ServerFailure: requests fail, and none has been answered successfully.
+    """
+    windows: list[Window] = []
+    all_samples: list[Samples] = []
+    lengths: list[float] = []
+    async with LoadGenerator(sender, load) as generator:
+        await asyncio.sleep(procedure.warm_up_s)
+        warm_up = generator.samples.take()
+        is_answered = bool(warm_up.latencies_s)
+        started = time.perf_counter()
+        while len(windows) < procedure.max_windows and not is_stable(windows, procedure.tolerance):
+            await asyncio.sleep(procedure.window_s)
+            generator.raise_failure()
+            samples, ended = generator.samples.take(), time.perf_counter()
+            error = samples.first_error or warm_up.first_error
+            is_answered = is_answered or bool(samples.latencies_s)
+            if error and not is_answered:
+                raise ServerFailure(
+                    f"no request with {load} was answered: {error} Mend this request, then measure."
+                )
+            windows.append(_summarise(samples, ended - started))
+            all_samples.append(samples)
+            lengths.append(ended - started)
+            started = ended
+            on_window(len(windows))
+    return _result(load, windows, all_samples, lengths, procedure.tolerance)
+
+
+def _summarise(samples: Samples, length_s: float) -> Window:
+    latencies = np.asarray(samples.latencies_s)
+    mean_ms = float(latencies.mean()) * 1e3 if len(latencies) else float("nan")
+    return Window(len(latencies) / length_s, mean_ms)
+
+
+def _result(
+    load: Load,
+    windows: list[Window],
+    all_samples: list[Samples],
+    lengths: list[float],
+    tolerance: float,
+) -> Result:
+    last = all_samples[-NUM_STABLE:]
+    latencies_ms = np.concatenate([np.asarray(samples.latencies_s) for samples in last]) * 1e3
+    is_empty = not len(latencies_ms)
+    percentiles = {
+        percentile: float("nan") if is_empty else float(np.percentile(latencies_ms, percentile))
+        for percentile in PERCENTILES
+    }
+    return Result(
+        load=load,
+        requests_per_second=len(latencies_ms) / sum(lengths[-NUM_STABLE:]),
+        mean_ms=float("nan") if is_empty else float(latencies_ms.mean()),
+        percentiles_ms=percentiles,
+        num_requests=len(latencies_ms),
+        num_errors=sum(samples.num_errors for samples in last),
+        first_error=next((samples.first_error for samples in last if samples.first_error), ""),
+        is_stable=is_stable(windows, tolerance),
+        windows=tuple(windows),
+    )
