@@ -22,8 +22,10 @@ def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
         TimeElapsedColumn(),
     )
     console = Console(stderr=True)
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    with bar:
+    if not console.is_terminal:
+        yield lambda done, total, step: None
+        return
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def update(done: int, total: int, step: str) -> None:

@@ -1,0 +1,42 @@
+"""The code and the commands in docs/predict.md run, and print the output in the document."""
+
+import re
+
+import pytest
+
+from tests import document_blocks
+from tests.document_blocks import Block
+from tpuserve.commands.predict import predict
+from tpuserve.prediction.formats import InputFormat, OutputFormat
+
+pytestmark = pytest.mark.slow
+
+DOCUMENT = document_blocks.ROOT / "docs/predict.md"
+BLOCKS = document_blocks.read_blocks(DOCUMENT)
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    directory = tmp_path_factory.mktemp("predict")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        return document_blocks.run_blocks(DOCUMENT, directory)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_block_prints_the_output_in_the_document(block: Block, printed: dict[str, str]) -> None:
+    output = printed[str(block)]
+    shows = document_blocks.shows_all if block.is_command else document_blocks.shows_some
+    assert shows(block, output), output
+
+
+def test_all_options_in_the_document_exist() -> None:
+    options = {name for parameter in predict.params for name in parameter.opts}
+    assert set(re.findall(r"--\w[\w-]*", DOCUMENT.read_text())) <= options
+
+
+@pytest.mark.parametrize("formats", [InputFormat, OutputFormat])
+def test_the_tables_have_all_formats(formats: type[InputFormat] | type[OutputFormat]) -> None:
+    text = DOCUMENT.read_text()
+    for each in formats:
+        assert f"\n| `{each.value}` | " in text

@@ -1,0 +1,138 @@
+"""The command `tpuserve predict`."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import click
+
+from tpuserve import tags as tag_sets
+from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
+from tpuserve.commands.multi_value_option import MultiValueCommand
+from tpuserve.commands.options import directory_argument, json_option
+from tpuserve.commands.progress import progress_bar
+
+_ENGINES = ("session", "xla", "pjrt")
+_INPUT_FORMATS = ("examples", "requests", "prediction_logs", "jsonl")
+_OUTPUT_FORMATS = ("prediction_logs", "jsonl", "parquet")
+
+# The character \b tells click to keep the line breaks of the examples.
+_EXAMPLES = """\b
+Examples:
+  tpuserve predict /models/half/1 --inputs 'data-*.tfrecord' --outputs out/
+  tpuserve predict /models/half/1 --inputs rows.jsonl --outputs out/ --output-format jsonl
+  tpuserve predict /models/half/1 --inputs requests.tfrecord --input-format requests --outputs out/
+"""
+
+
+@click.command(cls=MultiValueCommand, epilog=_EXAMPLES)
+@directory_argument
+@click.option(
+    "--inputs",
+    "patterns",
+    multiple=True,
+    required=True,
+    type=click.Path(),
+    metavar="PATTERN...",
+    help="Files to predict: paths, or patterns such as 'data-*.tfrecord'. Files whose names end in "
+    ".gz are decompressed.",
+)
+@click.option(
+    "--outputs",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIRECTORY",
+    help="Directory to write to. It is empty or missing, or has the files of a run to continue.",
+)
+@click.option(
+    "--signature",
+    "signature_name",
+    default="serving_default",
+    show_default=True,
+    metavar="NAME",
+    help="Signature to run. A request that names a signature runs the signature that it names.",
+)
+@click.option(
+    "--input-format",
+    type=click.Choice(_INPUT_FORMATS),
+    help="Format of the input files. Default: jsonl for .jsonl, .ndjson and .json, otherwise "
+    "examples.",
+)
+@click.option(
+    "--output-format",
+    type=click.Choice(_OUTPUT_FORMATS),
+    default="prediction_logs",
+    show_default=True,
+    help='Format of the output files. parquet needs "tpuserve[parquet]".',
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    default=128,
+    show_default=True,
+    help="Rows of a run of the model, e.g. `--batch-size 512`.",
+)
+@click.option("--tags", help="Tags of the metagraph, e.g. `serve,tpu`. Default: by the machine.")
+@click.option(
+    "--engine",
+    type=click.Choice(_ENGINES),
+    help="Runtime of the model: TensorFlow's session, XLA, or JAX's PJRT client. Default: session.",
+)
+@json_option
+def predict(
+    directory: Path,
+    patterns: tuple[str, ...],
+    outputs: Path,
+    signature_name: str,
+    input_format: str | None,
+    output_format: str,
+    batch_size: int,
+    tags: str | None,
+    engine: str | None,
+    as_json: bool,
+) -> None:
+    """Predict all records of files, on this machine and without a server.
+
+    DIRECTORY holds a saved_model.pb: a version directory such as /models/half/1.
+
+    Each input file gives an output file, predictions-00000-of-00010.tfrecord and so on, in the
+    order of the names of the input files; its records have the order of the input file. A file
+    appears when it is complete. The same command continues a run that was stopped with the first
+    file that is not complete.
+    """
+    from tpuserve.prediction import formats
+    from tpuserve.saved_model import metagraph
+
+    # Read the SavedModel and look for the files first, to report an error before the slow import of
+    # TensorFlow.
+    metagraph.read_metagraphs(directory)
+    formats.match_files(patterns)
+    to_format = formats.OutputFormat(output_format)
+    to_format.require_extra()
+    from tpuserve.runtime import tf_logging
+
+    with exit_on_sigterm(), progress_bar() as progress:
+        progress(0, 0, "importing TensorFlow")
+        tf_logging.import_tensorflow()
+        from tpuserve.prediction import batch_prediction
+
+        report = batch_prediction.predict(
+            directory,
+            patterns,
+            outputs,
+            signature_name=signature_name,
+            input_format=formats.InputFormat(input_format) if input_format else None,
+            output_format=to_format,
+            batch_size=batch_size,
+            tags=tag_sets.parse_tags(tags) if tags else None,
+            runtime=engine,
+            progress=progress,
+        )
+    if as_json:
+        data = {**dataclasses.asdict(report), "rows_per_second": report.rows_per_second}
+        click.echo(json.dumps(data, indent=2))
+        return
+    click.echo(f"metagraph: {report.metagraph}")
+    skipped = f", {report.skipped_files} complete before" if report.skipped_files else ""
+    click.echo(f"{report.rows} rows in {report.seconds:.1f} s, {report.rows_per_second:.0f} rows/s")
+    click.echo(f"wrote {report.files} files to {report.outputs}{skipped}")

@@ -1,0 +1,1 @@
+"""Predicts whole files of records on one machine: `tpuserve predict`."""

@@ -1,0 +1,87 @@
+"""The formats of the input and output files of a batch prediction, without TensorFlow."""
+
+import glob
+import importlib.util
+from collections.abc import Sequence
+from enum import Enum
+
+from tpuserve.errors import ExtraNotInstalled, InputFileNotFound
+
+_JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
+_GZIP_SUFFIX = ".gz"
+
+
+class InputFormat(Enum):
+    """The format of an input file."""
+
+    EXAMPLES = "examples"
+    """A TFRecord file of serialised tf.train.Example messages, or of strings for a model with one
+    string input."""
+    REQUESTS = "requests"
+    """A TFRecord file of PredictRequest messages."""
+    PREDICTION_LOGS = "prediction_logs"
+    """A TFRecord file of PredictionLog messages, such as a request log or a warm-up file."""
+    JSON_LINES = "jsonl"
+    """A text file with the inputs of one row as JSON in each line."""
+
+
+class OutputFormat(Enum):
+    """The format of an output file."""
+
+    PREDICTION_LOGS = "prediction_logs"
+    """A TFRecord file with a PredictionLog of the inputs and the outputs of each record."""
+    JSON_LINES = "jsonl"
+    """A text file with the outputs of one row as a JSON object in each line."""
+    PARQUET = "parquet"
+    """A Parquet file with a column for each output."""
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the names of such files."""
+        return {"prediction_logs": ".tfrecord", "jsonl": ".jsonl", "parquet": ".parquet"}[
+            self.value
+        ]
+
+    def require_extra(self) -> None:
+        """Check that the package that writes the format is installed.
+
+        Raises:
+          ExtraNotInstalled: the package is missing.
+        """
+        if self is OutputFormat.PARQUET and importlib.util.find_spec("pyarrow") is None:
+            raise ExtraNotInstalled(
+                "--output-format=parquet needs the package pyarrow, which is not installed. Run: "
+                'pip install "tpuserve[parquet]"'
+            )
+
+
+def default_input_format(path: str) -> InputFormat:
+    """Return the format that the suffix of a file means."""
+    name = path.removesuffix(_GZIP_SUFFIX)
+    return InputFormat.JSON_LINES if name.endswith(_JSON_SUFFIXES) else InputFormat.EXAMPLES
+
+
+def compression_type(path: str) -> str:
+    """Return the name in tf.data of the compression that the suffix of a file means."""
+    return "GZIP" if path.endswith(_GZIP_SUFFIX) else ""
+
+
+def match_files(patterns: Sequence[str]) -> list[str]:
+    """Return the files that patterns match, sorted, each once.
+
+    Args:
+      patterns: paths, in which `*`, `?`, `[...]` and `**` are wildcards.
+
+    Raises:
+      InputFileNotFound: a pattern matches no file.
+    """
+    paths: set[str] = set()
+    for pattern in patterns:
+        matches = glob.glob(pattern, recursive=True)
+        if not matches:
+            raise InputFileNotFound(
+                f"--inputs {pattern!r} matches no file. Give a path or a pattern of files on this "
+                f"machine."
+            )
+        paths.update(matches)
+    return sorted(paths)

@@ -1,0 +1,219 @@
+"""The output directory of a batch prediction: complete output files, and a description of the run.
+
+The directory has a file `predict.json`, which describes the run, and one output file for each
+input file. An output file is written under a temporary name and renamed when it is complete, so
+that a run that was stopped continues with the next input file.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tpuserve.errors import OutputOfAnotherRun
+from tpuserve.prediction.formats import InputFormat, OutputFormat
+
+DESCRIPTION_FILE = "predict.json"
+
+_TEMPORARY_PREFIX = ".temp-"
+# The key of the size and the time of change of each input file. They may differ for files without
+# outputs: a damaged file may be mended before the run continues.
+_STATES = "input-states"
+# Files whose content identifies a model; variables.index has a checksum of each variable.
+_IDENTIFYING_FILES = ("saved_model.pb", "saved_model.pbtxt", "variables.index")
+
+
+def describe_run(
+    model: Path,
+    inputs: Sequence[str],
+    signature_name: str,
+    tags: str,
+    input_format: InputFormat | None,
+    output_format: OutputFormat,
+) -> dict[str, Any]:
+    """Return a description of all that the output files of a run depend on, as JSON data.
+
+    Args:
+      model: the directory of the SavedModel.
+      inputs: the paths of the input files.
+      signature_name: the signature.
+      tags: the tags of the metagraph, separated by commas; empty if the machine decides.
+      input_format: the format of the input files; None if their names decide.
+      output_format: the format of the output files.
+    """
+    statuses = list(map(os.stat, inputs))
+    return {
+        "model": _digest(model),
+        "signature": signature_name,
+        "tags": tags,
+        "input-format": input_format.value if input_format else "",
+        "output-format": output_format.value,
+        "inputs": list(map(os.path.abspath, inputs)),
+        _STATES: [[status.st_size, status.st_mtime_ns] for status in statuses],
+    }
+
+
+class OutputDirectory:
+    """The output directory of a run. Use it as a context manager, which locks the directory.
+
+    If no output file was completed, the context leaves the directory as it was before.
+    """
+
+    def __init__(self, path: Path, run: Mapping[str, Any], suffix: str) -> None:
+        """Check that a directory is missing, empty, or has files of the same run.
+
+        Args:
+          path: the directory.
+          run: the result of `describe_run`.
+          suffix: the suffix of the names of output files.
+
+        Raises:
+          OutputOfAnotherRun: the directory has other files.
+        """
+        self._path = path
+        self._run = run
+        self._suffix = suffix
+        self._is_created = False
+        self._lock = -1
+        self._check()
+
+    def __enter__(self) -> "OutputDirectory":
+        self._is_created = not self._path.exists()
+        self._path.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._acquire_lock()
+            # Another run may have begun since the first check.
+            self._check()
+            self._remove_temporary_files()
+            with self._replace(self._path / DESCRIPTION_FILE) as temporary:
+                temporary.write_text(json.dumps(self._run, indent=1) + "\n")
+        except BaseException:
+            os.close(self._lock)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._remove_temporary_files()
+        if not any(self.is_complete(number) for number in range(len(self._run["inputs"]))):
+            (self._path / DESCRIPTION_FILE).unlink(missing_ok=True)
+            if self._is_created:
+                self._path.rmdir()
+        os.close(self._lock)
+
+    def is_complete(self, number: int) -> bool:
+        """Return whether the output file of an input file is complete.
+
+        Args:
+          number: the position of the input file, from 0.
+        """
+        return self.file(number).exists()
+
+    def file(self, number: int) -> Path:
+        """Return the path of the output file of an input file, by its position from 0."""
+        count = len(self._run["inputs"])
+        return self._path / f"predictions-{number:05}-of-{count:05}{self._suffix}"
+
+    @contextlib.contextmanager
+    def write(self, number: int) -> Iterator[Path]:
+        """Yield the path to write an output file to, and complete the file on exit.
+
+        If the block raises an error, the file is removed.
+
+        Args:
+          number: the position of the input file, from 0.
+        """
+        with self._replace(self.file(number)) as temporary:
+            yield temporary
+
+    @contextlib.contextmanager
+    def _replace(self, path: Path) -> Iterator[Path]:
+        temporary = path.with_name(f"{_TEMPORARY_PREFIX}{path.name}")
+        try:
+            yield temporary
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            os.fsync(self._lock)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _check(self) -> None:
+        if not self._path.exists():
+            return
+        names = {path.name for path in self._path.iterdir()}
+        others = sorted(name for name in names if not name.startswith(_TEMPORARY_PREFIX))
+        if not others:
+            return
+        if DESCRIPTION_FILE not in others:
+            raise OutputOfAnotherRun(
+                f"--outputs={self._path} has files such as {others[0]}, and no {DESCRIPTION_FILE} "
+                f"of a batch prediction. Give a directory that is empty or does not exist."
+            )
+        try:
+            other: Any = json.loads((self._path / DESCRIPTION_FILE).read_bytes())
+        except ValueError:
+            other = None
+        if not isinstance(other, dict):
+            other = {}
+        differences = [
+            name
+            for name, value in self._run.items()
+            if name != _STATES and other.get(name) != value
+        ]
+        earlier_states = other.get(_STATES)
+        if not isinstance(earlier_states, list) or len(earlier_states) != len(self._run[_STATES]):
+            differences.append(_STATES)
+        if differences:
+            raise OutputOfAnotherRun(
+                f"--outputs={self._path} has the predictions of another run, which differs in: "
+                f"{', '.join(differences)}. Give another directory, or remove this one."
+            )
+
+        states = zip(self._run["inputs"], self._run[_STATES], other[_STATES], strict=True)
+        for number, (path, state, earlier_state) in enumerate(states):
+            if state != earlier_state and self.is_complete(number):
+                raise OutputOfAnotherRun(
+                    f"{path} has changed since {self.file(number)} was predicted from it. Give "
+                    f"another --outputs directory, or remove the output file."
+                )
+
+    def _acquire_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno == errno.EWOULDBLOCK:
+                raise OutputOfAnotherRun(
+                    f"--outputs={self._path} is in use by another process that predicts. Wait for "
+                    f"its end, or give another directory."
+                ) from error
+            # File systems without locks are used without locks.
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF):
+                raise
+
+    def _remove_temporary_files(self) -> None:
+        for path in self._path.glob(f"{_TEMPORARY_PREFIX}*"):
+            path.unlink(missing_ok=True)
+
+
+def _digest(model: Path) -> str:
+    """Return a digest of the graph, the variables and the names and sizes of all files."""
+    digest = hashlib.sha256()
+    for path in sorted(model.rglob("*")):
+        if not path.is_file():
+            continue
+        digest.update(f"{path.relative_to(model)} {path.stat().st_size}\n".encode())
+        if path.name in _IDENTIFYING_FILES:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,66 @@
+"""Runs batches in a loaded model."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tpuserve.errors import InvalidInput, InvalidTensor, UnbatchableTensor
+from tpuserve.prediction.batch import Batch
+from tpuserve.runtime.loaded_model import Array, LoadedModel
+from tpuserve.select import DEFAULT_RUNTIME
+
+
+class Predictor:
+    """Runs batches, and checks that each row of a batch has its outputs."""
+
+    def __init__(self, model: LoadedModel, batch_size: int) -> None:
+        """Initialise the predictor.
+
+        Args:
+          model: the loaded model.
+          batch_size: the rows of a full batch. Where XLA compiles the model for each number of
+            rows, smaller batches are padded to this number.
+        """
+        self._model = model
+        choice = model.choice
+        is_compiled = choice.is_tpu_graph or choice.runtime != DEFAULT_RUNTIME
+        self._padded_rows = batch_size if is_compiled else 0
+
+    def run(self, batch: Batch) -> dict[str, Array]:
+        """Return the outputs of a batch: alias → [rows, ...].
+
+        Raises:
+          InvalidInput, InvalidTensor: the model refuses the inputs.
+          UnbatchableTensor: an output has another number of rows than the inputs.
+          ModelExecutionError: the run failed for another reason.
+        """
+        inputs = batch.inputs
+        padding = self._padded_rows - batch.rows if batch.row_counts is not None else 0
+        if padding > 0 and batch.rows:
+            # Repeat the last row, which is valid input; zeros may not be.
+            inputs = {alias: _pad(array, padding) for alias, array in inputs.items()}
+        try:
+            outputs = self._model.run(batch.signature_name, inputs, batch.output_names)
+        except InvalidTensor as error:
+            raise InvalidTensor(f"{batch.where}: {error}") from error
+        except InvalidInput as error:
+            raise InvalidInput(f"{batch.where}: {error}") from error
+        if batch.row_counts is None:
+            return outputs
+        rows = batch.rows + max(padding, 0)
+        _check_rows(outputs, rows, batch.where)
+        return {alias: array[: batch.rows] for alias, array in outputs.items()}
+
+
+def _pad(array: Array, rows: int) -> Array:
+    return np.concatenate([array, np.repeat(array[-1:], rows, axis=0)])
+
+
+def _check_rows(outputs: Mapping[str, Array], rows: int, where: str) -> None:
+    for alias, array in outputs.items():
+        if array.ndim == 0 or array.shape[0] != rows:
+            raise UnbatchableTensor(
+                f"{where}: the output {alias!r} has the shape {list(array.shape)} for {rows} rows, "
+                f"so its values belong to no row. Choose a signature whose outputs have a row for "
+                f"each row of the inputs."
+            )

@@ -1,0 +1,20 @@
+"""Reads the input files of a batch prediction, in each of their formats."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from tpuserve.prediction.batch import Batch
+from tpuserve.prediction.formats import InputFormat
+from tpuserve.prediction.readers.examples import read_example_batches
+from tpuserve.prediction.readers.json_lines import read_json_batches
+from tpuserve.prediction.readers.requests import read_log_batches, read_request_batches
+from tpuserve.saved_model.signature import Signature
+
+ReadBatches = Callable[[str, Mapping[str, Signature], str, int], Iterator[Batch]]
+"""(file, signature name → signature, signature to run, rows of a batch) → batches."""
+
+READERS: dict[InputFormat, ReadBatches] = {
+    InputFormat.EXAMPLES: read_example_batches,
+    InputFormat.JSON_LINES: read_json_batches,
+    InputFormat.PREDICTION_LOGS: read_log_batches,
+    InputFormat.REQUESTS: read_request_batches,
+}

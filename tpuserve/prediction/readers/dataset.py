@@ -1,0 +1,119 @@
+"""Iterates over the records of an input file with tf.data."""
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import DamagedInputFile, InvalidTensor, TpuserveError
+from tpuserve.prediction.formats import compression_type
+from tpuserve.saved_model.tfrecord import FRAME_BYTES, DamagedRecord, read_records
+
+# The size of the buffer through which a file is read, in bytes.
+_BUFFER_BYTES = 8 << 20
+# The texts that TensorFlow adds to the cause of an error: the node before it, the op behind it.
+_ADDITIONS = re.compile(r"\{\{.*?\}\} |\s*\[Op:.*|\n.*", re.DOTALL)
+
+
+def iterate_records(
+    path: str, batch_size: int, transform: Callable[[Any], Any] | None = None
+) -> Iterator[Any]:
+    """Yield the records of a TFRecord file in batches, read and transformed in other threads.
+
+    Args:
+      path: the file; it is decompressed if its name ends in ".gz".
+      batch_size: the number of records of a batch; the last batch may be smaller.
+      transform: takes a batch, a string tensor [records], and returns tensors; it becomes a graph.
+        None leaves the batches as they are.
+
+    Yields:
+      The result of `transform` for each batch, as arrays.
+
+    Raises:
+      DamagedInputFile: the file cannot be read, or a record is damaged.
+      InvalidTensor: `transform` refuses a record.
+    """
+    size = 0
+
+    def transform_and_count(records: Any) -> Any:
+        bytes_of_records = tf.reduce_sum(tf.cast(tf.strings.length(records), tf.int64))
+        result = records if transform is None else transform(records)
+        return result, bytes_of_records + FRAME_BYTES * tf.size(records, tf.int64)
+
+    dataset = tf.data.TFRecordDataset(path, compression_type(path), _BUFFER_BYTES)
+    dataset = dataset.batch(batch_size)
+    dataset = dataset.map(transform_and_count, tf.data.AUTOTUNE, deterministic=True)
+    for result, batch_bytes in _iterate(dataset, path):
+        size += int(batch_bytes)
+        yield result
+    # TensorFlow takes up to 11 bytes behind the last record, a part of the next one, for the end.
+    if size != _content_size(path):
+        raise _damaged_error(path, "the file ends within a record")
+
+
+def iterate_lines(path: str, batch_size: int) -> Iterator[Any]:
+    """Yield the lines of a text file in batches: arrays [lines] of bytes, without line ends.
+
+    Args:
+      path: the file; it is decompressed if its name ends in ".gz".
+      batch_size: the number of lines of a batch; the last batch may be smaller.
+
+    Raises:
+      DamagedInputFile: the file cannot be read.
+    """
+    dataset = tf.data.TextLineDataset(path, compression_type(path), _BUFFER_BYTES)
+    yield from _iterate(dataset.batch(batch_size), path)
+    _content_size(path)
+
+
+def _iterate(dataset: Any, path: str) -> Iterator[Any]:
+    try:
+        yield from dataset.prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
+    except tf.errors.OpError as error:
+        raise _input_error(path, error) from error
+
+
+def _content_size(path: str) -> int:
+    """Return the size of a file after decompression, in bytes.
+
+    Raises:
+      DamagedInputFile: the compressed file is truncated or damaged.
+    """
+    if not compression_type(path):
+        return os.path.getsize(path)
+    try:
+        with gzip.open(path) as file:
+            return file.seek(0, os.SEEK_END)
+    except (EOFError, OSError, zlib.error) as error:
+        raise _damaged_error(path, str(error)) from error
+
+
+def _input_error(path: str, error: Any) -> TpuserveError:
+    reason = _ADDITIONS.sub("", error.message).rstrip(".")
+    if isinstance(error, tf.errors.InvalidArgumentError):
+        return InvalidTensor(
+            f"a record of {path} does not fit the signature: {reason}. Correct the file, or choose "
+            f"another --signature or --input-format."
+        )
+    if isinstance(error, tf.errors.DataLossError) and not compression_type(path):
+        # TensorFlow names the position in bytes. Find the number of the record, which users of the
+        # file can count.
+        try:
+            for _ in read_records(path):
+                pass
+        except DamagedRecord as damage:
+            reason = f"record {damage.number} is damaged: {damage.reason}"
+        except OSError as os_error:
+            reason = str(os_error)
+    return _damaged_error(path, reason)
+
+
+def _damaged_error(path: str, reason: str) -> DamagedInputFile:
+    return DamagedInputFile(
+        f"cannot read the input file {path}: {reason}. Write the file again, or choose the "
+        f"--input-format that it has; the same command then continues with this file."
+    )

@@ -1,0 +1,86 @@
+"""Reads TFRecord files whose records are serialised tf.train.Example messages, or strings."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import UnsupportedModel
+from tpuserve.prediction.batch import Batch
+from tpuserve.prediction.readers.dataset import iterate_records
+from tpuserve.saved_model.signature import Signature, TensorSpec, find_signature
+
+
+def read_example_batches(
+    path: str, signatures: Mapping[str, Signature], signature_name: str, batch_size: int
+) -> Iterator[Batch]:
+    """Yield the records of a file in batches.
+
+    A signature with one input of strings takes the records as they are. For other signatures, the
+    records are parsed as tf.train.Example messages with a feature for each input.
+
+    Args:
+      path: the file.
+      signatures: signature name → signature.
+      signature_name: the signature to run.
+      batch_size: the number of rows of a batch; the last batch may be smaller.
+
+    Raises:
+      SignatureNotFound: the model has no such signature.
+      UnsupportedModel: an input cannot be parsed from a tf.train.Example.
+      DamagedInputFile: the file cannot be read, or a record is damaged.
+      InvalidTensor: a record cannot be parsed.
+    """
+    specs = find_signature(signatures, signature_name).inputs
+    first = 0
+    alias = string_input(specs)
+    parse = None if alias is not None else make_parser(specs)
+    for inputs in iterate_records(path, batch_size, parse):
+        if alias is not None:
+            inputs = {alias: inputs}
+        rows = len(next(iter(inputs.values())))
+        where = f"{path}, records {first} to {first + rows - 1}"
+        first += rows
+        yield Batch(where, inputs, (1,) * rows, signature_name)
+
+
+def string_input(specs: Mapping[str, TensorSpec]) -> str | None:
+    """Return the alias of the only input, if that is a vector of strings; otherwise None."""
+    if len(specs) != 1:
+        return None
+    ((alias, spec),) = specs.items()
+    is_vector = spec.shape is None or len(spec.shape) == 1
+    return alias if spec.dtype == "string" and is_vector else None
+
+
+def make_parser(specs: Mapping[str, TensorSpec]) -> Any:
+    """Return the function that parses serialised examples [rows] into the inputs.
+
+    Args:
+      specs: the inputs of the signature by alias; each is the feature of the same name.
+
+    Raises:
+      UnsupportedModel: an input cannot be parsed from a tf.train.Example.
+    """
+    features = {alias: _feature(alias, spec) for alias, spec in specs.items()}
+
+    def parse(records: Any) -> dict[str, Any]:
+        parsed = tf.io.parse_example(records, features)
+        return {alias: tf.cast(parsed[alias], spec.dtype) for alias, spec in specs.items()}
+
+    return parse
+
+
+def _feature(alias: str, spec: TensorSpec) -> Any:
+    dtype = tf.as_dtype(spec.dtype)
+    row_shape = None if not spec.shape else spec.shape[1:]
+    is_parsable = dtype.is_floating or dtype.is_integer or dtype in (tf.string, tf.bool)
+    if row_shape is None or None in row_shape or not is_parsable:
+        raise UnsupportedModel(
+            f"the input {alias!r} of the signature is {spec}, whose values no "
+            f"tf.train.Example can hold. Give --input-format=requests or jsonl, or choose a "
+            f"--signature that takes serialised examples."
+        )
+    if dtype.is_floating:
+        return tf.io.FixedLenFeature(row_shape, tf.float32)
+    return tf.io.FixedLenFeature(row_shape, tf.string if dtype == tf.string else tf.int64)

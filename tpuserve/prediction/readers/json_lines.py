@@ -1,0 +1,157 @@
+"""Reads text files with the inputs of one row as JSON in each line."""
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+import tensorflow as tf
+
+from tpuserve.errors import InvalidInputNames, InvalidJson
+from tpuserve.prediction.batch import Batch
+from tpuserve.prediction.readers.dataset import iterate_lines
+from tpuserve.runtime.loaded_model import Array
+from tpuserve.saved_model.signature import Signature, find_signature
+
+_BYTES_KEY = "b64"
+
+
+def read_json_batches(
+    path: str, signatures: Mapping[str, Signature], signature_name: str, batch_size: int
+) -> Iterator[Batch]:
+    """Yield the rows of a file in batches.
+
+    A line has the form of an element of "instances" in TensorFlow Serving's REST API: an object of
+    input alias → value, or the value alone if the signature has one input. Bytes are
+    {"b64": "..."}. Empty lines are skipped.
+
+    Args:
+      path: the file.
+      signatures: signature name → signature.
+      signature_name: the signature to run.
+      batch_size: the number of lines of a batch; a batch has no rows for its empty lines.
+
+    Raises:
+      SignatureNotFound: the model has no such signature.
+      DamagedInputFile: the file cannot be read.
+      InvalidJson: a line is no JSON, or does not fit the signature.
+    """
+    signature = find_signature(signatures, signature_name)
+    number = 1
+    for lines in iterate_lines(path, batch_size):
+        rows = {
+            number + index: _parse_line(path, number + index, line, signature)
+            for index, line in enumerate(lines.tolist())
+            if line.strip()
+        }
+        number += len(lines)
+        if not rows:
+            continue
+        where = f"{path}, lines {min(rows)} to {max(rows)}"
+        yield Batch(where, _to_arrays(path, rows, signature), (1,) * len(rows), signature_name)
+
+
+def _parse_line(path: str, number: int, line: bytes, signature: Signature) -> dict[str, Any]:
+    where = f"line {number} of {path}"
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise InvalidJson(
+            f"{where} is no JSON: {error}. Correct the file; the same command then continues with "
+            f"it."
+        ) from error
+    if not isinstance(value, dict) or value.keys() == {_BYTES_KEY}:
+        if len(signature.inputs) != 1:
+            names = ", ".join(signature.inputs)
+            raise InvalidJson(f"{where} is no object of the inputs. Give an object with: {names}.")
+        return dict.fromkeys(signature.inputs, value)
+    try:
+        signature.check_inputs(value.keys())
+    except InvalidInputNames as error:
+        raise InvalidJson(f"{where}: {error}") from error
+    return value
+
+
+def _to_arrays(
+    path: str, rows: Mapping[int, Mapping[str, Any]], signature: Signature
+) -> dict[str, Array]:
+    """Return input alias → [rows, ...].
+
+    Args:
+      path: the file.
+      rows: line number → input alias → value.
+      signature: the signature.
+    """
+    first_number, first = next(iter(rows.items()))
+    for number, row in rows.items():
+        if row.keys() != first.keys():
+            raise InvalidJson(
+                f"line {number} of {path} has other inputs than line {first_number}. Give each "
+                f"line the same inputs."
+            )
+    arrays = {}
+    for alias in first:
+        dtype = signature.inputs[alias].dtype
+        try:
+            arrays[alias] = _to_array([row[alias] for row in rows.values()], dtype)
+        except ValueError as error:
+            number, reason = _find_invalid_line({n: row[alias] for n, row in rows.items()}, dtype)
+            raise InvalidJson(
+                f"line {number} of {path}: the input {alias!r} {reason}. Correct the file; the "
+                f"same command then continues with it."
+            ) from error
+    return arrays
+
+
+def _find_invalid_line(values: Mapping[int, Any], dtype: str) -> tuple[int, str]:
+    """Return the number of the first line that cannot be converted like the first, and why."""
+    shape: tuple[int, ...] | None = None
+    number = 0
+    for number, value in values.items():
+        try:
+            array = _to_array([value], dtype)
+        except ValueError as error:
+            return number, str(error)
+        if shape is not None and array.shape[1:] != shape:
+            return number, f"has the shape {list(array.shape[1:])}, before it {list(shape)}"
+        shape = array.shape[1:]
+    return number, f"cannot be converted to {dtype}"
+
+
+def _to_array(values: Sequence[Any], dtype: str) -> Array:
+    """Return the values of an input as an array [rows, ...].
+
+    Raises:
+      ValueError: a value has another type than `dtype`, or lists differ in length.
+    """
+    if dtype == "string":
+        return np.array(_to_bytes(values), dtype=object)
+    target: Any = np.dtype(tf.as_dtype(dtype).as_numpy_dtype)
+    try:
+        array = np.asarray(values)
+    except (ValueError, OverflowError) as error:
+        raise ValueError("is a list whose elements differ in length") from error
+    kinds = {"b": "b", "i": "iu", "u": "iu", "c": "iuf"}.get(target.kind, "iuf")
+    if array.size and array.dtype.kind not in kinds:
+        raise ValueError(f"is not of {dtype}")
+    if target.kind in "iu" and array.size:
+        limits = np.iinfo(target)
+        if array.min() < limits.min or array.max() > limits.max:
+            raise ValueError(f"is out of the range of {dtype}")
+    return array.astype(target)
+
+
+def _to_bytes(value: Any) -> Any:
+    """Return nested lists of text as nested lists of bytes."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, list):
+        return [_to_bytes(element) for element in value]
+    if isinstance(value, dict) and isinstance(value.get(_BYTES_KEY), str):
+        try:
+            return base64.b64decode(value[_BYTES_KEY], validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"is no base64: {error}") from error
+    raise ValueError("is not of string")

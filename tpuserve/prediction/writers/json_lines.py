@@ -1,0 +1,64 @@
+"""Writes text files with the outputs of one row as a JSON object in each line."""
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tpuserve.errors import UnsupportedType
+from tpuserve.prediction.batch import Batch, common_rows
+from tpuserve.prediction.writers.columns import to_standard_dtype
+from tpuserve.runtime.loaded_model import Array
+from tpuserve.saved_model.signature import Signature
+
+_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
+
+
+class JsonLinesWriter:
+    """Writes a line for each row. Implements `Writer`, which documents the methods."""
+
+    def __init__(self, path: Path, signature: Signature) -> None:
+        """Create the file."""
+        self._file = open(path, "wb")  # noqa: SIM115
+
+    def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
+        """Append a line for each row of a batch; see `Writer.write`.
+
+        Raises:
+          UnsupportedType: JSON has no form for the dtype of an output.
+          UnbatchableTensor: the outputs have no common number of rows.
+        """
+        rows = common_rows(outputs, batch.where)
+        columns = {alias: _to_column(alias, array) for alias, array in sorted(outputs.items())}
+        self._file.writelines(
+            orjson.dumps({alias: column[row] for alias, column in columns.items()}, None, _OPTIONS)
+            for row in range(rows)
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _to_column(alias: str, array: Array) -> Any:
+    """Return the rows of an output as objects that orjson serialises."""
+    if array.dtype.hasobject:
+        return _to_text(array.tolist())
+    if array.dtype.kind == "c":
+        raise UnsupportedType(
+            f"the output {alias!r} is {array.dtype}, which JSON has no form for. Give "
+            f"--output-format=prediction_logs."
+        )
+    return to_standard_dtype(array)
+
+
+def _to_text(value: Any) -> Any:
+    """Return nested lists of bytes as text, and bytes that are no UTF-8 as {"b64": "..."}."""
+    if isinstance(value, list):
+        return [_to_text(element) for element in value]
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}

@@ -1,0 +1,105 @@
+"""Writes Parquet files with a column for each output."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tensorflow as tf
+
+from tpuserve.errors import UnbatchableTensor, UnsupportedType
+from tpuserve.prediction.batch import Batch, common_rows
+from tpuserve.prediction.writers.columns import to_standard_dtype
+from tpuserve.runtime.loaded_model import Array
+from tpuserve.saved_model.signature import Signature, TensorSpec
+
+# The least size of a row group. Readers of Parquet are slow with many small row groups.
+_GROUP_ROWS = 1 << 16
+_GROUP_BYTES = 64 << 20
+# The properties of a table that are compared with these sizes.
+_SIZES = ("num_rows", "nbytes")
+
+
+class ParquetFileWriter:
+    """Writes a row of the file for each row of the outputs; see `Writer` for the methods.
+
+    An output of shape [rows] is a column of numbers or bytes; each further dimension is a list.
+    """
+
+    def __init__(self, path: Path, signature: Signature) -> None:
+        """Create a writer. The first batch creates the file; without a batch, `close` creates it.
+
+        Args:
+          path: the file.
+          signature: the signature, whose outputs are the columns of a file without rows.
+        """
+        self._path = path
+        self._signature = signature
+        self._writer: Any = None
+        self._tables: list[Any] = []
+
+    def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
+        """Append the rows of a batch; see `Writer.write`.
+
+        Raises:
+          UnsupportedType: Parquet has no type for the dtype of an output.
+          UnbatchableTensor: the outputs have no common number of rows, or other columns than those
+            of the batches before.
+        """
+        common_rows(outputs, batch.where)
+        columns = {alias: _to_column(alias, array) for alias, array in sorted(outputs.items())}
+        table = pa.table(columns)
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._path, table.schema)
+        if table.schema != self._writer.schema:
+            raise UnbatchableTensor(
+                f"{batch.where}: the outputs have other names, dtypes or numbers of dimensions "
+                f"than before. Give --output-format=prediction_logs or jsonl."
+            )
+        self._tables.append(table)
+        rows, size = (sum(getattr(table, name) for table in self._tables) for name in _SIZES)
+        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+            self._write_group()
+
+    def close(self) -> None:
+        """Write the remaining rows and close the file."""
+        if self._writer is None:
+            columns = {
+                alias: _to_column(alias, _empty_output(spec))
+                for alias, spec in sorted(self._signature.outputs.items())
+            }
+            self._writer = pq.ParquetWriter(self._path, pa.table(columns).schema)
+        self._write_group()
+        self._writer.close()
+
+    def _write_group(self) -> None:
+        if self._tables:
+            self._writer.write_table(pa.concat_tables(self._tables).combine_chunks())
+        self._tables = []
+
+
+def _to_column(alias: str, array: Array) -> Any:
+    """Return an output [rows, ...] as a column of nested lists."""
+    if array.dtype.hasobject:
+        column = pa.array(array.reshape(-1).tolist(), pa.binary())
+    elif array.dtype.kind == "c":
+        raise UnsupportedType(
+            f"the output {alias!r} is {array.dtype}, which Parquet has no type for. Give "
+            f"--output-format=prediction_logs."
+        )
+    else:
+        column = pa.array(to_standard_dtype(array).reshape(-1))
+    for axis in range(array.ndim - 1, 0, -1):
+        size = array.shape[axis]
+        count = int(np.prod(array.shape[:axis]))
+        offsets = np.arange(count + 1, dtype=np.int64) * size
+        column = pa.LargeListArray.from_arrays(offsets, column)
+    return column
+
+
+def _empty_output(spec: TensorSpec) -> Array:
+    """Return the value of an output for no rows: [0, ...]."""
+    row_shape = (spec.shape or (None,))[1:]
+    return np.zeros([0, *(size or 0 for size in row_shape)], tf.as_dtype(spec.dtype).as_numpy_dtype)
