@@ -22,7 +22,7 @@ def run(name: str, *arguments: str) -> str:
         [sys.executable, str(EXAMPLES / name), *arguments],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert finished.returncode == 0, finished.stderr
     return finished.stdout
@@ -109,6 +109,7 @@ def test_every_example_is_short_and_has_a_test() -> None:
     files = [
         *Path(__file__).parent.glob("test_*.py"),
         *EXAMPLES.glob("../tests/test_*_document.py"),
+        *EXAMPLES.glob("../tests/clusters/test_*.py"),
     ]
     tests = "".join(file.read_text() for file in files)
     for example in EXAMPLES.glob("*.py"):

@@ -1,0 +1,1 @@
+"""Deployments of Ray Serve with the data plane inside: `tpuserve.ray`."""

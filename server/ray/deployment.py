@@ -1,0 +1,84 @@
+"""Describes deployments of models to Ray Serve."""
+
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from ray import serve
+from ray.serve.config import gRPCOptions
+
+from server.config.settings import DEFAULT_PORT
+from server.ray.replica import Replica, make_settings
+from tpuserve.errors import InvalidSetting
+
+_SERVICERS = ("prediction_service", "model_service")
+# The default options. Ray's own limit of 5 requests in flight would keep batches small.
+_OPTIONS: Mapping[str, Any] = {
+    "name": "tpuserve",
+    "max_ongoing_requests": 64,
+    "graceful_shutdown_timeout_s": 30,
+}
+# The largest number of threads of a replica. Calls that wait for a batch need no thread.
+_MOST_THREADS = 32
+
+
+def deployment(
+    model_base_path: str | os.PathLike[str] | None = None,
+    *,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    **flags: Any,
+) -> serve.Application:
+    """Return an application of Ray Serve that serves models over TensorFlow Serving's gRPC.
+
+    Args:
+      model_base_path: the directory of the versions of the model, on every node; None if the flag
+        model_config_file names a file that lists the models.
+      options: options of `ray.serve.deployment`, such as num_replicas=2, or autoscaling_config,
+        with which Ray chooses the number of replicas by the requests in flight and in queues.
+      flags: flags of `tpuserve serve` for the models and for batching, such as model_name="digits"
+        and enable_batching=True.
+
+    Raises:
+      InvalidSetting: a flag or an option is invalid.
+    """
+    if model_base_path is not None:
+        flags["model_base_path"] = os.path.abspath(model_base_path)
+    make_settings(flags)
+    options = {**_OPTIONS, **options}
+    try:
+        described = serve.deployment(Replica, **options)
+    except (TypeError, ValueError) as error:
+        raise InvalidSetting(
+            f"Ray refuses the options {options}: {error}. Give options of ray.serve.deployment."
+        ) from error
+    return described.bind(flags, min(options["max_ongoing_requests"], _MOST_THREADS))
+
+
+def build(arguments: Mapping[str, Any]) -> serve.Application:
+    """Return the application that a config file of Ray Serve describes.
+
+    Args:
+      arguments: the `args` of the application in the file: the arguments of `deployment`.
+
+    Raises:
+      InvalidSetting: as for `deployment`.
+    """
+    return deployment(**arguments)
+
+
+def grpc_options(port: int = DEFAULT_PORT) -> gRPCOptions:
+    """Return the options with which Ray's proxies answer TensorFlow Serving's gRPC.
+
+    Args:
+      port: the port of the proxy of each node.
+    """
+    functions = [
+        f"tensorflow_serving.apis.{name}_pb2_grpc.add_{_camel_case(name)}Servicer_to_server"
+        for name in _SERVICERS
+    ]
+    return gRPCOptions(port=port, grpc_servicer_functions=functions)
+
+
+def _camel_case(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))

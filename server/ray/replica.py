@@ -1,0 +1,186 @@
+"""A replica of a deployment: an engine, and TensorFlow Serving's methods as Ray calls them."""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from server.admission.memory_budget import MemoryBudget
+from server.config.settings import Settings
+from server.engine import Engine
+from server.frontends import base
+from server.frontends.grpc import errors
+from server.frontends.grpc.call_context import CallContext
+from server.metrics import Metrics
+from server.servables.pending import Pending
+from tpuserve.errors import InvalidSetting, TpuserveError, Unavailable
+
+# How long a stopped replica waits for the request log, and for runs that still use a model, in
+# seconds.
+_LOG_SECONDS = 5
+_UNLOAD_SECONDS = 5
+_FLAGS_OF_PORTS = frozenset(
+    (
+        *("host", "port", "rest_api_port", "grpc_socket_path", "grpc_channel_arguments"),
+        *("ssl_config_file", "api_keys_file", "frontend_processes"),
+    )
+)
+
+
+class MessageBytes:
+    """The bytes of a response message. Ray calls only `SerializeToString` of a message."""
+
+    def __init__(self, content: bytes) -> None:
+        """Wrap a serialised message."""
+        self._content = content
+
+    def SerializeToString(self) -> bytes:  # noqa: D102
+        return self._content
+
+
+class Replica:
+    """Answers TensorFlow Serving's gRPC methods, which Ray's proxy forwards to it.
+
+    The methods have the names of the RPCs. Each takes the request message and Ray's context of the
+    call, and returns the response message.
+    """
+
+    def __init__(self, flags: Mapping[str, Any], threads: int) -> None:
+        """Load the models.
+
+        Args:
+          flags: attributes of `Settings`.
+          threads: the largest number of calls that are decoded and run at the same time; calls that
+            wait for a batch need no thread.
+
+        Raises:
+          TpuserveError: a flag is invalid, or no model can be loaded.
+        """
+        settings = make_settings(flags)
+        self._engine = Engine(settings, None, Metrics())
+        self._engine.check_models()
+        base.import_tensorflow_and_grpc_modules(settings)
+        self._engine.load_models()
+        self._engine.mark_serving()
+        self._memory = MemoryBudget(settings.max_request_memory_bytes or _half_of_memory())
+        self._timeout_ms = settings.default_request_timeout_ms or None
+        self._functions = _make_functions(self._engine, settings)
+        self._threads = ThreadPoolExecutor(threads, "call")
+
+    async def Predict(self, request: Any, grpc_context: Any) -> Any:
+        """Run a signature on tensors."""
+        return await self._call("Predict", request, grpc_context)
+
+    async def Classify(self, request: Any, grpc_context: Any) -> Any:
+        """Classify tf.train.Examples."""
+        return await self._call("Classify", request, grpc_context)
+
+    async def Regress(self, request: Any, grpc_context: Any) -> Any:
+        """Compute a number for each tf.train.Example."""
+        return await self._call("Regress", request, grpc_context)
+
+    async def MultiInference(self, request: Any, grpc_context: Any) -> Any:
+        """Classify and regress the same tf.train.Examples."""
+        return await self._call("MultiInference", request, grpc_context)
+
+    async def GetModelMetadata(self, request: Any, grpc_context: Any) -> Any:
+        """Return the signatures of a model."""
+        return await self._call("GetModelMetadata", request, grpc_context)
+
+    async def GetModelStatus(self, request: Any, grpc_context: Any) -> Any:
+        """Return the states of the versions of a model, as this replica has them."""
+        return await self._call("GetModelStatus", request, grpc_context)
+
+    def check_health(self) -> None:
+        """Raise an error unless a version of each model can answer; Ray calls this regularly.
+
+        Raises:
+          Unavailable: a model has no version that can answer. Ray replaces the replica.
+        """
+        for name in self._engine.model_names:
+            statuses = self._engine.dataplane.status(name, None)
+            if not any(status.state.name == "AVAILABLE" for status in statuses):
+                raise Unavailable(f"no version of {name} is available")
+
+    def __del__(self) -> None:
+        """Close the models; Ray calls this when the requests of a stopped replica are answered."""
+        engine = self.__dict__.pop("_engine", None)
+        if engine is not None:
+            engine.stop_polling()
+            engine.close(_LOG_SECONDS, _UNLOAD_SECONDS)
+
+    async def _call(self, method: str, request: Any, grpc_context: Any) -> MessageBytes:
+        """Run a method in a thread; its errors have the status that our own server gives them."""
+        call = CallContext()
+        call.timeout_ms = self._timeout_ms
+        loop = asyncio.get_running_loop()
+        with self._memory.reserve() as call.memory:
+            try:
+                result = await loop.run_in_executor(
+                    self._threads, self._functions[method], request.SerializeToString(), call
+                )
+                if isinstance(result, Pending):
+                    is_finished = asyncio.Event()
+                    result.add_done_callback(lambda: loop.call_soon_threadsafe(is_finished.set))
+                    await is_finished.wait()
+                    result = result.finish()
+            except TpuserveError as error:
+                grpc_context.set_code(errors.GRPC_STATUS[error.code])
+                grpc_context.set_details(errors.truncate_message(str(error)))
+                raise
+            finally:
+                # After the answer this has no effect; before it, the client has gone.
+                call.cancellation.cancel()
+        return MessageBytes(result)
+
+
+def make_settings(flags: Mapping[str, Any]) -> Settings:
+    """Return the settings of a replica, which has no ports of its own.
+
+    Raises:
+      InvalidSetting: a flag does not exist, belongs to Ray, or has an invalid value.
+    """
+    unknown = sorted(set(flags) - {*Settings.__dataclass_fields__})
+    if unknown:
+        raise InvalidSetting(
+            f"the deployment has the flags {', '.join(unknown)}, which `tpuserve serve` does not "
+            f"have. Run `tpuserve serve --help` for their names."
+        )
+    refused = sorted(set(flags) & _FLAGS_OF_PORTS)
+    if refused:
+        raise InvalidSetting(
+            f"the deployment has the flags {', '.join(refused)}. Leave them out: Ray's proxies "
+            f"listen for the requests."
+        )
+    path = flags.get("model_base_path")
+    paths = {} if path is None else {"model_base_path": Path(path)}
+    return Settings(**{**flags, **paths, "rest_api_port": 0})
+
+
+def _half_of_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _make_functions(
+    engine: Engine, settings: Settings
+) -> dict[str, Callable[[bytes, CallContext], bytes | Pending[bytes]]]:
+    """Return the implementations of the methods by their names."""
+    from server.frontends.grpc.services import inference
+    from server.frontends.grpc.services.model_service import GetModelMetadata, GetModelStatus
+    from server.frontends.grpc.services.predict import Predict
+
+    dataplane = engine.dataplane
+    return {
+        "Predict": Predict(
+            dataplane,
+            as_content=settings.enable_serialization_as_tensor_content,
+            max_tensor_bytes=settings.max_request_bytes,
+        ),
+        "Classify": inference.classify_function(dataplane),
+        "Regress": inference.regress_function(dataplane),
+        "MultiInference": inference.multi_inference_function(dataplane),
+        "GetModelMetadata": GetModelMetadata(dataplane),
+        "GetModelStatus": GetModelStatus(dataplane),
+    }

@@ -1,0 +1,151 @@
+"""Batch prediction in pipelines of Apache Beam: `pip install "tpuserve[beam]"`.
+
+The names are those of tfx_bsl.public.beam.run_inference, so a pipeline only changes its imports:
+
+    spec = InferenceSpecType(SavedModelSpec("/models/half/1"))
+    examples | RunInference(spec)
+    examples | apache_beam.ml.inference.base.RunInference(CreateModelHandler(spec))
+
+An example is a tf.train.Example, or its bytes; a prediction is a PredictionLog, as `tpuserve
+predict` writes it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tpuserve.errors import ExtraNotInstalled, InvalidSetting
+from tpuserve.saved_model import metagraph
+from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
+
+try:
+    from apache_beam.ml.inference import base
+except ImportError as error:
+    raise ExtraNotInstalled(
+        f"tpuserve.beam needs the package apache-beam, which cannot be imported ({error}). Run: "
+        'pip install "tpuserve[beam]"'
+    ) from error
+
+__all__ = ["CreateModelHandler", "InferenceSpecType", "RunInference", "SavedModelSpec"]
+
+_MAX_BATCH_SIZE = 128
+
+
+@dataclass(frozen=True)
+class SavedModelSpec:
+    """A SavedModel. The attributes are the fields of tfx_bsl's message of this name.
+
+    Attributes:
+      model_path: the directory of the SavedModel.
+      tag: the tags of the metagraph; empty leaves the selection to `tpuserve.select`.
+      signature_name: a sequence with the signature to run; empty for "serving_default".
+    """
+
+    model_path: str
+    tag: Sequence[str] = ()
+    signature_name: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class InferenceSpecType:
+    """A model to run. Messages of tfx_bsl of this name are accepted in its place.
+
+    Attributes:
+      saved_model_spec: the SavedModel.
+    """
+
+    saved_model_spec: SavedModelSpec = field(default_factory=lambda: SavedModelSpec(""))
+
+
+class _ModelHandler(base.ModelHandler):  # type: ignore[misc]
+    """Runs a SavedModel in the workers of a pipeline."""
+
+    def __init__(self, spec: Any, max_batch_size: int) -> None:
+        """Initialise the handler.
+
+        Args:
+          spec: the fields of `SavedModelSpec`.
+          max_batch_size: the largest number of examples of a run of the model.
+        """
+        super().__init__(max_batch_size=max_batch_size)
+        self._directory = str(spec.model_path)
+        self._tags = frozenset(spec.tag) or None
+        self._signature_name = spec.signature_name[0] if spec.signature_name else DEFAULT_SIGNATURE
+        self._max_batch_size = max_batch_size
+
+    def load_model(self) -> Any:
+        """Load the model; Beam calls this once in a process."""
+        from tpuserve.prediction.example_predictor import ExamplePredictor
+
+        return ExamplePredictor(
+            self._directory, self._signature_name, tags=self._tags, batch_size=self._max_batch_size
+        )
+
+    def run_inference(
+        self, batch: Sequence[Any], model: Any, inference_args: Mapping[str, Any] | None = None
+    ) -> Iterable[Any]:
+        """Return a PredictionLog for each example.
+
+        Args:
+          batch: tf.train.Examples, or their bytes.
+          model: the result of `load_model`.
+          inference_args: Beam's further arguments, which are not used.
+        """
+        from tensorflow_serving.apis import prediction_log_pb2
+
+        logs = model.predict([_to_bytes(example) for example in batch])
+        return map(prediction_log_pb2.PredictionLog.FromString, logs)
+
+    def get_num_bytes(self, batch: Sequence[Any]) -> int:
+        """Return the size of the serialised examples of a batch."""
+        return sum(len(_to_bytes(example)) for example in batch)
+
+    def get_metrics_namespace(self) -> str:
+        """Return the namespace of Beam's metrics of the runs."""
+        return "tpuserve"
+
+
+def CreateModelHandler(inference_spec_type: Any, max_batch_size: int = _MAX_BATCH_SIZE) -> Any:
+    """Return Beam's ModelHandler of a model: examples → PredictionLogs.
+
+    Args:
+      inference_spec_type: an `InferenceSpecType`, or tfx_bsl's message of this name.
+      max_batch_size: the largest number of examples of a run of the model.
+
+    Raises:
+      InvalidSetting: the specification names no SavedModel, or several signatures.
+      SavedModelNotFound, DamagedSavedModel: the directory has no readable SavedModel.
+    """
+    spec = getattr(inference_spec_type, "saved_model_spec", None)
+    if spec is None or not spec.model_path:
+        raise InvalidSetting(
+            f"the inference_spec_type is {inference_spec_type!r}, which names no SavedModel. Give "
+            f"InferenceSpecType(SavedModelSpec(model_path))."
+        )
+    if len(spec.signature_name) > 1:
+        names = ", ".join(spec.signature_name)
+        raise InvalidSetting(
+            f"the saved_model_spec has the signatures {names}. Give one signature, and use a "
+            f"RunInference for each."
+        )
+    metagraph.read_metagraphs(spec.model_path)
+    return _ModelHandler(spec, max_batch_size)
+
+
+def RunInference(inference_spec_type: Any, max_batch_size: int = _MAX_BATCH_SIZE) -> Any:
+    """Return the transform that predicts examples: PCollection of examples → PredictionLogs.
+
+    Args:
+      inference_spec_type: as for `CreateModelHandler`.
+      max_batch_size: as for `CreateModelHandler`.
+
+    Raises:
+      TpuserveError: as for `CreateModelHandler`.
+    """
+    return "RunInference" >> base.RunInference(
+        CreateModelHandler(inference_spec_type, max_batch_size)
+    )
+
+
+def _to_bytes(example: Any) -> bytes:
+    return example if isinstance(example, bytes) else example.SerializeToString()
