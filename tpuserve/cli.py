@@ -4,11 +4,12 @@ Each command is a file in tpuserve/commands. Packages that tpuserve does not imp
 commands as entry points of the group "tpuserve.commands".
 """
 
+import difflib
 import importlib
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from typing import NoReturn
 
 import click
@@ -17,7 +18,9 @@ from tpuserve import __version__
 from tpuserve.errors import TpuserveError
 
 COMMANDS_GROUP = "tpuserve.commands"
-OWN_COMMANDS = ("compile", "convert", "doctor", "export", "inspect", "verify")
+OWN_COMMANDS = (
+    *("analyse", "bench", "compile", "convert", "doctor", "export", "inspect", "predict", "verify"),
+)
 """The commands of this package; tpuserve/commands/NAME.py defines the function NAME."""
 
 QUIET_LOG_LEVEL = "3"
@@ -51,13 +54,51 @@ class CommandGroup(click.Group):
             return command
         return None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments name; the error names a command of a similar name.
+
+        Raises:
+          click.UsageError: there is no command of that name.
+        """
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            similar = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not similar:
+                raise
+            message = f"{error.message} Did you mean {similar[0]!r}?"
+            raise click.UsageError(message, error.ctx) from None
+
+
+def _print_versions(ctx: click.Context, _: click.Parameter, is_requested: bool) -> None:
+    if is_requested and not ctx.resilient_parsing:
+        click.echo(f"tpuserve {__version__}")
+        click.echo(f"TensorFlow {version('tensorflow')}")
+        click.echo(f"TensorFlow Serving's API {version('tensorflow-serving-api')}")
+        ctx.exit()
+
 
 @click.group(
     cls=CommandGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""
+    \b
+    Examples:
+      tpuserve serve --sample
+      tpuserve inspect export/1795236187
+    """,
 )
-@click.version_option(__version__, prog_name="tpuserve")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_versions,
+    help="Show the versions of tpuserve, TensorFlow and the API of TensorFlow Serving.",
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.pass_context
 def cli(context: click.Context, debug: bool) -> None:

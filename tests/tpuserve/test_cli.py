@@ -1,9 +1,11 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
 import tpuserve
 import tpuserve.errors
@@ -49,9 +51,18 @@ def test_an_unknown_flag_is_one_line_that_leads_to_the_help(
     assert "See 'tpuserve serve --help'." in line
 
 
-def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_is_one_line_with_the_command_of_a_similar_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run("srve") == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "Error: No such command 'srve'. Did you mean 'serve'? See 'tpuserve --help'."
+
+
+def test_an_unknown_command_like_no_other_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("xyz") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "Error: No such command 'xyz'. See 'tpuserve --help'."
 
 
 def test_debug_shows_where_an_error_came_from(tmp_path: Path) -> None:
@@ -80,6 +91,23 @@ def test_every_option_of_every_command_has_a_help_text() -> None:
         for each in command.params:
             if each.param_type_name == "option":
                 assert getattr(each, "help", None), f"{name} {each.name}"
+
+
+def test_the_help_of_every_command_ends_with_two_examples(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in cli.cli.list_commands(cli.cli.make_context("tpuserve", ["inspect", "x"])):
+        run(name, "--help")
+        examples = capsys.readouterr().out.partition("\n  Examples:\n")[2].splitlines()
+        assert len(examples) >= 2, name
+        assert all(f"tpuserve {name}" in example for example in examples), name
+
+
+def test_tab_completes_commands_and_flags() -> None:
+    completion = ShellComplete(cli.cli, {}, "tpuserve", "_TPUSERVE_COMPLETE")
+    assert [item.value for item in completion.get_completions([], "in")] == ["inspect"]
+    flags = [item.value for item in completion.get_completions(["serve"], "--model_b")]
+    assert flags == ["--model_base_path"]
 
 
 @pytest.mark.slow
@@ -112,7 +140,10 @@ def test_version_is_the_newest_of_the_changelog(capsys: pytest.CaptureFixture[st
     changelog = (Path(__file__).parents[2] / "CHANGELOG.md").read_text()
     newest = next(line for line in changelog.splitlines() if line.startswith("## ["))
     assert newest.startswith(f"## [{tpuserve.__version__}]")
-    assert tpuserve.__version__ in capsys.readouterr().out
+    own, tensorflow, serving_api = capsys.readouterr().out.splitlines()
+    assert own == f"tpuserve {tpuserve.__version__}"
+    assert tensorflow == f"TensorFlow {version('tensorflow')}"
+    assert serving_api == f"TensorFlow Serving's API {version('tensorflow-serving-api')}"
 
 
 def test_inspect_shows_each_of_several_directories(
