@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from server.config.model_config import ModelConfig, ModelServerConfig
 from server.models.file_system_source import FileSystemSource
 from server.models.manager import Manager
-from server.models.repository import Repository
 from server.servables.servable import VersionStatus
 from tpuserve.errors import (
     LabelNotAvailable,
+    ModelAlreadyLoaded,
     ModelNotFound,
     ModelsNotAvailable,
     TpuserveError,
@@ -167,7 +167,7 @@ class ModelConfigManager:
             return
         # Wait without the lock: a load may be retried for minutes, and another reload must be able
         # to start meanwhile.
-        self._manager.wait(lambda: all(self._manager.is_converged(name) for name in new))
+        self._manager.wait(lambda: all(map(self._is_settled, new)))
         failed = [name for name in new if not self._manager.matches_aspired(name)]
         if failed:
             raise self._failure(failed, "model")
@@ -206,6 +206,53 @@ class ModelConfigManager:
                     return
                 raise self._unknown_model(name)
             self._unloaded[name] = removed[0]
+            others = tuple(model for model in self._config.models if model.name != name)
+            self._apply(ModelServerConfig(others))
+        self._manager.wait(lambda: self._manager.is_converged(name))
+
+    def base_paths(self) -> dict[str, str]:
+        """Return the name of each model of the configuration → its base path."""
+        return {model.name: model.base_path for model in self._config.models}
+
+    def add_model(self, name: str, base_path: str) -> None:
+        """Add a model to the configuration, and block until it is available or has failed.
+
+        A model that fails is removed again.
+
+        Args:
+          name: the name that clients use.
+          base_path: an absolute path; the directory holds the versions, or is itself a SavedModel.
+
+        Raises:
+          ModelAlreadyLoaded: the configuration has a model of this name.
+          InvalidConfig: the base path is invalid.
+          VersionNotFound: the base path holds no version.
+          ModelsNotAvailable: the model does not load.
+        """
+        with self._reload_lock:
+            if name in self._config.names():
+                raise ModelAlreadyLoaded(
+                    f"a model is named {name!r} already. Unload it first, or choose another name."
+                )
+            model = ModelConfig(name, base_path, versions_required=True)
+            config = ModelServerConfig((*self._config.models, model))
+            self._check_versions(config)
+            self._apply(config)
+        self._manager.wait(lambda: self._manager.is_converged(name))
+        if not self._manager.matches_aspired(name):
+            error = self._failure([name], "model")
+            self.remove_model(name)
+            raise error
+
+    def remove_model(self, name: str) -> None:
+        """Remove a model from the configuration, and block until no request uses it.
+
+        Raises:
+          ModelNotFound: the configuration has no such model.
+        """
+        with self._reload_lock:
+            if name not in self._config.names():
+                raise self._unknown_model(name)
             others = tuple(model for model in self._config.models if model.name != name)
             self._apply(ModelServerConfig(others))
         self._manager.wait(lambda: self._manager.is_converged(name))
@@ -249,7 +296,7 @@ class ModelConfigManager:
             if not is_required:
                 continue
             try:
-                Repository(model.path, model.policy).aspired_versions()
+                self._source.find_versions(model)
             except TpuserveError as error:
                 raise VersionNotFound(
                     f"Unable to find a numerical version path for servable {model.name} at: "
@@ -262,14 +309,19 @@ class ModelConfigManager:
         if any(self._manager.is_available(name) for name in names):
             return all(self._manager.is_converged(name) or self._has_failed(name) for name in names)
         is_waiting = is_polled and bool(self._models_waited_for())
-        return not is_waiting and all(self._manager.is_converged(name) for name in names)
+        is_settled = self._manager.is_converged if is_polled else self._is_settled
+        return not is_waiting and all(map(is_settled, names))
+
+    def _is_settled(self, name: str) -> bool:
+        """Return whether no load of a model is in progress, except for downloads that failed."""
+        return self._manager.is_converged(name) or self._manager.has_failed_download(name)
 
     def _models_waited_for(self) -> list[str]:
         """Return the names of the configured models whose first version may still appear."""
         return [
             model.name
             for model in self._config.models
-            if model.is_local and self._manager.unavailable_reason(model.name)
+            if (model.is_local or model.is_remote) and self._manager.unavailable_reason(model.name)
         ]
 
     def _has_failed(self, name: str) -> bool:

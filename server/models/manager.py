@@ -8,19 +8,49 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from server.config.settings import LOAD_THREADS
 from server.models.servable_loader import MakeRunner, Retries, ServableLoader, WarmUp, is_retriable
 from server.servables import directory_fingerprint
 from server.servables.directory_fingerprint import Fingerprint
 from server.servables.servable import Load, Servable, State, VersionStatus
-from tpuserve.errors import LabelNotFound, ModelNotFound, TpuserveError
+from tpuserve.errors import LabelNotFound, ModelLoadError, ModelNotFound, TpuserveError
 
 _LOADING = (State.START, State.LOADING)
 _UNLOAD_THREADS = 4
+_DOWNLOAD_THREADS = 4
+# The time before the first retry of a failed download, in seconds. It doubles with each retry, up
+# to the interval between retries of loads.
+_FIRST_RETRY_SECONDS = 1
 _NO_RETRIES = Retries()
 
 logger = logging.getLogger(__name__)
+
+
+class VersionLease(Protocol):
+    """Keeps the files of a downloaded version."""
+
+    def close(self) -> None:
+        """Allow the files to be removed."""
+
+
+class Downloader(Protocol):
+    """Downloads versions whose directories do not exist yet."""
+
+    def is_remote(self, directory: Path) -> bool:
+        """Return whether a version has to be fetched before it is loaded."""
+
+    def fetch(self, directory: Path, is_cancelled: Callable[[], bool]) -> VersionLease:
+        """Download a version to its directory, and keep it there until the lease is closed.
+
+        Args:
+          directory: the directory of the version.
+          is_cancelled: returns whether the version is not needed any more.
+
+        Raises:
+          TpuserveError: the version cannot be downloaded.
+        """
 
 
 class ServableHandle:
@@ -75,6 +105,7 @@ class Manager:
         on_change: Callable[[Servable, State], None] = lambda servable, state: None,
         during_move: Callable[[], AbstractContextManager[None]] = nullcontext,
         after_unload: Callable[[], None] = lambda: None,
+        downloader: Downloader | None = None,
     ) -> None:
         """Create a manager without models.
 
@@ -89,6 +120,8 @@ class Manager:
           on_change: called with a version and its new state, at each change.
           during_move: a context manager that is entered around each load and each unload.
           after_unload: called when the memory of a version can be released.
+          downloader: downloads versions before they are loaded; None if all versions are local. A
+            failed download is retried until it succeeds or the version is no longer aspired.
         """
         self._loader = ServableLoader(load, make_runner, warm_up, find_load)
         self._retries = retries
@@ -103,9 +136,14 @@ class Manager:
         self._unavailable_reasons: dict[str, TpuserveError] = {}
         self._fingerprints: dict[Servable, tuple[Fingerprint, Fingerprint]] = {}
         self._timers: dict[threading.Timer, Servable] = {}
+        self._downloader = downloader
+        self._leases: dict[Servable, VersionLease] = {}
+        # Version → the number of its downloads that have failed since the last success.
+        self._failed_downloads: dict[Servable, int] = {}
         self._is_closed = False
         self._condition = threading.Condition(threading.RLock())
         self._loads = ThreadPoolExecutor(load_threads or LOAD_THREADS, "load")
+        self._downloads = ThreadPoolExecutor(_DOWNLOAD_THREADS, "download")
         self._unloads = ThreadPoolExecutor(unload_threads or _UNLOAD_THREADS, "unload")
 
     def set_aspired_versions(self, name: str, versions: Mapping[int, Path]) -> None:
@@ -136,7 +174,7 @@ class Manager:
                     servable.mark_cancelled()
                 else:
                     # Retry at once if the files of the version have changed.
-                    self._loads.submit(self._load, servable, self._retries.count)
+                    self._submit(servable, self._retries.count)
             for version in sorted(versions, reverse=True):
                 directory = versions[version]
                 is_changed = any(version == servable.version for servable in changed)
@@ -145,7 +183,7 @@ class Manager:
                 ) and not self._is_loading_or_available(name, version, directory):
                     servable = self._add(name, version, directory)
                     if not self._is_closed:
-                        self._loads.submit(self._load, servable, self._retries.count)
+                        self._submit(servable, self._retries.count)
             self._unload_superseded(name)
 
     def set_unavailable_reason(self, name: str, error: TpuserveError) -> None:
@@ -232,6 +270,11 @@ class Manager:
         with self._condition:
             return self._is_converged(name)
 
+    def has_failed_download(self, name: str) -> bool:
+        """Return whether a version of a model waits for the retry of a failed download."""
+        with self._condition:
+            return any(servable.name == name for servable in self._failed_downloads)
+
     def close(self, timeout_seconds: float) -> bool:
         """Unload every version.
 
@@ -247,6 +290,7 @@ class Manager:
         for timer, servable in timers.items():
             timer.cancel()
             servable.mark_cancelled()
+        self._downloads.shutdown(wait=False, cancel_futures=True)
         self._loads.shutdown(wait=False, cancel_futures=True)
         deadline = time.monotonic() + timeout_seconds
         for servable in servables:
@@ -256,6 +300,69 @@ class Manager:
                 servable.finish_unload(max(0, deadline - time.monotonic()))
         self._unloads.shutdown(wait=False, cancel_futures=True)
         return all(servable.state not in (State.UNLOADING, State.LOADING) for servable in servables)
+
+    def _submit(self, servable: Servable, tries_left: int) -> None:
+        """Start to download a version if need be, and then to load it."""
+        if self._downloads_first(servable):
+            self._downloads.submit(self._download, servable, tries_left)
+        else:
+            self._loads.submit(self._load, servable, tries_left)
+
+    def _downloads_first(self, servable: Servable) -> bool:
+        directory = servable.directory
+        return (
+            self._downloader is not None
+            and directory is not None
+            and servable not in self._leases
+            and self._downloader.is_remote(directory)
+        )
+
+    def _download(self, servable: Servable, tries_left: int) -> None:
+        assert self._downloader is not None
+        assert servable.directory is not None
+        with self._condition:
+            if not self._is_aspired(servable):
+                servable.mark_cancelled()
+                return
+            servable.mark_loading()
+
+        def is_cancelled() -> bool:
+            return self._is_closed or not self._is_aspired(servable)
+
+        try:
+            lease = self._downloader.fetch(servable.directory, is_cancelled)
+        except Exception as error:
+            self._handle_failed_download(servable, error, tries_left, is_cancelled)
+            return
+        with self._condition:
+            self._failed_downloads.pop(servable, None)
+            self._leases[servable] = lease
+            if is_cancelled():
+                servable.mark_cancelled()
+            else:
+                self._loads.submit(self._load, servable, tries_left)
+
+    def _handle_failed_download(
+        self,
+        servable: Servable,
+        error: Exception,
+        tries_left: int,
+        is_cancelled: Callable[[], bool],
+    ) -> None:
+        if is_cancelled():
+            servable.mark_cancelled()
+            return
+        if not isinstance(error, TpuserveError):
+            logger.exception("%s: cannot be downloaded", servable, exc_info=error)
+            error = ModelLoadError(f"{servable} cannot be downloaded: {type(error).__name__}")
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        with self._condition:
+            failures = self._failed_downloads.get(servable, 0)
+            self._failed_downloads[servable] = failures + 1
+            delay = min(_FIRST_RETRY_SECONDS * 2**failures, self._retries.interval_seconds)
+            logger.error("%s: trying again in %.0f s: %s", servable, delay, error)
+            servable.mark_failed(error, is_final=False)
+            self._retry_later(servable, error, tries_left, delay)
 
     def _load(self, servable: Servable, tries_left: int) -> None:
         assert servable.directory is not None
@@ -296,6 +403,18 @@ class Manager:
         error.__traceback__ = error.__cause__ = error.__context__ = None
         logger.error("%s: cannot be loaded: %s", servable, error)
 
+        with self._condition:
+            if servable not in self._leases:
+                # The files of a downloaded version never change: changed files are another version.
+                self._fingerprints[servable] = (fingerprint, fingerprint)
+            is_last = tries_left <= 0 or self._is_closed or not self._is_aspired(servable)
+            servable.mark_failed(error, is_final=is_last)
+            if not is_last:
+                self._retry_later(servable, error, tries_left - 1, self._retries.interval_seconds)
+
+    def _retry_later(
+        self, servable: Servable, error: TpuserveError, tries_left: int, delay_seconds: float
+    ) -> None:
         def retry() -> None:
             with self._condition:
                 if self._timers.pop(timer, None) is None:
@@ -303,17 +422,12 @@ class Manager:
                 if self._is_closed:
                     servable.mark_failed(error)
                 else:
-                    self._loads.submit(self._load, servable, tries_left - 1)
+                    self._submit(servable, tries_left)
 
-        timer = threading.Timer(self._retries.interval_seconds, retry)
+        timer = threading.Timer(delay_seconds, retry)
         timer.daemon = True
-        with self._condition:
-            self._fingerprints[servable] = (fingerprint, fingerprint)
-            is_last = tries_left <= 0 or self._is_closed or not self._is_aspired(servable)
-            servable.mark_failed(error, is_final=is_last)
-            if not is_last:
-                self._timers[timer] = servable
-                timer.start()
+        self._timers[timer] = servable
+        timer.start()
 
     def _failed_and_changed(self, name: str) -> list[Servable]:
         """Return the failed versions whose files changed after the failure and change no more."""
@@ -402,6 +516,12 @@ class Manager:
         return [servable for servables in self._servables.values() for servable in servables]
 
     def _note_change(self, servable: Servable, state: State) -> None:
+        if state is State.END:
+            with self._condition:
+                self._failed_downloads.pop(servable, None)
+                lease = self._leases.pop(servable, None)
+                if lease is not None:
+                    lease.close()
         self._on_change(servable, state)
         with self._condition:
             self._condition.notify_all()

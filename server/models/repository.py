@@ -1,17 +1,24 @@
-"""The versions of a model on disk: the numbered directories below its base path."""
+"""The versions of a model on disk: numbered directories, or the base path itself."""
 
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from server.config.model_config import AllPolicy, LatestPolicy, SpecificPolicy, VersionPolicy
 from tpuserve.errors import BasePathNotFound, VersionNotFound
 
 _NUMBER = re.compile(r"[0-9]+")
+# Python refuses to convert texts of some thousand digits.
+_MAX_DIGITS = 400
 _MAX_VERSION = 2**63 - 1
+SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
+"""The files of which a SavedModel has one."""
 _LATEST = LatestPolicy()
+
+Place = TypeVar("Place")
 
 logger = logging.getLogger(__name__)
 
@@ -32,15 +39,17 @@ class Repository:
     def versions(self) -> dict[int, Path]:
         """Return version → directory for each directory with a numeric name: "000123" is 123.
 
-        Of two directories with the same number, the last in the order of names counts.
+        Of two directories with the same number, the last in the order of names counts. A base path
+        without such directories that is itself a SavedModel is the only version; its number is the
+        name of the base path, or 1 if that is no number.
 
         Raises:
           BasePathNotFound: the base path is not a directory, or cannot be read.
         """
         versions: dict[int, Path] = {}
         for name in self._directories():
-            number = int(name) if _NUMBER.fullmatch(name) else -1
-            if not 0 <= number <= _MAX_VERSION:
+            number = version_number(name)
+            if number is None:
                 continue
             if number in versions:
                 logger.warning(
@@ -51,7 +60,7 @@ class Repository:
                     number,
                 )
             versions[number] = self._base_path / name
-        return versions
+        return versions or self._base_path_as_version()
 
     def aspired_versions(self) -> dict[int, Path]:
         """Return version → directory for the versions that the policy selects.
@@ -63,30 +72,15 @@ class Repository:
         versions = self.versions()
         if not versions:
             raise VersionNotFound(self._no_version_message())
+        selected = select_versions(versions, self._policy, str(self._base_path))
         if isinstance(self._policy, SpecificPolicy):
-            return self._specific(versions, self._policy.versions)
-        if isinstance(self._policy, AllPolicy):
-            return versions
-        return latest_versions(versions, self._policy.count)
+            return {number: self._directory(number, path) for number, path in selected.items()}
+        return selected
 
-    def _specific(self, versions: Mapping[int, Path], requested: Sequence[int]) -> dict[int, Path]:
-        missing = [number for number in requested if number not in versions]
-        if missing:
-            logger.warning("requested version %s does not exist in %s", missing, self._base_path)
-        directories = {number: self._directory(number, versions) for number in requested}
-        existing = {number: path for number, path in directories.items() if path is not None}
-        if not existing:
-            raise VersionNotFound(
-                f"none of the versions {', '.join(map(str, requested)) or '(none given)'} in "
-                f"{self._base_path}; found {', '.join(map(str, sorted(versions)))}. Request "
-                f"existing versions."
-            )
-        return existing
-
-    def _directory(self, number: int, versions: Mapping[int, Path]) -> Path | None:
+    def _directory(self, number: int, path: Path) -> Path:
         # If several directories have the same number, prefer the name without leading zeros.
         plain = self._base_path / str(number)
-        return plain if plain.is_dir() else versions.get(number)
+        return plain if plain.is_dir() else path
 
     def _directories(self) -> list[str]:
         try:
@@ -98,13 +92,14 @@ class Repository:
                 f"directory that holds the version directories."
             ) from error
 
+    def _base_path_as_version(self) -> dict[int, Path]:
+        path = self._base_path
+        if not any((path / name).is_file() for name in SAVED_MODEL_FILES):
+            return {}
+        return {number_of_only_version(path.name): path}
+
     def _no_version_message(self) -> str:
         path = self._base_path
-        if (path / "saved_model.pb").exists():
-            return (
-                f"no version directory in {path}; found saved_model.pb, so it is itself a "
-                f"version. Give its parent directory {path.parent}, and name the version a number."
-            )
         entries = ", ".join(sorted(os.listdir(path))[:5]) or "nothing"
         return (
             f"no version directory in {path}; found {entries}. Export the model to a directory "
@@ -112,6 +107,55 @@ class Repository:
         )
 
 
-def latest_versions(versions: Mapping[int, Path], count: int) -> dict[int, Path]:
+def version_number(name: str) -> int | None:
+    """Return the version number that a directory name stands for; None if it stands for none."""
+    if not _NUMBER.fullmatch(name) or len(name) > _MAX_DIGITS:
+        return None
+    number = int(name)
+    return number if number <= _MAX_VERSION else None
+
+
+def number_of_only_version(name: str) -> int:
+    """Return the version number of a base path that is itself a SavedModel.
+
+    Args:
+      name: the last part of the base path.
+    """
+    number = version_number(name)
+    return 1 if number is None else number
+
+
+def select_versions(
+    versions: Mapping[int, Place], policy: VersionPolicy, base_path: str
+) -> dict[int, Place]:
+    """Return the versions that a policy selects.
+
+    Args:
+      versions: version → its place; not empty.
+      policy: the versions to serve.
+      base_path: the base path, for the texts.
+
+    Raises:
+      VersionNotFound: the policy selects none of the versions.
+    """
+    if isinstance(policy, AllPolicy):
+        return dict(versions)
+    if isinstance(policy, LatestPolicy):
+        return latest_versions(versions, policy.count)
+    requested = policy.versions
+    missing = [number for number in requested if number not in versions]
+    if missing:
+        logger.warning("requested version %s does not exist in %s", missing, base_path)
+    existing = {number: versions[number] for number in requested if number in versions}
+    if not existing:
+        raise VersionNotFound(
+            f"none of the versions {', '.join(map(str, requested)) or '(none given)'} in "
+            f"{base_path}; found {', '.join(map(str, sorted(versions)))}. Request "
+            f"existing versions."
+        )
+    return existing
+
+
+def latest_versions(versions: Mapping[int, Place], count: int) -> dict[int, Place]:
     """Return the `count` versions with the highest numbers."""
     return {number: versions[number] for number in sorted(versions)[-count:]}

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from server.config.model_config import XLA_ENGINE
-from server.config.settings import LOAD_THREADS, Settings
+from server.config.settings import LOAD_THREADS, SIGNATURES_REQUIRED, Settings
 from server.process.throttled_executor import Result, ThrottledExecutor
 from server.servables import symlinks
 from server.servables.servable import Model
+from tpuserve import signing
 from tpuserve.cache_directory import find_executables_directory
 
 TFLITE_FILE = "model.tflite"
@@ -57,21 +58,26 @@ class SavedModelLoader:
         self._is_serving = True
         self.executor.enable()
 
-    def __call__(self, directory: Path, engine: str = "") -> Model:
+    def __call__(self, directory: Path, engine: str = "", base_path: Path | None = None) -> Model:
         """Load the model in a version's directory.
 
         Args:
           directory: the version's directory.
           engine: the runtime of a {serve} metagraph, one of `ENGINES`; empty for the server's
             setting.
+          base_path: the directory that symbolic links must not lead out of; None for the parent of
+            the version's directory.
 
         Raises:
+          UntrustedModel: signatures are required, and that of the version does not verify.
           TpuserveError: the model cannot be loaded, or the settings forbid the model.
         """
-        self._prepare_runtime()
         settings = self._settings
+        if settings.model_signature_policy == SIGNATURES_REQUIRED:
+            signing.verify(directory, Path(settings.model_signing_key))
+        self._prepare_runtime()
         if not settings.allow_links:
-            symlinks.check_no_escaping_symlinks(directory)
+            symlinks.check_no_escaping_symlinks(directory, base_path)
         if settings.prefer_tflite_model and (directory / TFLITE_FILE).is_file():
             from server.servables import tflite_loader
 
@@ -115,18 +121,22 @@ class SavedModelLoader:
         self._has_loaded = True
         return model
 
-    def check_version(self, directory: Path) -> None:
+    def check_version(self, directory: Path, base_path: Path | None = None) -> None:
         """Find the errors of a load that can be found without TensorFlow.
 
         These are: symbolic links that lead out of the base path, a damaged saved_model.pb, and
         missing tags. A large saved_model.pb is not checked, because that would take long.
+
+        Args:
+          directory: the version's directory.
+          base_path: see `__call__`.
 
         Raises:
           TpuserveError: the version cannot be loaded.
         """
         settings = self._settings
         if not settings.allow_links:
-            symlinks.check_no_escaping_symlinks(directory)
+            symlinks.check_no_escaping_symlinks(directory, base_path)
         if settings.prefer_tflite_model and (directory / TFLITE_FILE).is_file():
             return
         from tpuserve import devices, select

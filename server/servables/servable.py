@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -71,6 +71,14 @@ class Model(InferenceRunner, Protocol):
         """Free the model's resources; `run` must not be called afterwards."""
 
 
+def metagraph_of(model: Model) -> str:
+    """Return the tags of the metagraph that a model runs, such as "serve,tpu".
+
+    The text is empty for a model without metagraphs, such as one of TensorFlow Lite.
+    """
+    return ",".join(sorted(getattr(model.choice, "tags", ())))
+
+
 Load: TypeAlias = Callable[[Path], Model]
 
 
@@ -99,16 +107,23 @@ class VersionStatus:
       error: why the version could not be loaded; None for no error.
       note: a remark on a version that works, for example that another metagraph than the requested
         one runs; reported as the error message with code OK. Empty for no remark.
+      selection: the metagraph that runs, its device and the reason for this choice; empty for a
+        version that is not loaded.
     """
 
     version: int
     state: State
     error: TpuserveError | None = None
     note: str = ""
+    selection: str = field(default="", compare=False)
 
 
 class Servable:
-    """One version of a model, with a count of the requests that use the version."""
+    """One version of a model, with a count of the requests that use the version.
+
+    Attributes:
+      metagraph: the tags of the metagraph that runs; see `metagraph_of`.
+    """
 
     def __init__(
         self,
@@ -132,6 +147,7 @@ class Servable:
         self._state = State.START
         self._error: TpuserveError | None = None
         self._note = ""
+        self.metagraph = ""
         self._model: Model | None = None
         self._runner: InferenceRunner | None = None
         self._num_users = 0
@@ -152,7 +168,8 @@ class Servable:
     def status(self) -> VersionStatus:
         """The current status."""
         with self._condition:
-            return VersionStatus(self.version, self._state, self._error, self._note)
+            selection = "" if self._model is None else str(self._model.choice)
+            return VersionStatus(self.version, self._state, self._error, self._note, selection)
 
     @property
     def model(self) -> Model:
@@ -174,6 +191,7 @@ class Servable:
         """Enter the state AVAILABLE: requests use this model from now on."""
         self._model, self._runner = model, runner or model
         self._note = str(getattr(model.choice, "fallback", ""))
+        self.metagraph = metagraph_of(model)
         self._enter(State.AVAILABLE, None)
 
     def mark_failed(self, error: TpuserveError, *, is_final: bool = True) -> None:

@@ -110,8 +110,8 @@ def test_start_without_polls_does_not_wait_for_what_cannot_appear(models: Models
 
 
 def test_start_does_not_wait_for_another_file_system(models: Models) -> None:
-    config = ModelServerConfig((ModelConfig("far", "gs://bucket/far"),))
-    with pytest.raises(BasePathNotFound, match="is on gs://"):
+    config = ModelServerConfig((ModelConfig("far", "ftp://host/far"),))
+    with pytest.raises(BasePathNotFound, match="is on ftp://"):
         models.config_manager.start(config)
 
 
@@ -265,11 +265,11 @@ def test_served_model_that_moves_to_no_place_fails_and_is_served_from_the_old(
 
 
 def test_path_on_another_file_system_is_told_and_keeps_no_other_waiting(models: Models) -> None:
-    far = ModelConfig("far", "gs://bucket/models")
+    far = ModelConfig("far", "ftp://host/models")
     models.config_manager.start(ModelServerConfig((far, *models.config("a").models)))
     assert models.states("a") == {1: State.AVAILABLE}
     assert (
-        "gs://bucket/models is on gs://, and the server reads only this machine's own files."
+        "ftp://host/models is on ftp://, and the server reads this machine's own files and gs, s3"
         in (str(models.manager.unavailable_reason("far")))
     )
 

@@ -56,10 +56,19 @@ def test_base_path_without_a_version_says_what_is_there(tmp_path: Path) -> None:
         make(tmp_path, "best").aspired_versions()
 
 
-def test_base_path_that_is_a_version_itself_is_told_apart(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "number"), [("resnet", 1), ("0042", 42), ("0", 0)])
+@pytest.mark.parametrize("file", ["saved_model.pb", "saved_model.pbtxt"])
+def test_base_path_that_is_a_saved_model_is_the_only_version(
+    tmp_path: Path, name: str, number: int, file: str
+) -> None:
+    (tmp_path / name / "variables").mkdir(parents=True)
+    (tmp_path / name / file).touch()
+    assert Repository(tmp_path / name).aspired_versions() == {number: tmp_path / name}
+
+
+def test_numbered_directories_come_before_a_saved_model_in_the_base_path(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").touch()
-    with pytest.raises(VersionNotFound, match=f"Give its parent directory {tmp_path.parent}"):
-        Repository(tmp_path).aspired_versions()
+    assert make(tmp_path, "3").aspired_versions() == {3: tmp_path / "3"}
 
 
 def test_all_versions_are_aspired_by_that_policy(tmp_path: Path) -> None:

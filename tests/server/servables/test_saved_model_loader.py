@@ -13,9 +13,10 @@ from server.servables.saved_model_loader import SavedModelLoader
 from server.servables.servable import State
 from tests import models
 from tests.server.aspiring import aspire
-from tpuserve import tags
+from tests.tpuserve.test_signing import write_keys
+from tpuserve import signing, tags
 from tpuserve.devices import EMULATION_VARIABLE
-from tpuserve.errors import MetagraphNotFound, UnsafeModel, UnsafePath
+from tpuserve.errors import MetagraphNotFound, UnsafeModel, UnsafePath, UntrustedModel
 
 pytestmark = pytest.mark.slow
 
@@ -110,3 +111,16 @@ def test_version_that_is_still_being_copied_is_served_once_it_is_whole(
         aspire(manager, "half", {1: place})
     with manager.get_servable_handle("half") as servable:
         assert servable.runner.run("serving_default", X)["y"] == 3
+
+
+def test_signature_is_verified_where_it_is_required(directory: Path, tmp_path: Path) -> None:
+    private, public = write_keys(tmp_path / "keys")
+    flags = {"model_signature_policy": "require", "model_signing_key": str(public)}
+    with pytest.raises(UntrustedModel, match=r"has no model\.sig"):
+        load(directory, **flags)
+    signing.sign(directory, private)
+    assert load(directory, **flags).run("serving_default", X)["y"] == 3
+    with (directory / "saved_model.pb").open("ab") as file:
+        file.write(b"\0")
+    with pytest.raises(UntrustedModel, match="does not verify"):
+        load(directory, **flags)

@@ -42,3 +42,17 @@ def test_file_that_leads_out_is_refused(base: Path, place: str) -> None:
     (base / "1" / place).symlink_to(base.parent / "outside" / "secret")
     with pytest.raises(UnsafePath, match=f"{place} leads to"):
         symlinks.check_no_escaping_symlinks(base / "1")
+
+
+def test_base_path_that_is_a_version_itself_may_be_a_link(base: Path) -> None:
+    (base / "1" / "saved_model.pb").touch()
+    (base.parent / "current").symlink_to(base / "1")
+    current = base.parent / "current"
+    symlinks.check_no_escaping_symlinks(current, current)
+
+
+def test_link_to_a_neighbour_of_a_base_path_that_is_a_version_is_refused(base: Path) -> None:
+    (base / "2").touch()
+    (base / "1" / "saved_model.pb").symlink_to(base / "2")
+    with pytest.raises(UnsafePath, match="/base/2, which is outside of the base path .*/base/1"):
+        symlinks.check_no_escaping_symlinks(base / "1", base / "1")

@@ -1,0 +1,72 @@
+"""The versions of a model below a remote base path, such as gs://bucket/models/half."""
+
+from pathlib import Path
+
+from server.config.model_config import ModelConfig
+from server.models.repository import (
+    SAVED_MODEL_FILES,
+    Repository,
+    number_of_only_version,
+    select_versions,
+    version_number,
+)
+from server.storage.listing import RemoteDirectory
+from server.storage.remote_models import RemoteModels
+from tpuserve.errors import VersionNotFound
+
+_LISTED_NAMES = 5
+
+
+class RemoteRepository:
+    """The versions of one model in remote storage. Every method lists the storage again."""
+
+    def __init__(self, model: ModelConfig, models: RemoteModels) -> None:
+        """Create a repository, without a connection.
+
+        Args:
+          model: a model with a remote base path.
+          models: has the directory of each version in the cache.
+        """
+        self._model = model
+        self._models = models
+
+    def aspired_versions(self) -> dict[int, Path]:
+        """Return version → directory in the cache for the versions that the policy selects.
+
+        The directory of a version that is not downloaded yet does not exist.
+
+        Raises:
+          ExtraNotInstalled: the packages for the scheme are missing.
+          VersionNotFound: the base path holds no version, or no version that the policy selects.
+          TpuserveError: the storage cannot be read.
+        """
+        base_path = self._model.base_path
+        remote = RemoteDirectory(base_path)
+        directories, files = remote.list_names()
+        numbers = {name: version_number(name) for name in directories}
+        names = {number: name for name, number in numbers.items() if number is not None}
+        if not names and set(files) & set(SAVED_MODEL_FILES):
+            names = {number_of_only_version(base_path.rstrip("/").rpartition("/")[2]): ""}
+        if not names:
+            entries = ", ".join([*directories, *files][:_LISTED_NAMES]) or "nothing"
+            raise VersionNotFound(
+                f"no version directory in {base_path}; found {entries}. Upload the model to a "
+                f"directory named a number, as {base_path.rstrip('/')}/1."
+            )
+        selected = select_versions(names, self._model.policy, base_path)
+        return self._models.find_directories(remote, selected)
+
+
+def repository_of(model: ModelConfig, models: RemoteModels | None) -> Repository | RemoteRepository:
+    """Return the repository of a model: remote or local, as its base path.
+
+    Args:
+      model: the model.
+      models: has the directory of each remote version; None to refuse remote base paths.
+
+    Raises:
+      BasePathNotFound: the base path is a URI with a scheme that cannot be read.
+    """
+    if model.is_remote and models is not None:
+        return RemoteRepository(model, models)
+    return Repository(model.path, model.policy)

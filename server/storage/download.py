@@ -1,0 +1,152 @@
+"""Downloads the files of a version, and compares them with the listing."""
+
+import hashlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from server.storage.file_systems import translated_errors
+from server.storage.remote_version import RemoteFile, RemoteVersion
+from tpuserve.errors import Cancelled, DamagedDownload, ModelCacheFull
+
+_PARALLEL_FILES = 4
+_PROGRESS_SECONDS = 10
+_CHUNK_BYTES = 1 << 20
+
+logger = logging.getLogger(__name__)
+
+
+class VersionDownload:
+    """The download of one version."""
+
+    def __init__(
+        self,
+        file_system: Any,
+        version: RemoteVersion,
+        is_cancelled: Callable[[], bool],
+        max_bytes: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Create a download that starts with `run`.
+
+        Args:
+          file_system: the fsspec file system of the version.
+          version: the files.
+          is_cancelled: returns whether the download must end; called when bytes arrive.
+          max_bytes: the largest size of the version, in bytes; 0 for no limit. Listings may lack
+            the sizes of files.
+          clock: returns the time in seconds.
+        """
+        self._max_bytes = max_bytes
+        self._file_system = file_system
+        self._version = version
+        self._is_cancelled = is_cancelled
+        self._clock = clock
+        self._received: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._start = self._last_progress = clock()
+
+    def run(self, directory: Path) -> None:
+        """Download all files to a directory, and write them to the disk.
+
+        Raises:
+          Cancelled: `is_cancelled` returned True.
+          ModelCacheFull: more bytes than `max_bytes` arrive.
+          DamagedDownload: a file has another size or checksum than in the listing.
+          TpuserveError: see `translated_errors`.
+        """
+        files = self._version.files
+        logger.info(
+            "%s: downloading %d files, %s",
+            self._version.uri,
+            len(files),
+            format_megabytes(self._version.size),
+        )
+        directory.mkdir(parents=True)
+        with ThreadPoolExecutor(_PARALLEL_FILES, "download-file") as executor:
+            for _ in executor.map(lambda file: self._download(file, directory / file.path), files):
+                pass
+        total = sum(self._received.values())
+        seconds = self._clock() - self._start
+        logger.info(
+            "%s: downloaded %s in %.1f s, %s/s",
+            self._version.uri,
+            format_megabytes(total),
+            seconds,
+            format_megabytes(total / max(seconds, 1e-3)),
+        )
+
+    def _download(self, file: RemoteFile, target: Path) -> None:
+        from fsspec.callbacks import Callback
+
+        def note_progress(_: int | None, value: int, **others: Any) -> None:
+            if self._is_cancelled():
+                raise Cancelled(f"the download of {self._version.uri} was cancelled.")
+            if file.size is not None and value > file.size:
+                raise self._wrong_size(file, value)
+            self._note_progress(file.path, value)
+
+        note_progress(None, 0)
+        with translated_errors(file.url):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._file_system.get_file(
+                file.url, str(target), callback=Callback(hooks={"progress": note_progress})
+            )
+            if file.size == 0:
+                target.touch()  # Some file systems create no empty file.
+            size = target.stat().st_size
+        self._note_progress(file.path, size)
+        if file.size is not None and size != file.size:
+            raise self._wrong_size(file, size)
+        self._check_and_sync(file, target)
+
+    def _wrong_size(self, file: RemoteFile, size: int) -> DamagedDownload:
+        return DamagedDownload(
+            f"{file.url} has {file.size} bytes, and {size} bytes arrived: the connection was cut, "
+            f"or the file changed. The server tries again."
+        )
+
+    def _check_and_sync(self, file: RemoteFile, target: Path) -> None:
+        with translated_errors(file.url), target.open("rb") as stream:
+            if file.checksum is not None:
+                digest = hashlib.new(file.checksum.algorithm, usedforsecurity=False)
+                while chunk := stream.read(_CHUNK_BYTES):
+                    digest.update(chunk)
+                if digest.hexdigest() != file.checksum.digest:
+                    raise DamagedDownload(
+                        f"{file.url} has the {file.checksum.algorithm} {file.checksum.digest} in "
+                        f"the listing, and {digest.hexdigest()} arrived. Upload the file again if "
+                        f"this goes on."
+                    )
+            os.fsync(stream.fileno())
+
+    def _note_progress(self, path: str, received: int) -> None:
+        with self._lock:
+            self._received[path] = received
+            total = sum(self._received.values())
+            if self._max_bytes and total > self._max_bytes:
+                raise ModelCacheFull(
+                    f"{self._version.uri} has more bytes than --model_cache_max_bytes, which is "
+                    f"{self._max_bytes}. Raise --model_cache_max_bytes."
+                )
+            now = self._clock()
+            if now - self._last_progress < _PROGRESS_SECONDS:
+                return
+            self._last_progress = now
+        logger.info(
+            "%s: downloaded %s of %s, %s/s",
+            self._version.uri,
+            format_megabytes(total),
+            format_megabytes(self._version.size),
+            format_megabytes(total / (now - self._start)),
+        )
+
+
+def format_megabytes(size: float) -> str:
+    """Format a number of bytes in megabytes, such as "12.3 MB"."""
+    return f"{size / 1e6:.1f} MB"

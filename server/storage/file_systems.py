@@ -1,0 +1,208 @@
+"""The file systems of remote base paths, through fsspec, and the errors that they raise."""
+
+import errno
+import importlib.util
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tpuserve.errors import (
+    BasePathNotFound,
+    ExtraNotInstalled,
+    ModelCacheFull,
+    StorageAccessDenied,
+    StorageUnavailable,
+    TpuserveError,
+)
+
+# Scheme of a URI → the module that fsspec needs for the scheme.
+_MODULES = {
+    "gs": "gcsfs",
+    "s3": "s3fs",
+    "az": "adlfs",
+    "hf": "huggingface_hub",
+    "http": "aiohttp",
+    "https": "aiohttp",
+}
+# Scheme → the remedy for refused credentials.
+_CREDENTIALS = {
+    "gs": "Set GOOGLE_APPLICATION_CREDENTIALS to the key file of an account that may read it",
+    "s3": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may read it",
+    "az": "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY to a key that may read it",
+    "hf": "Set HF_TOKEN to a token that may read it",
+    "http": "Put user name and password of the host into ~/.netrc",
+    "https": "Put user name and password of the host into ~/.netrc",
+}
+# The libraries' errors about credentials that have no HTTP status, by the name of their class.
+_CREDENTIAL_ERRORS = {
+    "ClientAuthenticationError",
+    "DefaultCredentialsError",
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "RefreshError",
+}
+_CONNECT_SECONDS = 10
+# A server that sends nothing for so long has failed.
+_READ_SECONDS = 60
+
+
+def check_installed(uri: str) -> None:
+    """Check that the packages for a remote base path are installed.
+
+    Raises:
+      ExtraNotInstalled: a package is missing.
+    """
+    missing = [
+        name
+        for name in ("fsspec", _MODULES[scheme_of(uri)])
+        if importlib.util.find_spec(name) is None
+    ]
+    if missing:
+        raise ExtraNotInstalled(
+            f"model base path {uri} needs the package {missing[0]}, which is not installed. "
+            f'Install it: pip install "tpuserve[remote]".'
+        )
+
+
+def scheme_of(uri: str) -> str:
+    """Return the scheme of a URI in lower case, such as "gs"."""
+    return uri.partition("://")[0].lower()
+
+
+def open_file_system(uri: str, environ: Mapping[str, str] = os.environ) -> Any:
+    """Return the fsspec file system of a URI, which reads credentials as its library does.
+
+    Raises:
+      ExtraNotInstalled: a package is missing.
+      TpuserveError: see `translated_errors`.
+    """
+    check_installed(uri)
+    import fsspec
+
+    scheme = scheme_of(uri)
+    options: dict[str, Any] = {"use_listings_cache": False}
+    if scheme == "s3":
+        options.update(_s3_options(environ))
+    elif scheme == "gs":
+        # By default gcsfs asks a second API, over gRPC, what kind each bucket is, and waits minutes
+        # where that API is missing, as in emulators.
+        os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    elif scheme in ("http", "https"):
+        import aiohttp
+
+        from server.storage.bounded_response import BoundedResponse
+
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS
+        )
+        # With trust_env, aiohttp reads ~/.netrc and the variables of proxies.
+        options["client_kwargs"] = {
+            "timeout": timeout,
+            "trust_env": True,
+            "response_class": BoundedResponse,
+        }
+    with translated_errors(uri):
+        return fsspec.filesystem(scheme, **options)
+
+
+def _s3_options(environ: Mapping[str, str]) -> dict[str, Any]:
+    client: dict[str, Any] = {}
+    endpoint = environ.get("S3_ENDPOINT", "")
+    if endpoint:
+        # TensorFlow's variables name the host without a scheme.
+        is_plain = environ.get("S3_USE_HTTPS", "1") == "0"
+        prefix = "" if "://" in endpoint else ("http://" if is_plain else "https://")
+        client["endpoint_url"] = prefix + endpoint
+    region = environ.get("AWS_REGION")
+    if region:
+        client["region_name"] = region
+    config = {
+        "connect_timeout": _CONNECT_SECONDS,
+        "read_timeout": _READ_SECONDS,
+        "retries": {"max_attempts": 2},
+    }
+    return {"client_kwargs": client, "config_kwargs": config}
+
+
+@contextmanager
+def translated_errors(uri: str) -> Iterator[None]:
+    """Turn the errors of a file system's library into errors of this project.
+
+    Args:
+      uri: the URI of the file or directory that is read, for the texts.
+
+    Raises:
+      BasePathNotFound: the URI does not exist.
+      StorageAccessDenied: the credentials are missing, wrong or insufficient.
+      ModelCacheFull: this machine's disk is full.
+      StorageUnavailable: anything else, such as a connection that failed.
+    """
+    try:
+        yield
+    except TpuserveError:
+        raise
+    except Exception as error:
+        raise _translate(error, uri) from error
+
+
+def _translate(error: Exception, uri: str) -> TpuserveError:
+    scheme, reason = scheme_of(uri), _one_line(error)
+    status = _http_status(error)
+    names = {type(cause).__name__ for cause in _causes(error)}
+    is_denied = isinstance(error, PermissionError) or status in (401, 403)
+    # adlfs raises a ValueError if no variable names an account.
+    has_no_account = scheme == "az" and isinstance(error, ValueError)
+    if is_denied or has_no_account or names & _CREDENTIAL_ERRORS:
+        return StorageAccessDenied(
+            f"{uri} cannot be read with the credentials of this server: {reason}. "
+            f"{_CREDENTIALS[scheme]}."
+        )
+    if isinstance(error, FileNotFoundError) or status == 404:
+        return BasePathNotFound(
+            f"{uri} does not exist, or has no files. Give a base path that exists, as "
+            f"{scheme}://{_EXAMPLES[scheme]}."
+        )
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return ModelCacheFull(
+            f"{uri} does not fit on the disk of the model cache: {reason}. Free space, or set "
+            f"--model_cache_dir to a directory on a larger disk."
+        )
+    return StorageUnavailable(
+        f"{uri} cannot be read: {reason}. The server tries again; check the address and the "
+        f"network if this goes on."
+    )
+
+
+_EXAMPLES = {
+    "gs": "BUCKET/models/half",
+    "s3": "BUCKET/models/half",
+    "az": "CONTAINER/models/half",
+    "hf": "USER/REPOSITORY",
+    "http": "HOST/models/half",
+    "https": "HOST/models/half",
+}
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
+
+
+def _http_status(error: Exception) -> int | None:
+    """Return the HTTP status of an error of any of the libraries; None if it has none."""
+    for cause in _causes(error):
+        response = getattr(cause, "response", None)
+        if isinstance(response, dict):  # botocore's
+            return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        for value in (cause, response):
+            for name in ("status", "status_code", "code"):
+                if str(status := getattr(value, name, None)).isdecimal():
+                    return int(str(status))
+    return None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

@@ -1,0 +1,202 @@
+"""Lists the versions below a remote base path, and the files of a version."""
+
+import base64
+import html
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import unquote, urljoin
+
+from server.storage.file_systems import open_file_system, scheme_of, translated_errors
+from server.storage.remote_version import Checksum, RemoteFile, RemoteVersion
+from tpuserve.errors import BasePathNotFound, InvalidConfig, ModelTooLarge, VersionNotFound
+
+INDEX_FILE = "SHA256SUMS"
+"""The file that replaces the listing pages of a web server, as sha256sum writes it."""
+
+_INDEX_LINE = re.compile(r"(?P<digest>[0-9a-f]{64}) [ *](?P<path>\S.*)")
+_WEB_SCHEMES = ("http", "https")
+# A link of a page. The time of a search is linear in the size of any page, unlike that of HTML
+# parsers, which a page of some kilobytes can keep busy for minutes.
+_LINK = re.compile(r"""\shref=["']([^"'<>]{1,2048})["']""", re.IGNORECASE)
+# The most entries of a version on a web server, and its deepest directory: a server may list more
+# directories in each directory without an end.
+_MAX_ENTRIES, _MAX_DEPTH = 10_000, 32
+# The names that file systems give to a text that changes with the content, the best first.
+_IDENTITIES = (
+    "ETag",
+    "etag",
+    "blob_id",
+    "md5Hash",
+    "Content-MD5",
+    "LastModified",
+    "last_modified",
+    "Last-Modified",
+)
+
+
+class RemoteDirectory:
+    """A remote base path."""
+
+    def __init__(self, uri: str) -> None:
+        """Create a reader of a base path, without a connection.
+
+        Args:
+          uri: the base path, such as "s3://bucket/models/half".
+
+        Raises:
+          ExtraNotInstalled: a package is missing.
+        """
+        self._uri = uri.rstrip("/")
+        self._file_system = open_file_system(uri)
+        self._is_web = scheme_of(uri) in _WEB_SCHEMES
+
+    @property
+    def file_system(self) -> Any:
+        """The fsspec file system of the base path."""
+        return self._file_system
+
+    def list_names(self) -> tuple[list[str], list[str]]:
+        """Return the names of the directories and of the files in the base path, sorted.
+
+        Raises:
+          TpuserveError: see `translated_errors`.
+        """
+        index = self._index()
+        if index is None:
+            entries = {(name, is_parent) for name, is_parent, _ in self._entries(self._uri)}
+        else:
+            parts = [PurePosixPath(file.path).parts for file in index]
+            entries = {(names[0], len(names) > 1) for names in parts}
+        directories = sorted(name for name, is_parent in entries if is_parent)
+        return directories, sorted(name for name, is_parent in entries if not is_parent)
+
+    def list_version(self, name: str, number: int) -> RemoteVersion:
+        """List all files of a version.
+
+        Args:
+          name: the name of the version's directory; "" for the base path itself.
+          number: the version number.
+
+        Raises:
+          VersionNotFound: the version has no files.
+          UnsafePath: the path of a file leads out of the version.
+          ModelTooLarge: a web server lists directories without an end.
+          TpuserveError: see `translated_errors`.
+        """
+        uri = f"{self._uri}/{name}" if name else self._uri
+        index = self._index()
+        if index is not None:
+            files = [
+                RemoteFile(path, file.url, file.size, file.identity, file.checksum)
+                for file in index
+                if (path := _path_below(file.path, name))
+            ]
+        elif self._is_web:
+            files = list(self._walk(uri))
+        else:
+            files = self._find(uri)
+        if not files:
+            raise VersionNotFound(f"{uri} has no files. Upload the version again.")
+        return RemoteVersion(uri, number, tuple(sorted(files, key=lambda file: file.path)))
+
+    def _find(self, uri: str) -> list[RemoteFile]:
+        with translated_errors(uri):
+            prefix = self._file_system._strip_protocol(uri).rstrip("/") + "/"
+            infos = self._file_system.find(uri, detail=True)
+        return [
+            _remote_file(path.removeprefix(prefix), path, info)
+            for path, info in infos.items()
+            if info.get("type") == "file" and not path.endswith("/")
+        ]
+
+    def _walk(self, uri: str) -> Iterator[RemoteFile]:
+        """Yield the files below a directory of a web server."""
+        directories, num_entries = [(uri, "")], 0
+        while directories:
+            url, parent = directories.pop()
+            for name, is_directory, address in self._entries(url):
+                path = parent + name
+                num_entries += 1
+                if num_entries > _MAX_ENTRIES or path.count("/") > _MAX_DEPTH:
+                    raise ModelTooLarge(
+                        f"{uri} lists more than {_MAX_ENTRIES} files, or directories deeper than "
+                        f"{_MAX_DEPTH}. Write the file {INDEX_FILE} into the base path."
+                    )
+                if is_directory:
+                    directories.append((address.rstrip("/"), path + "/"))
+                    continue
+                with translated_errors(address):
+                    info = self._file_system.info(address)
+                yield _remote_file(path, address, info)
+
+    def _entries(self, uri: str) -> Iterator[tuple[str, bool, str]]:
+        """Yield (name, whether it is a directory, address) of each entry of a directory."""
+        if self._is_web:
+            yield from self._linked_entries(uri)
+            return
+        with translated_errors(uri):
+            infos = self._file_system.ls(uri, detail=True)
+        for info in infos:
+            path = info["name"]
+            yield path.rstrip("/").rpartition("/")[2], info["type"] == "directory", path
+
+    def _linked_entries(self, uri: str) -> Iterator[tuple[str, bool, str]]:
+        # A web server lists a directory whose URL ends in a slash.
+        address = uri + "/"
+        with translated_errors(uri):
+            page = self._file_system.cat_file(address).decode("utf-8", "replace")
+            links = {urljoin(address, html.unescape(link)) for link in _LINK.findall(page)}
+        for path in sorted(links):
+            name = path.removeprefix(address).rstrip("/")
+            # Other links lead to other directories, sort the page, or lead to the page itself.
+            if path.startswith(address) and name and not set("/?#") & set(name):
+                yield unquote(name), path.endswith("/"), path
+
+    def _index(self) -> list[RemoteFile] | None:
+        """Read the index file; None for storage that lists directories itself."""
+        if not self._is_web:
+            return None
+        url = f"{self._uri}/{INDEX_FILE}"
+        try:
+            with translated_errors(url):
+                text = self._file_system.cat_file(url).decode("utf-8", "replace")
+        except BasePathNotFound:
+            return None
+        return [self._indexed_file(line, url) for line in text.splitlines() if line.strip()]
+
+    def _indexed_file(self, line: str, url: str) -> RemoteFile:
+        match = _INDEX_LINE.fullmatch(line)
+        if match is None:
+            raise InvalidConfig(
+                f"{url} has the line {line[:80]!r}, and each line must be a SHA-256, two spaces "
+                f"and a path. Write the file with sha256sum."
+            )
+        path = match["path"].removeprefix("./")
+        return RemoteFile(
+            path, f"{self._uri}/{path}", None, "", Checksum("sha256", match["digest"])
+        )
+
+
+def _path_below(path: str, directory: str) -> str:
+    """Return a path relative to a directory; "" if the path is not below the directory."""
+    if not directory:
+        return path
+    return path.removeprefix(directory + "/") if path.startswith(directory + "/") else ""
+
+
+def _remote_file(path: str, url: str, info: Mapping[str, Any]) -> RemoteFile:
+    identity = next((str(info[key]) for key in _IDENTITIES if info.get(key)), "")
+    size = info.get("size")
+    return RemoteFile(path, url, size if size is None else int(size), identity, _checksum(info))
+
+
+def _checksum(info: Mapping[str, Any]) -> Checksum | None:
+    lfs = info.get("lfs")
+    if lfs:
+        digest = getattr(lfs, "sha256", None) or dict(lfs).get("sha256")
+        return Checksum("sha256", str(digest)) if digest else None
+    if info.get("md5Hash"):
+        return Checksum("md5", base64.b64decode(info["md5Hash"]).hex())
+    return None

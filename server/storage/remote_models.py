@@ -1,0 +1,100 @@
+"""The versions of models in remote storage, with a directory in the cache for each."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from server.storage.download import VersionDownload
+from server.storage.listing import RemoteDirectory
+from server.storage.model_cache import Lease, ModelCache
+from server.storage.remote_version import RemoteVersion
+from tpuserve.errors import DamagedDownload
+
+# The number of contents that are known of a version: the listed ones, and some that the manager may
+# still ask for.
+_KEPT_CONTENTS = 4
+
+logger = logging.getLogger(__name__)
+
+
+class RemoteModels:
+    """Lists the versions of remote base paths, and downloads versions to the cache."""
+
+    def __init__(self, cache: ModelCache) -> None:
+        """Create an empty registry.
+
+        Args:
+          cache: the cache of the downloaded versions.
+        """
+        self._cache = cache
+        # Directory in the cache → base path, name of the version's directory, version.
+        self._sources: dict[Path, tuple[RemoteDirectory, str, RemoteVersion]] = {}
+        self._lock = threading.Lock()
+
+    def find_directories(
+        self, remote: RemoteDirectory, names: Mapping[int, str]
+    ) -> dict[int, Path]:
+        """List the files of versions, and choose a directory in the cache for each.
+
+        The contents determine the directory: a version whose files change gets another directory.
+
+        Args:
+          remote: the base path.
+          names: version → name of its directory below the base path; "" for the base path itself.
+
+        Returns:
+          Version → directory, which need not exist yet.
+
+        Raises:
+          TpuserveError: see `RemoteDirectory.list_version`.
+        """
+        directories = {}
+        for number, name in names.items():
+            version = remote.list_version(name, number)
+            directory = self._cache.directory_of(version.fingerprint, number)
+            with self._lock:
+                self._sources.pop(directory, None)
+                self._sources[directory] = (remote, name, version)
+                self._forget_old(version)
+            directories[number] = directory
+        return directories
+
+    def _forget_old(self, version: RemoteVersion) -> None:
+        """Forget the old contents of a version; a server may send another ETag at each listing."""
+        known = [
+            directory
+            for directory, (_, _, other) in self._sources.items()
+            if (other.uri, other.number) == (version.uri, version.number)
+        ]
+        for directory in known[:-_KEPT_CONTENTS]:
+            del self._sources[directory]
+
+    def is_remote(self, directory: Path) -> bool:
+        """Return whether a directory comes from `find_directories`."""
+        with self._lock:
+            return directory in self._sources
+
+    def fetch(self, directory: Path, is_cancelled: Callable[[], bool]) -> Lease:
+        """Download a version unless the cache has it, and keep it there until the lease is closed.
+
+        Args:
+          directory: a directory from `find_directories`.
+          is_cancelled: returns whether to end the download.
+
+        Raises:
+          TpuserveError: the version cannot be downloaded; its files are removed from the cache.
+        """
+        with self._lock:
+            remote, name, version = self._sources[directory]
+
+        def download(target: Path) -> None:
+            max_bytes = self._cache.max_bytes
+            VersionDownload(remote.file_system, version, is_cancelled, max_bytes).run(target)
+            if remote.list_version(name, version.number) != version:
+                raise DamagedDownload(
+                    f"{version.uri} changed while it was downloaded. The server downloads it "
+                    f"again; upload versions to new directories."
+                )
+
+        return self._cache.acquire(directory, version.size, download, is_cancelled)
