@@ -1,6 +1,7 @@
 """The batch executor: answers the requests of a batch with one run of the model."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -13,6 +14,7 @@ from server.batching.statistics import BatchingStatistics
 from server.batching.tasks import AloneReason, Batch, TaskSlice
 from server.config.batching_parameters import BatchingParameters
 from server.metrics import Metrics
+from server.metrics.family import Labels
 from server.servables.servable import Array
 from tpuserve.errors import InvalidInput, ModelExecutionError, TpuserveError
 
@@ -33,6 +35,7 @@ class BatchingContext:
       parameters: the allowed sizes and the padding of batches.
       metrics: records the batches of the server.
       statistics: records the batches of the version.
+      labels: the model, version and metagraph, for metrics.
       pool_name: the name of the threads that run batches, for metrics.
       clock: returns seconds, as `time.monotonic` does.
       returning: is told of the end of each batch, so that the queues can wait for the next requests
@@ -42,6 +45,7 @@ class BatchingContext:
     parameters: BatchingParameters
     metrics: Metrics
     statistics: BatchingStatistics
+    labels: Labels
     pool_name: str
     clock: Clock
     returning: ReturningClients | None = None
@@ -59,13 +63,15 @@ class BatchExecutor:
         """Create the executor of a queue.
 
         Args:
-          name: the name of the signature, for the log.
+          name: the name of the signature, for the log and for metrics.
           run: runs the model.
           context: the parameters, the clock and the statistics of the version.
         """
         self._name = name
         self._run_model = run
         self._context = context
+        model, version, metagraph = context.labels
+        self._labels = model, version, name, metagraph
 
     def __call__(self, batch: Batch) -> None:
         """Run a batch and pass its outputs or an error to each task.
@@ -122,8 +128,12 @@ class BatchExecutor:
         merged = merge.concat_and_pad(inputs, size, context.parameters)
         run_size = context.parameters.padded_size(size)
         context.metrics.batch_run(run_size, run_size - size)
+        context.metrics.model_run(self._labels, size)
         waits = [now - task_slice.task.enqueued for task_slice in slices]
         context.statistics.batch_ran(size, run_size - size, waits, reason, now)
+        running_ns = time.perf_counter_ns()
+        for task_slice in slices:
+            task_slice.task.timeline.begin_run(running_ns)
         outputs = self._run_model(merged, _time_limit_ms(slices, now), _cancel_when_done(slices))
         parts = list(merge.split_outputs(outputs, sizes, run_size))
         for task_slice, part in zip(slices, parts, strict=True):

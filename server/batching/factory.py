@@ -19,7 +19,8 @@ from server.config import batching_parameters
 from server.config.batching_parameters import CONTINUOUS, PER_MODEL_FILE, BatchingParameters
 from server.config.model_config import XLA_ENGINE
 from server.metrics import Metrics
-from server.servables.servable import InferenceRunner, Model
+from server.metrics.family import Labels
+from server.servables.servable import InferenceRunner, Model, metagraph_of
 
 FindUnbatched: TypeAlias = Callable[[Model, Path, BatchingParameters], Mapping[str, str]]
 """(model, its directory, its parameters) → signature name → why it must not be batched."""
@@ -63,7 +64,7 @@ class BatchingRunnerFactory:
         # Name of a version → its scheduler. The references are weak, so that a scheduler is freed
         # with its version.
         self._schedulers: WeakValueDictionary[str, Scheduler] = WeakValueDictionary()
-        self._metrics.watch_queue(parameters.thread_pool_name, self._count_waiting)
+        self._metrics.watch_queue(self._count_waiting)
         self._metrics.watch_batching(self._read_runs)
 
     def wrap(self, model: Model, directory: Path, name: str = "") -> InferenceRunner:
@@ -92,6 +93,7 @@ class BatchingRunnerFactory:
             parameters,
             self._metrics,
             statistics,
+            (*_model_and_version(name), metagraph_of(model)),
             self._parameters.thread_pool_name,
             self._clock,
             returning,
@@ -119,11 +121,22 @@ class BatchingRunnerFactory:
         for scheduler in list(self._schedulers.values()):
             scheduler.close(timeout_seconds)
 
-    def _count_waiting(self) -> int:
-        return sum(scheduler.waiting for scheduler in list(self._schedulers.values()))
+    def _count_waiting(self) -> dict[Labels, float]:
+        """Return (model,) → the number of requests of all its versions that wait for a batch."""
+        waiting: dict[Labels, float] = {}
+        for name, scheduler in list(self._schedulers.items()):
+            model, _ = _model_and_version(name)
+            waiting[model,] = waiting.get((model,), 0) + scheduler.waiting
+        return waiting
 
-    def _read_runs(self) -> dict[str, tuple[int, int]]:
+    def _read_runs(self) -> dict[Labels, tuple[int, int]]:
         return {
-            name: (scheduler.running, scheduler.run_limit)
-            for name, scheduler in self._schedulers.items()
+            _model_and_version(name): (scheduler.running, scheduler.run_limit)
+            for name, scheduler in list(self._schedulers.items())
         }
+
+
+def _model_and_version(name: str) -> tuple[str, str]:
+    """Split the name of a version, such as "resnet/3"."""
+    model, _, version = name.rpartition("/")
+    return model, version

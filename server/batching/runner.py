@@ -11,6 +11,7 @@ from server.batching.batch_executor import BatchExecutor, BatchingContext, RunMo
 from server.batching.policy import MakePolicy
 from server.batching.scheduler import BatchingQueue, Scheduler
 from server.batching.tasks import BatchTask
+from server.metrics.timeline import Timeline
 from server.servables.multi_signature import SupportsMultiRun
 from server.servables.pending import Pending
 from server.servables.servable import Array, Model
@@ -98,6 +99,7 @@ class BatchingRunner:
             output_names,
             timeout_ms,
             cancellation,
+            None,
             blocking_allowed=nonblocking.blocking_allowed(),
         )
         return outputs.finish() if isinstance(outputs, Pending) else outputs
@@ -110,15 +112,18 @@ class BatchingRunner:
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
+        timeline: Timeline | None = None,
     ) -> dict[str, Array] | Pending[dict[str, Array]]:
         """Begin to compute the outputs of a signature; arguments and errors are those of `run`.
+
+        A `timeline` records when the request's batch runs.
 
         Returns:
           The outputs, if the request ran alone in the calling thread. Otherwise a Pending, whose
           `finish` returns the outputs or raises the error of the batch, and waits at most until the
           time limit.
         """
-        return self._start(signature_name, inputs, output_names, timeout_ms, cancellation)
+        return self._start(signature_name, inputs, output_names, timeout_ms, cancellation, timeline)
 
     def _start(
         self,
@@ -127,6 +132,7 @@ class BatchingRunner:
         output_names: Sequence[str] | None,
         timeout_ms: float | None,
         cancellation: Cancellation | None,
+        timeline: Timeline | None,
         blocking_allowed: bool = True,
     ) -> dict[str, Array] | Pending[dict[str, Array]]:
         signatures.find_signature(self._model.signatures, signature_name)
@@ -158,6 +164,7 @@ class BatchingRunner:
             inputs,
             timeout_ms,
             cancellation,
+            timeline,
             blocking_allowed,
         )
 
@@ -185,7 +192,7 @@ class BatchingRunner:
           Signature name → alias → [rows, ...].
         """
         outputs = self._start_multi(
-            output_names, inputs, timeout_ms, cancellation, nonblocking.blocking_allowed()
+            output_names, inputs, timeout_ms, cancellation, None, nonblocking.blocking_allowed()
         )
         return outputs.finish() if isinstance(outputs, Pending) else outputs
 
@@ -196,14 +203,17 @@ class BatchingRunner:
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
+        timeline: Timeline | None = None,
     ) -> dict[str, dict[str, Array]] | Pending[dict[str, dict[str, Array]]]:
         """Begin to compute the outputs of several signatures; arguments are those of `run_multi`.
+
+        A `timeline` records when the request's batch runs.
 
         Returns:
           The outputs, if they were computed in the calling thread. Otherwise, if the signatures
           share a batch, a Pending that returns the outputs.
         """
-        return self._start_multi(output_names, inputs, timeout_ms, cancellation)
+        return self._start_multi(output_names, inputs, timeout_ms, cancellation, timeline)
 
     def _start_multi(
         self,
@@ -211,6 +221,7 @@ class BatchingRunner:
         inputs: Mapping[str, Array],
         timeout_ms: float | None,
         cancellation: Cancellation | None,
+        timeline: Timeline | None,
         blocking_allowed: bool = True,
     ) -> dict[str, dict[str, Array]] | Pending[dict[str, dict[str, Array]]]:
         model = self._model
@@ -246,6 +257,7 @@ class BatchingRunner:
             inputs,
             timeout_ms,
             cancellation,
+            timeline,
             blocking_allowed,
         )
 
@@ -265,6 +277,7 @@ class BatchingRunner:
         inputs: Mapping[str, Array],
         timeout_ms: float | None,
         cancellation: Cancellation | None,
+        timeline: Timeline | None,
         blocking_allowed: bool,
     ) -> dict[str, Array] | Pending[dict[str, Array]]:
         if cancellation is not None:
@@ -273,7 +286,8 @@ class BatchingRunner:
         size = merge.count_rows(inputs)
         queue_key = id(self), *key
         now = scheduler.clock()
-        task = BatchTask(inputs, size, now, None if timeout_ms is None else now + timeout_ms / 1000)
+        deadline = None if timeout_ms is None else now + timeout_ms / 1000
+        task = BatchTask(inputs, size, now, deadline, timeline)
         try:
             ready = scheduler.try_run_inline(
                 queue_key, make_queue, task, blocking_allowed, nonblocking.running_allowed()

@@ -56,7 +56,7 @@ class BatchingStatistics:
           now: the time in seconds of the scheduler's clock.
         """
         if len(waits) == 1:
-            self._metrics.ran_alone(self._name, reason.value)
+            self._count_alone(reason)
         with self._lock:
             self._sizes[rows] += 1
             self._padding_rows += padding
@@ -75,7 +75,7 @@ class BatchingStatistics:
 
     def ran_unbatched(self) -> None:
         """Record a request for a signature that is served without batching."""
-        self._metrics.ran_alone(self._name, AloneReason.NOT_BATCHABLE.value)
+        self._count_alone(AloneReason.NOT_BATCHABLE)
         with self._lock:
             self._alone[AloneReason.NOT_BATCHABLE] += 1
 
@@ -102,6 +102,10 @@ class BatchingStatistics:
                 "alone": {reason.value: self._alone[reason] for reason in AloneReason},
                 "unbatched_signatures": dict(sorted(self._unbatched.items())),
             }
+
+    def _count_alone(self, reason: AloneReason) -> None:
+        model, _, version = self._name.rpartition("/")
+        self._metrics.ran_alone(model, version, reason.value)
 
     def _histogram(self) -> dict[str, int]:
         """Return ranges of rows → number of batches: "1", "2", "3-4", "5-8", and so on."""

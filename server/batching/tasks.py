@@ -7,6 +7,7 @@ from enum import Enum
 
 import numpy as np
 
+from server.metrics.timeline import Timeline
 from server.servables.servable import Array
 from tpuserve.errors import DeadlineExceeded, TpuserveError
 
@@ -22,6 +23,7 @@ class BatchTask:
       enqueued: when the request arrived, in seconds of the scheduler's clock.
       deadline: when the request times out, in seconds of the same clock; None for no deadline.
       is_done: whether the request has its outputs or an error.
+      timeline: the times of the request.
     """
 
     __slots__ = (
@@ -36,12 +38,19 @@ class BatchTask:
         "inputs",
         "is_done",
         "size",
+        "timeline",
     )
 
     def __init__(
-        self, inputs: Mapping[str, Array], size: int, enqueued: float, deadline: float | None
+        self,
+        inputs: Mapping[str, Array],
+        size: int,
+        enqueued: float,
+        deadline: float | None,
+        timeline: Timeline | None = None,
     ) -> None:
         """Create a task that is not done."""
+        self.timeline = Timeline() if timeline is None else timeline
         self.inputs = inputs
         self.size = size
         self.enqueued = enqueued
@@ -84,6 +93,7 @@ class BatchTask:
             self._rows_left -= size
             if self._rows_left > 0 or self.is_done:
                 return
+            self.timeline.end_run()
             self._finish()
         self._call_back()
 

@@ -8,4 +8,5 @@ from server.dataplane.results import Metadata as Metadata
 from server.dataplane.results import ModelStatus as ModelStatus
 from server.dataplane.results import Prediction as Prediction
 from server.dataplane.results import Regression as Regression
+from server.dataplane.results import SampleRequest as SampleRequest
 from server.dataplane.results import Statistics as Statistics

@@ -1,9 +1,13 @@
 """The data plane: answers inference, status and metadata requests for every protocol."""
 
 import logging
+import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from server.admission import nonblocking
@@ -19,7 +23,7 @@ from server.dataplane import (
     state_gauges,
 )
 from server.dataplane.example_method import ExampleMethod, Result
-from server.dataplane.inference_statistics import InferenceRecorder
+from server.dataplane.inference_statistics import InferenceRecorder, count_rows
 from server.dataplane.interface import DataPlaneInterface, ReadInputs
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.request_logger import RequestLogger
@@ -29,20 +33,24 @@ from server.dataplane.results import (
     ModelStatus,
     Prediction,
     Regression,
+    SampleRequest,
     Statistics,
 )
 from server.metrics import Metrics
+from server.metrics.timeline import Timeline
+from server.models.config_manager import ModelConfigManager
 from server.models.manager import Manager, statuses
 from server.scheduling.run_limits import RunLimits
 from server.servables.pending import Pending
-from server.servables.servable import Array, Servable, VersionStatus
-from tpuserve.errors import InvalidInput, ModelExecutionError, UnsupportedModel
+from server.servables.servable import Array, Model, Servable, VersionStatus
+from tpuserve.errors import InvalidInput, ModelExecutionError, TpuserveError, UnsupportedModel
 from tpuserve.saved_model import signature as signatures
 
 logger = logging.getLogger(__name__)
 
 Outputs = TypeVar("Outputs")
 Reload: TypeAlias = Callable[[Any], None]
+MakeSample: TypeAlias = Callable[[Model, Path, str], SampleRequest]
 StartedRun: TypeAlias = Mapping[str, Array] | Pending[Mapping[str, Array]]
 
 SIGNATURE_DEF = "signature_def"
@@ -66,6 +74,8 @@ class DataPlane(DataPlaneInterface):
         run_limits: Callable[[str], RunLimits | None] = lambda model: None,
         load_model: Callable[[str], None] | None = None,
         unload_model: Callable[[str], None] | None = None,
+        config_manager: ModelConfigManager | None = None,
+        make_sample: MakeSample | None = None,
     ) -> None:
         """Create the data plane of a server.
 
@@ -80,6 +90,9 @@ class DataPlane(DataPlaneInterface):
             model is configured.
           load_model: loads a model by its name; None for a fixed configuration.
           unload_model: unloads a model by its name; None for a fixed configuration.
+          config_manager: adds and removes models; None for a fixed configuration.
+          make_sample: takes a model, its directory and the name of a signature, and returns a valid
+            request; None for a server whose models cannot tell valid requests.
         """
         self._manager = manager
         self._metrics = Metrics() if metrics is None else metrics
@@ -90,6 +103,14 @@ class DataPlane(DataPlaneInterface):
         self._run_limits = run_limits
         self._load_model = load_model
         self._unload_model = unload_model
+        self._config_manager = config_manager
+        self._make_sample = make_sample
+        # Samples, and the errors of signatures that have none, are kept, because to find out what a
+        # graph parses may take a second.
+        self._samples: weakref.WeakKeyDictionary[
+            Servable, dict[str, SampleRequest | TpuserveError]
+        ] = weakref.WeakKeyDictionary()
+        self._samples_lock = threading.Lock()
         self._recorder = InferenceRecorder()
         state_gauges.register_state_gauges(self._metrics, manager)
 
@@ -105,12 +126,15 @@ class DataPlane(DataPlaneInterface):
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
+        timeline: Timeline | None = None,
     ) -> Prediction | Pending[Prediction]:
         """Begin to run a model on inputs; see `DataPlaneInterface.start_predict`."""
+        timeline = Timeline() if timeline is None else timeline
         servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
         try:
             name = spec.effective_signature_name
             signature = signatures.find_signature(servable.model.signatures, name)
+            timeline.record_version(spec.model, servable.version, name, servable.metagraph)
             if self._check_method_names:
                 method_names.check_predict(signature)
             request_inputs = read_inputs(signature)
@@ -121,9 +145,8 @@ class DataPlane(DataPlaneInterface):
             output_names = list(output_filter) or None
             if output_names:
                 signature.check_outputs(output_names)
-            started_ns = time.perf_counter_ns()
             outputs = self._start_recorded_run(
-                servable, name, inputs, output_names, timeout_ms, cancellation, started_ns
+                servable, name, inputs, output_names, timeout_ms, cancellation, timeline
             )
         except BaseException:
             servable.release()
@@ -131,8 +154,8 @@ class DataPlane(DataPlaneInterface):
 
         def finish() -> Prediction:
             try:
-                results = self._finish_recorded_run(outputs, servable, name, inputs, started_ns)
-                self._record_runtime(servable.name, "Predict", started_ns)
+                results = self._finish_recorded_run(outputs, servable, name, inputs, timeline)
+                self._record_runtime(servable.name, "Predict", timeline.decoded_ns)
                 answer = Prediction(spec.model, servable.version, name, results)
             finally:
                 servable.release()
@@ -149,6 +172,7 @@ class DataPlane(DataPlaneInterface):
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
+        timeline: Timeline | None = None,
     ) -> Classification | Pending[Classification]:
         """Begin to classify examples; see `DataPlaneInterface.start_classify`."""
 
@@ -157,7 +181,7 @@ class DataPlane(DataPlaneInterface):
                 self._request_log.classify(answer, serialized)
 
         return self._start_on_examples(
-            classify.METHOD, spec, serialized, timeout_ms, cancellation, log
+            classify.METHOD, spec, serialized, timeout_ms, cancellation, timeline, log
         )
 
     def start_regress(
@@ -167,6 +191,7 @@ class DataPlane(DataPlaneInterface):
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
+        timeline: Timeline | None = None,
     ) -> Regression | Pending[Regression]:
         """Begin to regress examples; see `DataPlaneInterface.start_regress`."""
 
@@ -175,7 +200,7 @@ class DataPlane(DataPlaneInterface):
                 self._request_log.regress(answer, serialized)
 
         return self._start_on_examples(
-            regress.METHOD, spec, serialized, timeout_ms, cancellation, log
+            regress.METHOD, spec, serialized, timeout_ms, cancellation, timeline, log
         )
 
     def start_multi_inference(
@@ -185,19 +210,23 @@ class DataPlane(DataPlaneInterface):
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
+        timeline: Timeline | None = None,
     ) -> list[Classification | Regression] | Pending[list[Classification | Regression]]:
         """Begin to run several signatures; see `DataPlaneInterface.start_multi_inference`."""
         spec = multi_inference.model_spec_of_request(tasks)
+        timeline = Timeline() if timeline is None else timeline
         servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
         try:
             plan = multi_inference.make_plan(
                 tasks, servable.model.signatures, self._check_method_names
             )
+            names = " and ".join(sorted(plan.methods))
+            timeline.record_version(spec.model, servable.version, names, servable.metagraph)
             packed = examples.encode(serialized)
             self._metrics.examples(spec.model, len(serialized))
-            started_ns = time.perf_counter_ns()
+            timeline.end_decoding()
             outputs = multi_inference.start_plan(
-                servable.runner, plan, packed, timeout_ms, cancellation
+                servable.runner, plan, packed, timeout_ms, cancellation, timeline
             )
         except BaseException:
             servable.release()
@@ -206,7 +235,8 @@ class DataPlane(DataPlaneInterface):
         def finish() -> list[Classification | Regression]:
             try:
                 results = outputs.finish() if isinstance(outputs, Pending) else outputs
-                self._record_runtime(spec.model, "MultiInference", started_ns)
+                self._end_run(timeline, {examples.ALIAS: packed})
+                self._record_runtime(spec.model, "MultiInference", timeline.decoded_ns)
                 answers = multi_inference.read_answers(
                     spec.model, servable.version, plan, results, len(serialized)
                 )
@@ -241,6 +271,30 @@ class DataPlane(DataPlaneInterface):
             return Metadata(
                 spec.model, servable.version, servable.model.signature_defs, signatures_of_model
             )
+
+    def sample_request(self, spec: ModelSpec) -> SampleRequest:
+        """Return a valid Predict request for a signature; see `DataPlaneInterface`."""
+        name = spec.effective_signature_name
+        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
+            signatures.find_signature(servable.model.signatures, name)
+            if self._make_sample is None or servable.directory is None:
+                raise InvalidInput(
+                    f"this server cannot make an example for signature {name!r} of "
+                    f"{spec.model}. Write the inputs yourself."
+                )
+            # Read one graph at a time: no limit of requests in flight counts the requests for
+            # samples, and a graph may need gigabytes.
+            with self._samples_lock:
+                known = self._samples.setdefault(servable, {})
+                if name not in known:
+                    try:
+                        known[name] = self._make_sample(servable.model, servable.directory, name)
+                    except TpuserveError as error:
+                        known[name] = error
+                sample = known[name]
+            if isinstance(sample, TpuserveError):
+                raise sample.with_traceback(None)
+            return sample
 
     def statistics(self, spec: ModelSpec) -> Statistics:
         """Return the statistics of a version since it was loaded.
@@ -318,6 +372,33 @@ class DataPlane(DataPlaneInterface):
             raise _fixed_configuration_error()
         self._unload_model(model)
 
+    def base_paths(self) -> Mapping[str, str]:
+        """Return the name of each configured model → its base path; errors as in `add_model`."""
+        return self._get_config_manager().base_paths()
+
+    def add_model(self, model: str, base_path: str) -> None:
+        """Add a model to the configuration; see `ModelConfigManager.add_model`.
+
+        Raises:
+          UnsupportedModel: this server has a fixed configuration.
+          TpuserveError: the model cannot be added.
+        """
+        self._get_config_manager().add_model(model, base_path)
+
+    def remove_model(self, model: str) -> None:
+        """Remove a model from the configuration; see `ModelConfigManager.remove_model`.
+
+        Raises:
+          UnsupportedModel: this server has a fixed configuration.
+          ModelNotFound: the configuration has no such model.
+        """
+        self._get_config_manager().remove_model(model)
+
+    def _get_config_manager(self) -> ModelConfigManager:
+        if self._config_manager is None:
+            raise _fixed_configuration_error()
+        return self._config_manager
+
     def _start_on_examples(
         self,
         method: ExampleMethod[Result],
@@ -325,19 +406,21 @@ class DataPlane(DataPlaneInterface):
         serialized: Sequence[bytes],
         timeout_ms: float | None,
         cancellation: Cancellation | None,
+        timeline: Timeline | None,
         log: Callable[[Result], None],
     ) -> Result | Pending[Result]:
         """Begin to run a signature on examples; `log` writes the answer to the request log."""
+        timeline = Timeline() if timeline is None else timeline
         servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
         try:
             name = spec.effective_signature_name
             output_names = method.find_outputs(
                 servable.model.signatures, name, self._check_method_names
             )
+            timeline.record_version(spec.model, servable.version, name, servable.metagraph)
             inputs = {examples.ALIAS: examples.encode(serialized)}
-            started_ns = time.perf_counter_ns()
             outputs = self._start_recorded_run(
-                servable, name, inputs, output_names, timeout_ms, cancellation, started_ns
+                servable, name, inputs, output_names, timeout_ms, cancellation, timeline
             )
         except BaseException:
             servable.release()
@@ -345,8 +428,8 @@ class DataPlane(DataPlaneInterface):
 
         def finish() -> Result:
             try:
-                results = self._finish_recorded_run(outputs, servable, name, inputs, started_ns)
-                self._record_runtime(servable.name, method.api, started_ns)
+                results = self._finish_recorded_run(outputs, servable, name, inputs, timeline)
+                self._record_runtime(servable.name, method.api, timeline.decoded_ns)
                 answer = method.read_answer(
                     spec.model, servable.version, name, results, len(serialized)
                 )
@@ -365,15 +448,18 @@ class DataPlane(DataPlaneInterface):
         output_names: Sequence[str] | None,
         timeout_ms: float | None,
         cancellation: Cancellation | None,
-        started_ns: int,
+        timeline: Timeline,
     ) -> StartedRun:
         """Begin to run a signature, as `_start_run` does, and record a failure."""
+        timeline.end_decoding()
         try:
-            return _start_run(servable, name, inputs, output_names, timeout_ms, cancellation)
+            return _start_run(
+                servable, name, inputs, output_names, timeout_ms, cancellation, timeline
+            )
         except nonblocking.WouldBlock:
             raise
         except Exception:
-            self._recorder.record_failure(servable, started_ns)
+            self._recorder.record_failure(servable, timeline.decoded_ns)
             raise
 
     def _finish_recorded_run(
@@ -382,16 +468,23 @@ class DataPlane(DataPlaneInterface):
         servable: Servable,
         name: str,
         inputs: Mapping[str, Array],
-        started_ns: int,
+        timeline: Timeline,
     ) -> Mapping[str, Array]:
         """Return the outputs of a run, as `_finish_run` does, and record the run."""
         try:
             outputs = _finish_run(started, servable, name)
         except Exception:
-            self._recorder.record_failure(servable, started_ns)
+            self._recorder.record_failure(servable, timeline.decoded_ns)
             raise
-        self._recorder.record_success(servable, inputs, started_ns)
+        self._end_run(timeline, inputs)
+        self._recorder.record_success(servable, inputs, timeline.decoded_ns)
         return outputs
+
+    def _end_run(self, timeline: Timeline, inputs: Mapping[str, Array]) -> None:
+        """Record the end of a run, and its rows unless its batch has recorded them."""
+        timeline.end_run()
+        if not timeline.is_batched:
+            self._metrics.model_run(timeline.labels, count_rows(inputs))
 
     def _record_runtime(self, model: str, api: str, started: int) -> None:
         self._metrics.runtime(model, api, (time.perf_counter_ns() - started) // 1000)
@@ -408,6 +501,7 @@ def _start_run(
     output_names: Sequence[str] | None,
     timeout_ms: float | None,
     cancellation: Cancellation | None,
+    timeline: Timeline,
 ) -> StartedRun:
     """Begin to run a signature; arguments and errors are those of `InferenceRunner.run`.
 
@@ -418,6 +512,8 @@ def _start_run(
     if start is None:
         nonblocking.check_running_allowed()
         start = servable.runner.run
+    else:
+        start = partial(start, timeline=timeline)
     started: StartedRun = _log_model_error(
         lambda: start(name, inputs, output_names, timeout_ms=timeout_ms, cancellation=cancellation),
         servable,

@@ -51,8 +51,7 @@ class InferenceRecorder:
           started_ns: when the run began, in nanoseconds of `time.perf_counter_ns`.
         """
         elapsed_ns = time.perf_counter_ns() - started_ns
-        first = next(iter(inputs.values()), None)
-        num_rows = 1 if first is None or not first.ndim else len(first)
+        num_rows = count_rows(inputs)
         with self._lock:
             statistics = self._by_servable.setdefault(servable, InferenceStatistics())
             statistics.num_successes += 1
@@ -72,3 +71,9 @@ class InferenceRecorder:
         """Return a copy of the statistics of a version."""
         with self._lock:
             return replace(self._by_servable.get(servable, InferenceStatistics()))
+
+
+def count_rows(inputs: Mapping[str, Array]) -> int:
+    """Return the first dimension of the first input; 1 if there is none."""
+    first = next(iter(inputs.values()), None)
+    return 1 if first is None or not first.ndim else len(first)

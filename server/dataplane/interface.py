@@ -12,8 +12,10 @@ from server.dataplane.results import (
     ModelStatus,
     Prediction,
     Regression,
+    SampleRequest,
     Statistics,
 )
+from server.metrics.timeline import Timeline
 from server.scheduling.run_limits import RunLimits
 from server.servables import pending
 from server.servables.pending import Pending
@@ -49,6 +51,7 @@ class DataPlaneInterface(Protocol):
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
+        timeline: Timeline | None = None,
     ) -> Prediction | Pending[Prediction]:
         """Begin to run a model on inputs, in the calling thread unless requests are batched.
 
@@ -60,6 +63,7 @@ class DataPlaneInterface(Protocol):
           output_filter: the aliases of the requested outputs; empty for all outputs.
           timeout_ms: the time limit in milliseconds; None for no limit.
           cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
+          timeline: records the times of the request; None to record nothing.
 
         Raises:
           SignatureNotFound: the model has no such signature.
@@ -91,6 +95,7 @@ class DataPlaneInterface(Protocol):
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
+        timeline: Timeline | None = None,
     ) -> Classification | Pending[Classification]:
         """Begin to classify examples.
 
@@ -99,6 +104,7 @@ class DataPlaneInterface(Protocol):
           serialized: serialised tf.train.Example messages; the answer has a row for each.
           timeout_ms: the time limit in milliseconds; None for no limit.
           cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
+          timeline: records the times of the request; None to record nothing.
 
         Raises:
           InvalidInput: the model has no such classification signature, the request has no
@@ -125,6 +131,7 @@ class DataPlaneInterface(Protocol):
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
+        timeline: Timeline | None = None,
     ) -> Regression | Pending[Regression]:
         """Begin to regress examples; arguments and errors are those of `start_classify`."""
 
@@ -148,6 +155,7 @@ class DataPlaneInterface(Protocol):
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
+        timeline: Timeline | None = None,
     ) -> list[Classification | Regression] | Pending[list[Classification | Regression]]:
         """Begin to classify and regress examples with several signatures of one model.
 
@@ -160,6 +168,7 @@ class DataPlaneInterface(Protocol):
           serialized: serialised tf.train.Example messages.
           timeout_ms: the time limit in milliseconds; None for no limit.
           cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
+          timeline: records the times of the request; None to record nothing.
 
         Raises:
           InvalidInput: the tasks name several models or an unsuitable signature.
@@ -184,6 +193,13 @@ class DataPlaneInterface(Protocol):
     def metadata(self, spec: ModelSpec, fields: Sequence[str]) -> Metadata:
         """Return the signatures of a version."""
 
+    def sample_request(self, spec: ModelSpec) -> SampleRequest:
+        """Return a valid Predict request for a signature.
+
+        Raises:
+          InvalidInput: no inputs can be generated, for example for a sparse tensor.
+        """
+
     def statistics(self, spec: ModelSpec) -> Statistics:
         """Return the statistics of a version."""
 
@@ -204,6 +220,15 @@ class DataPlaneInterface(Protocol):
 
     def unload_model(self, model: str) -> None:
         """Unload all versions of a model; see `DataPlane.unload_model`."""
+
+    def base_paths(self) -> Mapping[str, str]:
+        """Return the name of each configured model → its base path."""
+
+    def add_model(self, model: str, base_path: str) -> None:
+        """Add a model to the configuration; see `DataPlane.add_model`."""
+
+    def remove_model(self, model: str) -> None:
+        """Remove a model from the configuration; see `DataPlane.remove_model`."""
 
     def start_profiler(self) -> str:
         """Start TensorFlow's profiler server, unless it runs, and return its address."""

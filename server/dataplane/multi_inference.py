@@ -14,6 +14,7 @@ from server.dataplane import classify, examples, regress
 from server.dataplane.example_method import ExampleMethod
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.results import Classification, Regression
+from server.metrics.timeline import Timeline
 from server.servables.multi_signature import SupportsMultiRun
 from server.servables.pending import Pending
 from server.servables.servable import Array, InferenceRunner
@@ -100,6 +101,7 @@ def start_plan(
     serialized: Array,
     timeout_ms: float | None,
     cancellation: Cancellation | None = None,
+    timeline: Timeline | None = None,
 ) -> SignatureOutputs | Pending[SignatureOutputs]:
     """Begin to compute the outputs of a plan, in one session run where the runner supports that.
 
@@ -109,6 +111,7 @@ def start_plan(
       serialized: serialised examples, bytes [n].
       timeout_ms: the time limit in milliseconds; None for no limit.
       cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
+      timeline: records when the request's batch runs; None to record nothing.
 
     Returns:
       Signature name → alias → array; a Pending of them if the request waits for a batch.
@@ -120,7 +123,11 @@ def start_plan(
     start = getattr(runner, "start_multi", None)
     if start is not None:
         started: SignatureOutputs | Pending[SignatureOutputs] = start(
-            plan.outputs, inputs, timeout_ms=timeout_ms, cancellation=cancellation
+            plan.outputs,
+            inputs,
+            timeout_ms=timeout_ms,
+            cancellation=cancellation,
+            timeline=timeline,
         )
         return started
     nonblocking.check_running_allowed()

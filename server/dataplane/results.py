@@ -80,6 +80,49 @@ class Metadata:
 
 
 @dataclass(frozen=True)
+class ExampleFeature:
+    """A feature of the tf.Examples that a signature parses.
+
+    Attributes:
+      kind: "bytes", "float" or "int64".
+      size: the number of values; None if any number is valid.
+      values: valid values: bytes, floats or ints.
+    """
+
+    kind: str
+    size: int | None
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class SampleInput:
+    """A valid value of an input.
+
+    Attributes:
+      shape: the shape of the value.
+      array: the value; None if it is too large for a person to read, then any numbers are valid.
+      features: the features of the tf.Examples that the value consists of; empty for other values.
+      is_picture: whether the model decodes the strings as picture files.
+    """
+
+    shape: tuple[int, ...]
+    array: Array | None = None
+    features: Mapping[str, ExampleFeature] = field(default_factory=dict)
+    is_picture: bool = False
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """A valid request.
+
+    Attributes:
+      inputs: alias → valid value.
+    """
+
+    inputs: Mapping[str, SampleInput]
+
+
+@dataclass(frozen=True)
 class ModelStatus:
     """The status of a model.
 

@@ -1,6 +1,7 @@
 """Gauges of the versions' states, computed at each export of the metrics."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -19,8 +20,9 @@ Values: TypeAlias = Mapping[tuple[str, ...], float]
 
 
 def register_state_gauges(metrics: Metrics, manager: Manager) -> None:
-    """Register gauges for each version: state, fallback to the CPU, ML Metadata identifier."""
+    """Register gauges for each version: state, metagraph, fallback, ML Metadata identifier."""
     metrics.watch_states(partial(_states, manager))
+    metrics.watch_metagraphs(partial(_metagraphs, manager))
     metrics.watch_fallbacks(partial(_fallbacks, manager))
     metrics.watch_provenance(partial(_provenance, manager))
 
@@ -42,6 +44,18 @@ def _fallbacks(manager: Manager) -> Values:
         for status in versions
         if status.state is State.AVAILABLE
     }
+
+
+def _metagraphs(manager: Manager) -> Values:
+    metagraphs: dict[tuple[str, ...], float] = {}
+    for name, version in _fallbacks(manager):
+        with (
+            suppress(ModelNotFound),
+            manager.get_servable_handle(name, int(version)) as servable,
+        ):
+            device = getattr(servable.model.choice, "device", "")
+            metagraphs[name, version, servable.metagraph, str(device)] = 1
+    return metagraphs
 
 
 def _provenance(manager: Manager) -> Values:

@@ -1,18 +1,24 @@
 """Metric types: counters, histograms and gauges, each with its own lock."""
 
 import threading
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from server.metrics.family import Family, Labels
+from server.metrics.family import EVENTS, Family, Labels
 
 # The largest number of series of a metric. Further label values are counted in one common series.
 # Clients choose the model names in requests, and could fill the memory with series without this
 # limit.
 MAX_SERIES = 2000
+# The largest number of characters of a label value. Longer values are counted in the common series
+# too: a request over gRPC may have a model name of megabytes.
+MAX_LABEL = 500
 _OTHER_VALUES = "(others)"
+# The largest number of different errors in the record, and of characters of each message.
+_MAX_ERRORS, _MAX_MESSAGE = 30, 500
 
 
 class Collector(Protocol):
@@ -29,10 +35,11 @@ class Collector(Protocol):
 class Counter:
     """A metric that only grows, with one number per set of label values."""
 
-    def __init__(self, name: str, labels: Labels = ()) -> None:
-        """Create a counter with its name and the names of its labels."""
+    def __init__(self, name: str, labels: Labels = (), help: str = "") -> None:
+        """Create a counter with its name, the names of its labels, and its description."""
         self.name = name
         self._labels = labels
+        self._help = help
         self._values: dict[Labels, int] = {}
         self._lock = threading.Lock()
 
@@ -54,21 +61,23 @@ class Counter:
     def snapshot(self) -> Family:
         """Return the present values of all series."""
         with self._lock:
-            return Family(self.name, "counter", self._labels, dict(self._values))
+            return Family(self.name, "counter", self._labels, dict(self._values), help=self._help)
 
 
 class Histogram:
     """A metric that counts amounts in buckets, with one set of buckets per set of label values."""
 
-    def __init__(self, name: str, labels: Labels, bounds: Sequence[float]) -> None:
+    def __init__(self, name: str, labels: Labels, bounds: Sequence[float], help: str = "") -> None:
         """Create a histogram.
 
         Args:
           name: the metric's name in the registry.
           labels: the names of the labels.
           bounds: the increasing upper bounds of the buckets; a last bucket without bound is added.
+          help: the description.
         """
         self.name = name
+        self._help = help
         self._labels = labels
         self._bounds = tuple(bounds)
         self._series: dict[Labels, _Series] = {}
@@ -92,14 +101,18 @@ class Histogram:
                 values: (*one_series.counts, one_series.sum)
                 for values, one_series in self._series.items()
             }
-        return Family(self.name, "histogram", self._labels, values, self._bounds)
+        return Family(self.name, "histogram", self._labels, values, self._bounds, self._help)
 
 
 class Gauge:
     """A metric that is computed at each export, with one number per set of label values."""
 
     def __init__(
-        self, name: str, labels: Labels, read: Callable[[], Mapping[Labels, float]]
+        self,
+        name: str,
+        labels: Labels,
+        read: Callable[[], Mapping[Labels, float]],
+        help: str = "",
     ) -> None:
         """Create a gauge.
 
@@ -107,14 +120,53 @@ class Gauge:
           name: the metric's name in the registry.
           labels: the names of the labels.
           read: returns the present numbers: label values → number.
+          help: the description.
         """
         self.name = name
+        self._help = help
         self._labels = labels
         self._read = read
 
     def snapshot(self) -> Family:
         """Return the present values of all series."""
-        return Family(self.name, "gauge", self._labels, dict(self._read()))
+        return Family(self.name, "gauge", self._labels, dict(self._read()), help=self._help)
+
+
+class RecentErrors:
+    """The messages of the latest errors. Equal errors share one entry with their number."""
+
+    def __init__(self, name: str) -> None:
+        """Create an empty record with its name in the registry."""
+        self.name = name
+        # The error → the number of its occurrences and the time of the last, in the order of time.
+        self._errors: dict[_Error, tuple[int, int]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, model: str, entrypoint: str, status: str, message: str) -> None:
+        """Record an error; long names and messages are cut, because clients choose them."""
+        error = (_cut(model), entrypoint, status, _cut(message))
+        now_ms = time.time_ns() // 1_000_000
+        with self._lock:
+            count, _ = self._errors.pop(error, (0, 0))
+            self._errors[error] = count + 1, now_ms
+            if len(self._errors) > _MAX_ERRORS:
+                del self._errors[next(iter(self._errors))]
+
+    def snapshot(self) -> Family:
+        """Return the entries; each has the time of its last error as the first label."""
+        labels = ("time_ms", "model_name", "entrypoint", "status", "message")
+        with self._lock:
+            values: dict[Labels, float | tuple[float, ...]] = {
+                (str(time_ms), *error): count for error, (count, time_ms) in self._errors.items()
+            }
+        return Family(self.name, EVENTS, labels, values)
+
+
+_Error: TypeAlias = tuple[str, str, str, str]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 1] + "…"
 
 
 @dataclass
@@ -126,7 +178,8 @@ class _Series:
 def _limit_series(series: Mapping[Labels, object], values: Labels) -> Labels:
     """Return the label values under which to count a new series.
 
-    These are the values themselves or, if the metric has MAX_SERIES series already, the values of
-    the one series for all further label values.
+    These are the values themselves or, if the metric has MAX_SERIES series already or a value has
+    more than MAX_LABEL characters, the values of the one series for all further label values.
     """
-    return values if len(series) < MAX_SERIES else (_OTHER_VALUES,) * len(values)
+    has_room = len(series) < MAX_SERIES and all(len(value) <= MAX_LABEL for value in values)
+    return values if has_room else (_OTHER_VALUES,) * len(values)

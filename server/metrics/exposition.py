@@ -1,6 +1,7 @@
 """Prometheus's text exposition format, as TensorFlow Serving writes it.
 
-Client libraries are not used, because they write HELP lines and append "_total" to counter names.
+Client libraries are not used, because they would append "_total" to the names of TensorFlow
+Serving's counters.
 Source: tensorflow_serving/util/prometheus_exporter.cc;
 https://prometheus.io/docs/instrumenting/exposition_formats.
 """
@@ -15,6 +16,11 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 def type_line(name: str, metric_type: str) -> str:
     """Format a metric's first line, such as "# TYPE :tensorflow:serving:request_count counter"."""
     return f"# TYPE {exported_name(name)} {metric_type}"
+
+
+def help_line(name: str, text: str) -> str:
+    """Format the line with a metric's description."""
+    return f"# HELP {exported_name(name)} {text}"
 
 
 def sample_line(

@@ -9,6 +9,9 @@ from server.metrics import exposition
 
 Labels: TypeAlias = tuple[str, ...]
 
+EVENTS = "events"
+"""The type of a family whose labels are messages. It is not exported to Prometheus."""
+
 
 @dataclass(frozen=True)
 class Family:
@@ -16,11 +19,12 @@ class Family:
 
     Attributes:
       name: the metric's name in the registry, such as "/tensorflow/serving/request_count".
-      metric_type: "counter", "histogram" or "gauge".
+      metric_type: "counter", "histogram" or "gauge"; EVENTS for messages, which are no metric.
       labels: the names of the labels.
       values: label values → number. For a histogram, the counts of all buckets, and the sum of the
         recorded amounts.
       bounds: the upper bounds of all buckets of a histogram but the last, which has no bound.
+      help: the description; empty for TensorFlow Serving's metrics, which have none.
     """
 
     name: str
@@ -28,9 +32,12 @@ class Family:
     labels: Labels
     values: Mapping[Labels, float | tuple[float, ...]]
     bounds: tuple[float, ...] = ()
+    help: str = ""
 
     def lines(self) -> Iterable[str]:
-        """Return the exposition lines; the first line states the metric type."""
+        """Return the exposition lines, which begin with the description and the metric type."""
+        if self.help:
+            yield exposition.help_line(self.name, self.help)
         yield exposition.type_line(self.name, self.metric_type)
         for label_values, value in sorted(self.values.items()):
             labels = tuple(zip(self.labels, label_values, strict=True))
@@ -68,7 +75,8 @@ def add_up(snapshots: Iterable[Snapshot]) -> list[Family]:
 
 def format_snapshot(snapshot: Snapshot) -> bytes:
     """Return metrics in Prometheus's text format."""
-    lines = [line for family in snapshot for line in family.lines()]
+    metrics = [family for family in snapshot if family.metric_type != EVENTS]
+    lines = [line for metric in metrics for line in metric.lines()]
     return "\n".join([*lines, ""]).encode("utf-8", "backslashreplace")
 
 

@@ -4,20 +4,40 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from server.metrics import family
-from server.metrics.collectors import Counter, Gauge, Histogram
-from server.metrics.family import Family, Labels
+from server.metrics.collectors import Counter, Gauge, Histogram, RecentErrors
+from server.metrics.family import Family, Labels, Snapshot
 from server.metrics.registry import Registry
+from server.metrics.timeline import Timeline
 
 _SERVING = "/tensorflow/serving/"
 _BATCHING = _SERVING + "batching_session/"
-_OURS = "/tpuserve/"
+# The prefix of tpuserve's own metrics. Their names and units are those that Prometheus recommends.
+# Source: https://prometheus.io/docs/practices/naming.
+_OURS = "tpuserve_"
+
+_MODEL_LABELS = ("model_name", "version", "signature", "metagraph")
+
+# The upper bounds of the buckets of durations, in seconds: from the run of a small model to the
+# time limit of REST requests.
+_SECONDS = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+
+REQUEST_COUNT = _SERVING + "request_count"
+REQUEST_LATENCY = _SERVING + "request_latency"
+QUEUE_SIZE = _OURS + "queue_size"
+IN_FLIGHT = _OURS + "requests_in_flight"
+RESIDENT_BYTES = _OURS + "resident_bytes"
+RECENT_ERRORS = _OURS + "recent_errors"
+"""The name of the family that holds the messages of the latest errors."""
 
 # The value of the label "runtime", which TensorFlow Serving gives to models that a tf.Session runs.
 _RUNTIME = "TF1"
 
 
 class Metrics:
-    """TensorFlow Serving's metrics under its names, and metrics of our own.
+    """TensorFlow Serving's metrics under its names, and tpuserve's own metrics.
 
     The data plane records the requests that reach it. A frontend records all other requests:
     requests that cannot be parsed, and requests for status or metadata.
@@ -30,9 +50,9 @@ class Metrics:
         latency = exponential_bounds(10, 1.8, 33)
         counts = exponential_bounds(1, 2, 15)
         sizes = exponential_bounds(1, 2, 14)
-        self._requests = add(Counter(_SERVING + "request_count", ("model_name", "status")))
+        self._requests = add(Counter(REQUEST_COUNT, ("model_name", "status")))
         self._latencies = add(
-            Histogram(_SERVING + "request_latency", ("model_name", "API", "entrypoint"), latency)
+            Histogram(REQUEST_LATENCY, ("model_name", "API", "entrypoint"), latency)
         )
         self._runtimes = add(
             Histogram(_SERVING + "runtime_latency", ("model_name", "API", "runtime"), latency)
@@ -55,16 +75,81 @@ class Metrics:
                 exponential_bounds(100, 1.2, 52),
             )
         )
-        self._queue_times = add(Histogram(_OURS + "queue_time", ("model_name",), latency))
-        self._shed = add(Counter(_OURS + "requests_shed", ("model_name", "reason")))
-        self._reloads = add(Counter(_OURS + "reload_count", ("status",)))
         self._wrapped_runs = add(Counter(_BATCHING + "wrapped_run_count"))
         self._paddings = add(
             Histogram(_BATCHING + "padding_size", ("execution_batch_size",), sizes)
         )
         self._input_sizes = add(Histogram(_BATCHING + "input_batch_size", (), sizes))
-        self._alone = add(Counter(_OURS + "batching_requests_alone", ("version", "reason")))
+        self._errors = add(RecentErrors(RECENT_ERRORS))
         self._processed_sizes = add(Histogram(_BATCHING + "processed_batch_size", (), sizes))
+
+        self._ended_requests = add(
+            Counter(
+                _OURS + "requests_total",
+                (*_MODEL_LABELS, "code"),
+                "Requests that ran a model or failed, by canonical status code.",
+            )
+        )
+        self._queue_times = self._add_durations(
+            "queue_duration_seconds", "Time that a successful request waited in queues."
+        )
+        self._run_times = self._add_durations(
+            "run_duration_seconds", "Time of the model's run for a successful request."
+        )
+        self._request_times = self._add_durations(
+            "request_duration_seconds", "Time from a successful request's arrival to its answer."
+        )
+        self._batch_sizes = add(
+            Histogram(_OURS + "batch_size", _MODEL_LABELS, sizes, "Rows of a run, without padding.")
+        )
+        self._shed = add(
+            Counter(
+                _OURS + "requests_shed_total",
+                ("model_name", "reason"),
+                "Requests that a queue refused.",
+            )
+        )
+        self._reloads = add(
+            Counter(
+                _OURS + "config_reloads_total",
+                ("code",),
+                "Model configurations that were applied (OK) or refused.",
+            )
+        )
+        self._alone = add(
+            Counter(
+                _OURS + "batching_requests_alone_total",
+                ("model_name", "version", "reason"),
+                "Requests that did not share a batch.",
+            )
+        )
+        self._queue_readers: list[Callable[[], Mapping[Labels, float]]] = []
+        self._add_gauge(
+            QUEUE_SIZE, ("model_name",), self._read_queue_sizes, "Requests that wait for a run."
+        )
+
+    def request_ended(self, timeline: Timeline, status_code_name: str) -> None:
+        """Record a request for the run of a model, with its durations if it succeeded.
+
+        Args:
+          timeline: the times of the request, whose `end` was called.
+          status_code_name: the name of the canonical code, such as "OK" or "NOT_FOUND".
+        """
+        labels = timeline.labels
+        self._ended_requests.add((*labels, status_code_name))
+        if status_code_name == "OK" and timeline.ran_ns:
+            self._queue_times.add(labels, timeline.queue_seconds)
+            self._run_times.add(labels, timeline.run_seconds)
+            self._request_times.add(labels, timeline.total_seconds)
+
+    def model_run(self, labels: Labels, rows: int) -> None:
+        """Record a run of a model.
+
+        Args:
+          labels: the model, version, signature and metagraph.
+          rows: the number of rows of the requests.
+        """
+        self._batch_sizes.add(labels, rows)
 
     def request_done(
         self, model: str, api: str, entrypoint: str, status_code_name: str, latency_us: float
@@ -82,6 +167,19 @@ class Metrics:
         self._requests.add((model, status_code_name))
         if status_code_name == "OK":
             self._latencies.add((model, api, entrypoint), latency_us)
+
+    def request_failed(
+        self, model: str, entrypoint: str, status_code_name: str, message: str
+    ) -> None:
+        """Record the message of a request's error for the console; `request_done` counts the error.
+
+        Args:
+          model: the name of the model; empty for a request that names no model.
+          entrypoint: "REST" or "GRPC".
+          status_code_name: the name of the canonical code, such as "NOT_FOUND".
+          message: the message.
+        """
+        self._errors.add(model, entrypoint, status_code_name, message)
 
     def runtime(self, model: str, api: str, latency_us: float) -> None:
         """Record the duration of a model's run; `api` is "Predict", "Classify" or "Regress"."""
@@ -108,10 +206,6 @@ class Metrics:
         """Record how long a request waited in a batching queue, in microseconds."""
         self._queuing.add((thread_pool_name,), latency_us)
 
-    def request_queued(self, model: str, latency_us: float) -> None:
-        """Record how long a request waited in the queue of its model, in microseconds."""
-        self._queue_times.add((model,), latency_us)
-
     def request_shed(self, model: str, reason: str) -> None:
         """Record a refusal by a queue; `reason` is "queue full" or "waited too long"."""
         self._shed.add((model, reason))
@@ -130,23 +224,38 @@ class Metrics:
         self._processed_sizes.add((), size)
         self._paddings.add((str(size),), padding)
 
-    def ran_alone(self, version: str, reason: str) -> None:
-        """Record that a request did not share a batch, and why.
+    def ran_alone(self, model: str, version: str, reason: str) -> None:
+        """Record that a request did not share a batch.
 
         Args:
-          version: the name and version of the model, such as "resnet/3".
+          model: the name of the model.
+          version: the version of the model.
           reason: a value of `AloneReason`.
         """
-        self._alone.add((version, reason))
+        self._alone.add((model, version, reason))
 
     def watch_states(self, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Export the state of each version; `read` returns (model, version, state) → 1."""
         labels = ("model_name", "version", "state")
-        self._registry.add(Gauge(_OURS + "version_state", labels, read))
+        self._add_gauge(
+            _OURS + "version_state", labels, read, "1 for the present state of a version."
+        )
+
+    def watch_metagraphs(self, read: Callable[[], Mapping[Labels, float]]) -> None:
+        """Export the metagraph that each version runs, and its device.
+
+        Args:
+          read: returns (model, version, metagraph, device) → 1.
+        """
+        labels = ("model_name", "version", "metagraph", "device")
+        help_text = "1 for the metagraph that a version runs, and its device."
+        self._add_gauge(_OURS + "version_info", labels, read, help_text)
 
     def watch_fallbacks(self, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Export which versions fell back to the CPU; `read` returns (model, version) → 1 or 0."""
-        self._registry.add(Gauge(_OURS + "fallback_to_cpu", ("model_name", "version"), read))
+        labels = ("model_name", "version")
+        help_text = "1 for a version that runs on the CPU for want of the other metagraph."
+        self._add_gauge(_OURS + "fallback_to_cpu", labels, read, help_text)
 
     def watch_provenance(self, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Export ML Metadata identifiers; `read` returns (model, version, uuid) → 1."""
@@ -155,54 +264,59 @@ class Metrics:
 
     def watch_in_flight(self, read: Callable[[], int]) -> None:
         """Export the number of requests in flight; `read` returns the number at each export."""
-        self._registry.add(Gauge(_OURS + "requests_in_flight", (), lambda: {(): read()}))
+        help_text = "Requests that the server has received and not answered."
+        self._add_gauge(IN_FLIGHT, (), lambda: {(): read()}, help_text)
 
-    def watch_batching(self, read: Callable[[], Mapping[str, tuple[int, int]]]) -> None:
+    def watch_memory(self, read: Callable[[], int]) -> None:
+        """Export the memory of this process; `read` returns its resident bytes."""
+        help_text = "Resident memory of the processes that run models and speak protocols."
+        self._add_gauge(RESIDENT_BYTES, (), lambda: {(): read()}, help_text)
+
+    def watch_model_requests(self, read: Callable[[], Mapping[Labels, float]]) -> None:
+        """Export the requests in flight of each model; `read` returns (model,) → their number."""
+        help_text = "Requests for a model that wait or run."
+        self._add_gauge(_OURS + "model_requests_in_flight", ("model_name",), read, help_text)
+
+    def watch_batching(self, read: Callable[[], Mapping[Labels, tuple[int, int]]]) -> None:
         """Export how many batches of each version run, and how many may run at the same time.
 
         Args:
-          read: returns name and version of the model, such as "resnet/3" → (running batches,
-            limit).
+          read: returns (model, version) → (running batches, limit).
         """
 
         def read_number(index: int) -> dict[Labels, float]:
-            return {(version,): runs[index] for version, runs in read().items()}
+            return {version: runs[index] for version, runs in read().items()}
 
-        for index, name in enumerate(("batching_runs", "batching_max_runs")):
-            self._registry.add(Gauge(_OURS + name, ("version",), partial(read_number, index)))
+        labels = ("model_name", "version")
+        self._add_gauge(
+            _OURS + "batching_runs", labels, partial(read_number, 0), "Batches that run."
+        )
+        self._add_gauge(
+            _OURS + "batching_max_runs",
+            labels,
+            partial(read_number, 1),
+            "Batches that may run at once.",
+        )
 
-    def watch_request_queues(
-        self,
-        read_lengths: Callable[[], Mapping[Labels, float]],
-        read_in_flight: Callable[[], Mapping[Labels, float]],
-    ) -> None:
-        """Export the queue of each model.
+    def watch_queue(self, read: Callable[[], Mapping[Labels, float]]) -> None:
+        """Count the requests of one more kind of queues in the metric of waiting requests.
 
         Args:
-          read_lengths: returns (model,) → the number of its requests that wait for a run.
-          read_in_flight: returns (model,) → the number of its requests that wait or run.
+          read: returns (model,) → the number of its requests that wait for a run.
         """
-        labels = ("model_name",)
-        self._registry.add(Gauge(_OURS + "queue_length", labels, read_lengths))
-        self._registry.add(Gauge(_OURS + "model_requests_in_flight", labels, read_in_flight))
-
-    def watch_queue(self, thread_pool_name: str, read: Callable[[], int]) -> None:
-        """Export the number of requests in a batching queue; `read` returns the number."""
-        self._registry.add(
-            Gauge(
-                _OURS + "batching_queue_length",
-                ("thread_pool_name",),
-                lambda: {(thread_pool_name,): read()},
-            )
-        )
+        self._queue_readers.append(read)
 
     def snapshot(self) -> list[Family]:
         """Return the present values of all metrics, in the order of names."""
         return self._registry.snapshot()
 
+    def collect(self) -> Snapshot:
+        """Return the present values of all metrics of the server, which may wait for processes."""
+        return self.snapshot()
+
     def exposition(self) -> bytes:
-        """Return the metrics in Prometheus's text format."""
-        return family.format_snapshot(self.snapshot())
+        """Return the metrics of the server in Prometheus's text format."""
+        return family.format_snapshot(self.collect())
 
     def first_value(self, name: str) -> int | None:
         """Return the value of a counter's first series; None if no counter has the name.
@@ -211,6 +325,21 @@ class Metrics:
           name: the metric's name in the registry, such as "/tensorflow/serving/request_count".
         """
         return self._registry.first_value(name)
+
+    def _add_durations(self, name: str, help: str) -> Histogram:
+        return self._registry.add(Histogram(_OURS + name, _MODEL_LABELS, _SECONDS, help))
+
+    def _add_gauge(
+        self, name: str, labels: Labels, read: Callable[[], Mapping[Labels, float]], help: str
+    ) -> None:
+        self._registry.add(Gauge(name, labels, read, help))
+
+    def _read_queue_sizes(self) -> Mapping[Labels, float]:
+        sizes: dict[Labels, float] = {}
+        for read in self._queue_readers:
+            for labels, size in read().items():
+                sizes[labels] = sizes.get(labels, 0) + size
+        return sizes
 
 
 def exponential_bounds(first: float, growth: float, count: int) -> list[float]:

@@ -18,6 +18,8 @@ _COLLECT_SECONDS = 2.0
 # busy for long, so its answer comes within little more than _COLLECT_SECONDS. Without an answer,
 # the frontend process serves its own metrics alone.
 _SUPERVISOR_SECONDS = 10.0
+# The types of metrics that describe a process only while it runs.
+_PROCESS_TYPES = ("gauge", family.EVENTS)
 
 
 class ServerMetrics(Metrics):
@@ -43,19 +45,16 @@ class ServerMetrics(Metrics):
                 self._waiting[number].append(families)
                 self._condition.notify_all()
 
-    def exposition(self) -> bytes:
-        """Return the metrics of all processes in Prometheus's text format."""
-        return family.format_snapshot(self._collect())
-
     def first_value(self, name: str) -> int | None:
         """Return the value of a counter's first series, added up over all processes."""
-        for one in self._collect():
-            if one.name == name and one.metric_type == "counter":
-                value = one.values[min(one.values)] if one.values else 0
+        for metric in self.collect():
+            if metric.name == name and metric.metric_type == "counter":
+                value = metric.values[min(metric.values)] if metric.values else 0
                 return int(value) if not isinstance(value, tuple) else None
         return None
 
-    def _collect(self) -> Snapshot:
+    def collect(self) -> Snapshot:
+        """Return the present values of the metrics of all processes, added up."""
         number = next(self._numbers)
         with self._condition:
             answers = self._waiting[number] = []
@@ -111,8 +110,12 @@ class Collector:
         self.answer()
 
     def end(self, process: SupervisedProcess) -> None:
-        """Keep the counts of a process that has ended, but not its gauges."""
-        counts = [one for one in self._latest.pop(process, ()) if one.metric_type != "gauge"]
+        """Keep the counts of a process that has ended, but not its gauges and messages."""
+        counts = [
+            metric
+            for metric in self._latest.pop(process, ())
+            if metric.metric_type not in _PROCESS_TYPES
+        ]
         self._ended = family.add_up([self._ended, counts])
         for collection in self._collections:
             collection.missing.discard(process)

@@ -46,7 +46,7 @@ class RequestQueues:
         Args:
           find_limits: takes a model's name, and returns its limits, or None if no such model is
             configured.
-          metrics: records the waits and the refusals; None for no metrics.
+          metrics: records the refusals, and exports how many requests wait; None for no metrics.
           clock: returns seconds, as `time.monotonic` does.
         """
         self._find_limits = find_limits
@@ -66,7 +66,7 @@ class RequestQueues:
         self._watcher: threading.Thread | None = None
         self._next_check = math.inf
         self._is_closed = False
-        self._metrics.watch_request_queues(self._read_lengths, self._read_in_flight)
+        self._metrics.watch_queue(self.count_waiting)
 
     def try_start(self, ticket: Ticket) -> bool:
         """Start a request unless it would have to wait.
@@ -114,7 +114,7 @@ class RequestQueues:
             if not self._backlog:
                 return None
             started = self._start_waiting(now)
-        return self._hand_over(started, now, ticket.pool)
+        return self._hand_over(started, ticket.pool)
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Dequeue a request that is cancelled; return whether it waited and so will never run."""
@@ -138,7 +138,6 @@ class RequestQueues:
         for ticket in expired:
             queue = ticket.queue
             self._metrics.request_shed(queue.model, "waited too long")
-            self._metrics.request_queued(queue.model, (now - ticket.enqueued) * 1e6)
             ticket.refuse(
                 WaitedTooLong(
                     f"the request has waited for {(now - ticket.enqueued) * 1000:.0f} ms for "
@@ -147,6 +146,16 @@ class RequestQueues:
                 )
             )
         return None if self._next_check == math.inf else self._next_check
+
+    def count_waiting(self) -> Mapping[Labels, float]:
+        """Return (model,) → the number of its requests that wait for a run."""
+        with self._lock:
+            return {(queue.model,): queue.length for queue in self._queues.values()}
+
+    def count_in_flight(self) -> Mapping[Labels, float]:
+        """Return (model,) → the number of its requests that wait or run."""
+        with self._lock:
+            return {(queue.model,): queue.running + queue.length for queue in self._queues.values()}
 
     def start(self) -> None:
         """Start the thread that refuses expired requests, unless it runs."""
@@ -234,11 +243,10 @@ class RequestQueues:
         ]
         return min(tickets, key=_start_tag, default=None)
 
-    def _hand_over(self, started: list[Ticket], now: float, pool: RunPool) -> Ticket | None:
+    def _hand_over(self, started: list[Ticket], pool: RunPool) -> Ticket | None:
         """Pass started requests to other threads, except the first of `pool`, which is returned."""
         own = None
         for ticket in started:
-            self._metrics.request_queued(ticket.queue.model, (now - ticket.enqueued) * 1e6)
             if own is None and ticket.pool is pool:
                 own = ticket
             else:
@@ -253,14 +261,6 @@ class RequestQueues:
                 timeout = max(0, self._next_check - self._clock()) if is_waiting else None
                 if not self._is_closed:
                     self._condition.wait(timeout)
-
-    def _read_lengths(self) -> Mapping[Labels, float]:
-        with self._lock:
-            return {(queue.model,): queue.length for queue in self._queues.values()}
-
-    def _read_in_flight(self) -> Mapping[Labels, float]:
-        with self._lock:
-            return {(queue.model,): queue.running + queue.length for queue in self._queues.values()}
 
 
 def _start_tag(ticket: Ticket) -> tuple[float, int]:

@@ -72,7 +72,7 @@ class Clients:
 
     def __init__(self, parameters: BatchingParameters, model: FakeModel, **how: Any) -> None:
         self.runners = BatchingRunnerFactory(parameters, **how)
-        self.runner = self.runners.wrap(model, Path("/models/half/3"))
+        self.runner = self.runners.wrap(model, Path("/models/half/3"), "half/3")
         self._pool = ThreadPoolExecutor(8)
 
     def start(self, inputs: Mapping[str, Array], name: str = "serving_default", **how: Any) -> Any:
@@ -89,7 +89,7 @@ class Clients:
 
     @property
     def waiting(self) -> int:
-        return self.runners._count_waiting()
+        return int(sum(self.runners._count_waiting().values()))
 
     def close(self) -> None:
         self.runners.close()
@@ -169,7 +169,9 @@ def test_batch_is_padded_and_the_padding_is_counted(model: CountingModel) -> Non
         f"{serving}input_batch_size_sum{{}} 3",
         f"{serving}processed_batch_size_sum{{}} 4",
         f'{serving}queuing_latency_count{{thread_pool_name="pool"}} 1',
-        ':tpuserve:batching_queue_length{thread_pool_name="pool"} 0',
+        'tpuserve_queue_size{model_name="half"} 0',
+        'tpuserve_batch_size_sum{model_name="half",version="3",signature="serving_default",'
+        'metagraph=""} 3',
     ):
         assert line in lines
 

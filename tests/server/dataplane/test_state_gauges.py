@@ -30,8 +30,8 @@ def test_versions_that_were_unloaded_are_told_no_more(loader: FakeLoader) -> Non
     manager, metrics = serve(loader)
     aspire_version(manager, 3)
     aspire_version(manager, 4)
-    assert lines(metrics, ":tpuserve:version_state") == [
-        ':tpuserve:version_state{model_name="half",version="4",state="AVAILABLE"} 1'
+    assert lines(metrics, "tpuserve_version_state") == [
+        'tpuserve_version_state{model_name="half",version="4",state="AVAILABLE"} 1'
     ]
 
 
@@ -39,8 +39,8 @@ def test_version_that_failed_is_told(loader: FakeLoader) -> None:
     manager, metrics = serve(loader)
     loader.failures[4] = LoweringError("no form on a CPU")
     aspire_version(manager, 4)
-    assert lines(metrics, ":tpuserve:version_state") == [
-        ':tpuserve:version_state{model_name="half",version="4",state="END"} 1'
+    assert lines(metrics, "tpuserve_version_state") == [
+        'tpuserve_version_state{model_name="half",version="4",state="END"} 1'
     ]
 
 
@@ -50,7 +50,7 @@ def test_version_on_another_device_than_wanted_is_told(loader: FakeLoader) -> No
 
     manager, metrics = serve(loader)
     aspire_version(manager, 3)
-    gauge = ":tpuserve:fallback_to_cpu"
+    gauge = "tpuserve_fallback_to_cpu"
     assert lines(metrics, gauge) == [gauge + '{model_name="half",version="3"} 0']
     model = loader(Path("/models/half/4"))
     model.choice = Choice()  # type: ignore[assignment]

@@ -4,7 +4,7 @@ import pytest
 
 from server.metrics import Registry
 from server.metrics import exposition as exposition_format
-from server.metrics.collectors import MAX_SERIES, Counter, Gauge, Histogram
+from server.metrics.collectors import MAX_LABEL, MAX_SERIES, Counter, Gauge, Histogram
 from server.metrics.family import format_snapshot
 
 
@@ -96,3 +96,14 @@ def test_series_of_names_that_clients_make_up_are_bounded() -> None:
     assert len(lines) == MAX_SERIES + 2
     assert ':c{model="(others)"} 5' in lines
     assert ':c{model="model-0"} 2' in lines
+
+
+def test_label_values_of_clients_do_not_fill_the_memory() -> None:
+    """A model name in a request over gRPC may have megabytes."""
+    counter, histogram = Counter("/c", ("model",)), Histogram("/h", ("model",), [1])
+    for collector in (counter, histogram):
+        for letter in "ab":
+            collector.add((letter * (MAX_LABEL + 1),), 1)
+        collector.add(("a" * MAX_LABEL,), 1)
+        assert sorted(collector.snapshot().values) == [("(others)",), ("a" * MAX_LABEL,)]
+    assert counter.snapshot().values["(others)",] == 2

@@ -1,10 +1,14 @@
-"""Names, types, labels and buckets of the metrics are TensorFlow Serving's."""
+"""Names, types, labels and buckets are those of TensorFlow Serving or as Prometheus expects."""
 
 import re
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from server.metrics import Metrics
+from server.metrics.timeline import Timeline
+
+MODEL = "model_name,version,signature,metagraph"
 
 # Name of a metric → its type and its labels.
 EXPECTED = {
@@ -22,10 +26,23 @@ EXPECTED = {
     ":tensorflow:serving:batching_session:padding_size": ("histogram", "execution_batch_size"),
     ":tensorflow:serving:batching_session:input_batch_size": ("histogram", ""),
     ":tensorflow:serving:batching_session:processed_batch_size": ("histogram", ""),
-    ":tpuserve:version_state": ("gauge", "model_name,version,state"),
-    ":tpuserve:fallback_to_cpu": ("gauge", "model_name,version"),
-    ":tpuserve:requests_in_flight": ("gauge", ""),
-    ":tpuserve:batching_queue_length": ("gauge", "thread_pool_name"),
+    "tpuserve_version_state": ("gauge", "model_name,version,state"),
+    "tpuserve_version_info": ("gauge", "model_name,version,metagraph,device"),
+    "tpuserve_fallback_to_cpu": ("gauge", "model_name,version"),
+    "tpuserve_requests_in_flight": ("gauge", ""),
+    "tpuserve_resident_bytes": ("gauge", ""),
+    "tpuserve_model_requests_in_flight": ("gauge", "model_name"),
+    "tpuserve_queue_size": ("gauge", "model_name"),
+    "tpuserve_batching_runs": ("gauge", "model_name,version"),
+    "tpuserve_batching_max_runs": ("gauge", "model_name,version"),
+    "tpuserve_requests_total": ("counter", MODEL + ",code"),
+    "tpuserve_queue_duration_seconds": ("histogram", MODEL),
+    "tpuserve_run_duration_seconds": ("histogram", MODEL),
+    "tpuserve_request_duration_seconds": ("histogram", MODEL),
+    "tpuserve_batch_size": ("histogram", MODEL),
+    "tpuserve_requests_shed_total": ("counter", "model_name,reason"),
+    "tpuserve_config_reloads_total": ("counter", "code"),
+    "tpuserve_batching_requests_alone_total": ("counter", "model_name,version,reason"),
 }
 
 
@@ -45,9 +62,31 @@ def metrics() -> Metrics:
     metrics.watch_provenance(lambda: {("half", "3", "7f-3a"): 1})
     metrics.watch_states(lambda: {("half", "3", "AVAILABLE"): 1})
     metrics.watch_fallbacks(lambda: {("half", "3"): 0})
+    metrics.watch_metagraphs(lambda: {("half", "3", "serve", "CPU"): 1})
     metrics.watch_in_flight(lambda: 2)
-    metrics.watch_queue("pool", lambda: 5)
+    metrics.watch_memory(lambda: 1 << 20)
+    metrics.watch_model_requests(lambda: {("half",): 2})
+    metrics.watch_queue(lambda: {("half",): 5, ("other",): 1})
+    metrics.watch_batching(lambda: {("half", "3"): (1, 2)})
+    metrics.request_shed("half", "queue full")
+    metrics.reloaded("OK")
+    metrics.ran_alone("half", "3", "idle_server")
+    metrics.request_ended(timeline(), "OK")
+    metrics.model_run(("half", "3", "serving_default", "serve"), 4)
     return metrics
+
+
+def timeline() -> Timeline:
+    """Return the timeline of a request that took 2 s: 0.5 s in queues, 1 s in the model's run."""
+    second = 1_000_000_000
+    timeline = Timeline(second)
+    timeline.queued_ns = timeline.decoding_ns = timeline.started_ns
+    timeline.record_version("half", 3, "serving_default", "serve")
+    timeline.decoded_ns = 5 * second // 4
+    timeline.running_ns = 7 * second // 4
+    timeline.ran_ns = 11 * second // 4
+    timeline.ended_ns = 3 * second
+    return timeline
 
 
 def lines(metrics: Metrics) -> list[str]:
@@ -58,6 +97,8 @@ def test_every_metric_has_its_kind_and_labels(metrics: Metrics) -> None:
     found: dict[str, tuple[str, str]] = {}
     name = kind = ""
     for line in lines(metrics):
+        if line.startswith("# HELP tpuserve_"):
+            continue
         if line.startswith("# TYPE "):
             _, _, name, kind = line.split()
             continue
@@ -94,6 +135,40 @@ def test_latency_is_kept_of_what_went_well_alone(metrics: Metrics) -> None:
         ':tensorflow:serving:request_latency_count{model_name="half",API="Predict",'
         'entrypoint="GRPC"} 1'
     ) in found
+
+
+def test_durations_are_seconds_of_successful_requests(metrics: Metrics) -> None:
+    failed = Timeline()
+    failed.end()
+    metrics.request_ended(failed, "NOT_FOUND")
+    samples = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(metrics.exposition().decode())
+        for sample in family.samples
+        if sample.labels.get("model_name") == "half"
+    }
+    for name, seconds in (("request", 2), ("queue", 0.5), ("run", 1)):
+        assert samples[f"tpuserve_{name}_duration_seconds_count"] == 1
+        assert samples[f"tpuserve_{name}_duration_seconds_sum"] == seconds
+    assert samples["tpuserve_requests_total"] == 1
+    assert (
+        'tpuserve_requests_total{model_name="",version="",signature="",metagraph="",'
+        'code="NOT_FOUND"} 1'
+    ) in lines(metrics)
+
+
+def test_prometheus_can_read_every_metric(metrics: Metrics) -> None:
+    families = list(text_string_to_metric_families(metrics.exposition().decode()))
+    own = [family for family in families if family.name.startswith("tpuserve_")]
+    names = {name.removesuffix("_total") for name in EXPECTED if name.startswith("tpuserve_")}
+    assert {family.name for family in own} == names
+    assert all(family.documentation.endswith(".") for family in own)
+
+
+def test_queue_size_adds_up_the_queues_before_and_in_batching(metrics: Metrics) -> None:
+    metrics.watch_queue(lambda: {("half",): 2})
+    assert 'tpuserve_queue_size{model_name="half"} 7' in lines(metrics)
+    assert 'tpuserve_queue_size{model_name="other"} 1' in lines(metrics)
 
 
 def test_counters_can_be_read_by_the_names_of_the_registry(metrics: Metrics) -> None:

@@ -60,7 +60,7 @@ class Queues:
 
     def sample(self, name: str) -> list[str]:
         lines = self.metrics.exposition().decode().splitlines()
-        return [line for line in lines if line.startswith(f":tpuserve:{name}{{")]
+        return [line for line in lines if line.startswith(f"tpuserve_{name}{{")]
 
 
 def started(requests: list[Request]) -> list[bool]:
@@ -140,7 +140,7 @@ def test_requests_for_unknown_models_share_one_queue() -> None:
     first, second, third = [queues.send(name) for name in ("x", "y", "")]
     assert started([first, second, third]) == [True, False, False]
     assert queues.finish(first) is second
-    assert queues.sample("queue_length") == [':tpuserve:queue_length{model_name=""} 1']
+    assert queues.sample("queue_size") == ['tpuserve_queue_size{model_name=""} 1']
 
 
 def test_a_slot_goes_to_the_frontend_whose_request_came_first() -> None:
@@ -177,8 +177,8 @@ def test_full_queue_refuses_and_the_refusal_is_counted() -> None:
     with pytest.raises(QueueFull, match="2 requests for model a wait, and its max_queue is 2") as e:
         queues.send("a")
     assert e.value.code is Code.UNAVAILABLE
-    assert queues.sample("requests_shed") == [
-        ':tpuserve:requests_shed{model_name="a",reason="queue full"} 1'
+    assert queues.sample("requests_shed_total") == [
+        'tpuserve_requests_shed_total{model_name="a",reason="queue full"} 1'
     ]
     queues.finish(running)
     queues.send("a")
@@ -197,8 +197,8 @@ def test_what_has_waited_too_long_is_refused_and_the_others_keep_their_place() -
     assert isinstance(expiring.error, WaitedTooLong)
     assert str(expiring.error).startswith("the request has waited for 2000 ms for model a, longer")
     assert (late.error, patient.error) == (None, None)
-    assert queues.sample("requests_shed") == [
-        ':tpuserve:requests_shed{model_name="a",reason="waited too long"} 1'
+    assert queues.sample("requests_shed_total") == [
+        'tpuserve_requests_shed_total{model_name="a",reason="waited too long"} 1'
     ]
     assert queues.finish(running) is late
     assert queues.queues.refuse_expired() is None
@@ -236,17 +236,13 @@ def test_withdrawn_request_leaves_room_and_never_runs() -> None:
     assert not second.is_started
 
 
-def test_only_requests_that_have_waited_count_in_the_queue_time() -> None:
+def test_requests_in_flight_are_those_that_wait_or_run() -> None:
     queues = Queues({"a": RunLimits(1)})
     running, _ = queues.send_all("aa")
-    queues.clock.now = 0.5
-    assert queues.sample("model_requests_in_flight") == [
-        ':tpuserve:model_requests_in_flight{model_name=""} 0',
-        ':tpuserve:model_requests_in_flight{model_name="a"} 2',
-    ]
+    assert queues.queues.count_waiting() == {("",): 0, ("a",): 1}
+    assert queues.queues.count_in_flight() == {("",): 0, ("a",): 2}
     queues.finish(running)
-    assert queues.sample("queue_time_count") == [':tpuserve:queue_time_count{model_name="a"} 1']
-    assert queues.sample("queue_time_sum") == [':tpuserve:queue_time_sum{model_name="a"} 500000']
+    assert queues.queues.count_in_flight() == {("",): 0, ("a",): 1}
 
 
 def test_limits_of_a_reload_hold_for_the_next_request() -> None:
@@ -257,7 +253,7 @@ def test_limits_of_a_reload_hold_for_the_next_request() -> None:
     assert queues.send("a").is_started
     queues.finish(first)
     queues.send("new")
-    assert [line.partition('"')[2][:3] for line in queues.sample("queue_length")] == [
+    assert [line.partition('"')[2][:3] for line in queues.sample("queue_size")] == [
         '"} ',
         'a"}',
         "new",
