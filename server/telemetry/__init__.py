@@ -1,0 +1,1 @@
+"""Traces: a span for each request, exported with OpenTelemetry's protocol (OTLP)."""

@@ -1,0 +1,34 @@
+"""Starts the export of traces, if it is enabled and its packages are installed."""
+
+from typing import TYPE_CHECKING
+
+from tpuserve.errors import ExtraNotInstalled
+
+if TYPE_CHECKING:
+    from server.telemetry.tracing import Tracing
+
+
+def start_tracing(endpoint: str) -> "Tracing | None":
+    """Start a thread that exports spans.
+
+    Args:
+      endpoint: the URL of an OTLP receiver over gRPC, such as "http://localhost:4317"; empty for no
+        traces.
+
+    Returns:
+      The object that records requests; None if there are no traces.
+
+    Raises:
+      ExtraNotInstalled: OpenTelemetry is not installed.
+    """
+    if not endpoint:
+        return None
+    # Imported here and not at the top of the file, because OpenTelemetry's SDK is optional.
+    try:
+        from server.telemetry.tracing import Tracing
+    except ImportError as error:
+        raise ExtraNotInstalled(
+            f"--otlp_endpoint needs OpenTelemetry, which cannot be imported ({error}). Install it "
+            f'with: pip install "tpuserve[tracing]"'
+        ) from error
+    return Tracing(endpoint)

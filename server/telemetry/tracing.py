@@ -1,0 +1,323 @@
+"""Creates spans of requests that have ended, and exports them.
+
+The attributes follow OpenTelemetry's conventions for HTTP and RPC servers. Source:
+https://opentelemetry.io/docs/specs/semconv/http/http-spans,
+https://opentelemetry.io/docs/specs/semconv/rpc/grpc.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib.metadata import version
+from typing import NamedTuple
+
+from opentelemetry import trace
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.semconv.attributes import (
+    client_attributes,
+    error_attributes,
+    http_attributes,
+    network_attributes,
+    server_attributes,
+    url_attributes,
+    user_agent_attributes,
+)
+from opentelemetry.trace import SpanKind
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from server.metrics.family import Labels
+from server.metrics.timeline import Timeline
+from server.telemetry import span_bytes
+from server.telemetry.exporter import Exporter
+
+_PACKAGE = "tpuserve"
+# The RPC attributes are written out, because OpenTelemetry's package has only private names for
+# them.
+_RPC_SYSTEM, _RPC_METHOD, _RPC_STATUS = "rpc.system.name", "rpc.method", "rpc.response.status_code"
+# The status codes that mean that the server has failed, and not the client.
+_SERVER_ERRORS = {
+    "UNKNOWN",
+    "DEADLINE_EXCEEDED",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+}
+_STANDARD_METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
+# The headers of W3C Trace Context, in which a request names the span of its client.
+_TRACE_HEADERS = {"traceparent", "tracestate"}
+_READ_HEADERS = {*_TRACE_HEADERS, "host", "user-agent"}
+# The names that are read, as HTTP and gRPC write them.
+_RAW_HEADERS = frozenset({*_READ_HEADERS, *(name.encode() for name in _READ_HEADERS)})
+# The largest number of characters of a text that a client chooses. Thousands of requests wait and
+# are cached, and a collector refuses the whole message with a span that is too large.
+_MAX_TEXT = 1024
+_MAX_PORT = 65535
+# How long the stopping server waits until the last spans are exported, in seconds.
+_CLOSE_SECONDS = 5.0
+
+_STAGES = {
+    name: span_bytes.describe_span(name, span_bytes.INTERNAL)
+    for name in ("queue", "decode", "run", "encode")
+}
+
+
+class _Description(NamedTuple):
+    """The fields of a span other than its times.
+
+    Attributes:
+      name: the name of the span.
+      attributes: the attributes of the span.
+      is_error: whether the server has failed.
+    """
+
+    name: str
+    attributes: Mapping[str, str | int]
+    is_error: bool
+
+
+class _RequestRecord(NamedTuple):
+    """A request that has ended.
+
+    Attributes:
+      timeline: the times of the request.
+      runs_model: whether the request runs a model.
+      describe: takes `details` and the labels of the timeline, and describes the span.
+      details: the arguments of `describe`.
+      headers: the headers or the metadata of the request that spans are made of.
+    """
+
+    timeline: Timeline
+    runs_model: bool
+    describe: Callable[..., _Description]
+    details: tuple[str | int, ...]
+    headers: Sequence[tuple[str | bytes, str | bytes]]
+
+
+class Tracing:
+    """Records requests that have ended as spans, and exports the spans.
+
+    A request has a span of kind SERVER, and a child span for each of its stages. The thread of a
+    request only queues a record of the request; the exporter's thread creates the spans.
+    OpenTelemetry's environment variables set the sampler and the resource, such as
+    OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        """Start the thread that exports spans to an OTLP receiver over gRPC, given by its URL."""
+        resource = Resource.create({SERVICE_VERSION: version(_PACKAGE)})
+        # OpenTelemetry gives this name where the environment names no service.
+        if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
+            resource = resource.merge(Resource({SERVICE_NAME: _PACKAGE}))
+        attributes = {key: str(value) for key, value in resource.attributes.items()}
+        self._encoder = span_bytes.RequestEncoder(attributes, _PACKAGE, version(_PACKAGE))
+        # The provider chooses the sampler that the environment names.
+        self._sampler = TracerProvider(shutdown_on_exit=False).sampler
+        self._propagator = TraceContextTextMapPropagator()
+        self._describe_bytes = lru_cache(maxsize=4096)(_describe_bytes)
+        self._exporter = Exporter(endpoint, self._encode)
+
+    def record_http(
+        self,
+        timeline: Timeline,
+        *,
+        method: str,
+        route: str,
+        path: str,
+        scheme: str,
+        status: int,
+        headers: Iterable[tuple[bytes, bytes]],
+        peer: str,
+        runs_model: bool,
+    ) -> None:
+        """Record a request over HTTP.
+
+        Args:
+          timeline: the times of the request, whose `end` was called.
+          method: the HTTP method.
+          route: the template of the path, such as "/v1/models/{model}:predict"; empty for a path
+            that no API has.
+          path: the path as sent, with the query string.
+          scheme: "http" or "https".
+          status: the HTTP status of the response.
+          headers: the headers of the request, with names in lower case.
+          peer: the address of the client; empty if it is unknown.
+          runs_model: whether the request runs a model, so that its stages become spans.
+        """
+        details = (method[:_MAX_TEXT], route, path[:_MAX_TEXT], scheme, status, peer)
+        self._exporter.add(
+            _RequestRecord(timeline, runs_model, _describe_http, details, _select(headers))
+        )
+
+    def record_rpc(
+        self,
+        timeline: Timeline,
+        *,
+        method: str,
+        status: str,
+        metadata: Iterable[tuple[str, str | bytes]],
+        peer: str,
+        runs_model: bool,
+    ) -> None:
+        """Record a call over gRPC.
+
+        Args:
+          timeline: the times of the call, whose `end` was called.
+          method: the full name of the method, such as
+            "/tensorflow.serving.PredictionService/Predict".
+          status: the name of the gRPC status code, such as "OK".
+          metadata: the metadata of the call.
+          peer: the address of the client; empty if it is unknown.
+          runs_model: whether the method runs a model, so that its stages become spans.
+        """
+        details = (method[:_MAX_TEXT], status, peer)
+        self._exporter.add(
+            _RequestRecord(timeline, runs_model, _describe_rpc, details, _select(metadata))
+        )
+
+    def close(self) -> None:
+        """Export the spans that are not exported yet, and end the thread."""
+        self._exporter.close(_CLOSE_SECONDS)
+
+    def _encode(self, requests: Sequence[_RequestRecord]) -> bytes:
+        # The timelines have times of `perf_counter_ns`, and spans have times since 1970.
+        offset_ns = time.time_ns() - time.perf_counter_ns()
+        return self._encoder.encode(
+            span for request in requests for span in self._spans(request, offset_ns)
+        )
+
+    def _spans(self, request: _RequestRecord, offset_ns: int) -> Iterator[bytes]:
+        timeline = request.timeline
+        carrier, host, agent = _read_headers(request.headers)
+        context = self._propagator.extract(carrier) if carrier else None
+        parent = None if context is None else trace.get_current_span(context).get_span_context()
+        if parent is None or not parent.is_valid:
+            context = parent = None
+        ids = os.urandom(64)
+        trace_id = ids[:16] if parent is None else parent.trace_id.to_bytes(16, "big")
+        sampling = self._sampler.should_sample(
+            context, int.from_bytes(trace_id, "big"), "", SpanKind.SERVER
+        )
+        if not sampling.decision.is_sampled():
+            return
+        labels: Labels = ()
+        if request.runs_model:
+            labels = tuple(label[:_MAX_TEXT] for label in timeline.labels)
+        state = "" if parent is None else parent.trace_state.to_header()
+        own_id = ids[16:24]
+        yield span_bytes.encode_span(
+            trace_id,
+            own_id,
+            b"" if parent is None else parent.span_id.to_bytes(8, "big"),
+            timeline.started_ns + offset_ns,
+            timeline.ended_ns + offset_ns,
+            span_bytes.LOCAL_PARENT if parent is None else span_bytes.REMOTE_PARENT,
+            self._describe_bytes(request.describe, request.details, host, agent, labels, state),
+        )
+        if not request.runs_model:
+            return
+        for index, stage in enumerate(timeline.stages(), 3):
+            yield span_bytes.encode_span(
+                trace_id,
+                ids[8 * index : 8 * index + 8],
+                own_id,
+                stage.start_ns + offset_ns,
+                stage.end_ns + offset_ns,
+                span_bytes.LOCAL_PARENT,
+                _STAGES[stage.name],
+            )
+
+
+def _describe_bytes(
+    describe: Callable[..., _Description],
+    details: tuple[str | int, ...],
+    host: str,
+    agent: str,
+    labels: Labels,
+    trace_state: str,
+) -> bytes:
+    name, attributes, is_error = describe(*details, host, agent)
+    names = ("tpuserve.model", "tpuserve.version", "tpuserve.signature", "tpuserve.metagraph")
+    model = {key: value for key, value in zip(names, labels, strict=False) if value}
+    return span_bytes.describe_span(
+        name, span_bytes.SERVER, {**attributes, **model}, trace_state, is_error
+    )
+
+
+def _describe_http(
+    method: str,
+    route: str,
+    path: str,
+    scheme: str,
+    status: int,
+    peer: str,
+    host: str,
+    agent: str,
+) -> _Description:
+    known_method = method if method in _STANDARD_METHODS else "_OTHER"
+    url_path, _, query = path.partition("?")
+    server, port = _split_host(host)
+    attributes: dict[str, str | int] = {
+        http_attributes.HTTP_REQUEST_METHOD: known_method,
+        http_attributes.HTTP_RESPONSE_STATUS_CODE: status,
+        url_attributes.URL_PATH: url_path,
+        url_attributes.URL_SCHEME: scheme,
+    }
+    optional: dict[str, str | int] = {
+        http_attributes.HTTP_ROUTE: route,
+        url_attributes.URL_QUERY: query,
+        client_attributes.CLIENT_ADDRESS: peer,
+        server_attributes.SERVER_ADDRESS: server,
+        server_attributes.SERVER_PORT: port,
+        user_agent_attributes.USER_AGENT_ORIGINAL: agent,
+        error_attributes.ERROR_TYPE: str(status) if status >= 500 else "",
+    }
+    attributes |= {name: value for name, value in optional.items() if value}
+    name = "HTTP" if known_method == "_OTHER" else known_method
+    return _Description(f"{name} {route}".strip(), attributes, status >= 500)
+
+
+def _split_host(host: str) -> tuple[str, int]:
+    """Split the header Host, which may be any text; the port is 0 if there is none."""
+    server, _, text = host.rpartition(":")
+    is_port = text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= _MAX_PORT
+    return (server, int(text)) if is_port else (host, 0)
+
+
+def _describe_rpc(method: str, status: str, peer: str, host: str, agent: str) -> _Description:
+    name = method.removeprefix("/")
+    attributes = {_RPC_SYSTEM: "grpc", _RPC_METHOD: name, _RPC_STATUS: status}
+    if peer:
+        attributes[network_attributes.NETWORK_PEER_ADDRESS] = peer
+    if status != "OK":
+        attributes[error_attributes.ERROR_TYPE] = status
+    return _Description(name, attributes, status in _SERVER_ERRORS)
+
+
+def _select(
+    headers: Iterable[tuple[str | bytes, str | bytes]],
+) -> list[tuple[str | bytes, str | bytes]]:
+    """Return the headers that spans are made of; a large request must not wait with its others."""
+    return [
+        (name, value) for name, value in headers if name in _RAW_HEADERS and len(value) <= _MAX_TEXT
+    ]
+
+
+def _read_headers(
+    headers: Iterable[tuple[str | bytes, str | bytes]],
+) -> tuple[dict[str, str], str, str]:
+    """Return the headers of Trace Context, the host and the user agent; "" for a missing one."""
+    carrier: dict[str, str] = {}
+    host = agent = ""
+    for raw_name, raw_value in headers:
+        name = raw_name if isinstance(raw_name, str) else raw_name.decode("latin-1")
+        value = raw_value if isinstance(raw_value, str) else raw_value.decode("latin-1")
+        if name == "host":
+            host = value
+        elif name == "user-agent":
+            agent = value
+        else:
+            carrier[name] = value
+    return carrier, host, agent

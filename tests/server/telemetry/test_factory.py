@@ -1,0 +1,20 @@
+"""Tracing is off by default, and names the extra that it needs."""
+
+import sys
+
+import pytest
+
+from server.telemetry.factory import start_tracing
+from tpuserve.errors import ExtraNotInstalled
+
+
+def test_no_endpoint_means_no_tracing() -> None:
+    assert start_tracing("") is None
+
+
+def test_missing_package_is_told_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "server.telemetry.tracing", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+    with pytest.raises(ExtraNotInstalled, match=r'pip install "tpuserve\[tracing\]"') as caught:
+        start_tracing("http://localhost:4317")
+    assert "\n" not in str(caught.value)
