@@ -1,0 +1,1 @@
+"""The sample model, which comes with the package."""

@@ -1,0 +1,53 @@
+"""The sample model `digits`, which classifies handwritten digits of 8 x 8 pixels.
+
+`tools/sample_model.py` trains and exports the model.
+"""
+
+from pathlib import Path
+
+from tpuserve.errors import InvalidSetting
+
+NAME = "digits"
+BASE_PATH = Path(__file__).parent / "models" / NAME
+
+REQUEST = """\
+{"instances": [[
+  [0,0,1,1,1,1,0,0],
+  [0,1,0,0,0,1,0,0],
+  [0,0,0,0,0,1,0,0],
+  [0,0,0,1,1,0,0,0],
+  [0,0,0,0,0,1,0,0],
+  [0,0,0,0,0,1,0,0],
+  [0,1,0,0,0,1,0,0],
+  [0,0,1,1,1,0,0,0]]]}"""
+"""The body of a request with the picture of a 3."""
+
+
+def check_flags(model_base_path: str, model_config_file: str) -> None:
+    """Check that no flag names another model.
+
+    Args:
+      model_base_path: the value of --model_base_path.
+      model_config_file: the value of --model_config_file.
+
+    Raises:
+      InvalidSetting: one of the flags is set.
+    """
+    for flag, value in (
+        ("--model_base_path", model_base_path),
+        ("--model_config_file", model_config_file),
+    ):
+        if value:
+            raise InvalidSetting(
+                f"--sample serves the sample model, and {flag}={value} names another model. "
+                "Remove one of the two flags."
+            )
+
+
+def curl_command(port: int) -> str:
+    """Return a shell command that asks the sample model for the digit of a picture.
+
+    Args:
+      port: the port of REST.
+    """
+    return f"curl -d '{REQUEST}' http://localhost:{port}/v1/models/{NAME}:predict"

@@ -1,0 +1,61 @@
+"""`tpuserve serve --sample` answers the request that the README shows."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from server.command import serve
+from server.sample import digits
+from tests import processes
+from tpuserve.errors import InvalidSetting
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.mark.parametrize("flag", ["--model_base_path=/models/half", "--model_config_file=m.config"])
+def test_sample_beside_another_model_is_refused(flag: str) -> None:
+    with pytest.raises(InvalidSetting, match="Remove one of the two flags"):
+        serve.main(["--sample", flag], standalone_mode=False)
+
+
+@pytest.fixture(params=["", "1"], ids=["{serve}", "{serve, tpu}"])
+def port(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The REST port of a server of the sample model."""
+    if request.param:
+        monkeypatch.setenv("TPUSERVE_EMULATED_TPU", request.param)
+    rpc_port, rest_port = processes.free_ports(2)
+    command = [sys.executable, "-m", "tpuserve", "serve", "--sample"]
+    with subprocess.Popen(
+        [*command, f"--port={rpc_port}", f"--rest_api_port={rest_port}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        try:
+            assert any("server.app: ready" in line for line in process.stderr)
+            yield rest_port
+        finally:
+            process.terminate()
+            printed, _ = process.communicate(timeout=60)
+    assert digits.curl_command(rest_port) in printed
+
+
+@pytest.mark.slow
+def test_request_of_the_readme_gets_the_answer_of_the_readme(port: int) -> None:
+    (block,) = re.findall(r"```console\n\$ (curl .*?)```", README.read_text(), re.DOTALL)
+    command, _, shown = block.partition(":predict\n")
+    assert f"{command}:predict" == digits.curl_command(8501)
+    answer = subprocess.run(
+        digits.curl_command(port), shell=True, capture_output=True, text=True, timeout=60
+    )
+    (answered,) = json.loads(answer.stdout)["predictions"]
+    (expected,) = json.loads(shown)["predictions"]
+    assert answered["digit"] == expected["digit"] == 3
+    assert answered["probability"] == pytest.approx(expected["probability"], abs=1e-5)
