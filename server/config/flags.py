@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from server.config.model_config import local_path
+from server.config.model_config import is_remote, local_path
 from server.config.settings import Settings
 from tpuserve import tags
 from tpuserve.errors import InvalidSetting
@@ -74,7 +74,8 @@ SECTIONS = (
                 "model_base_path",
                 "Path of the model's directory; tpuserve-model-server requires an absolute path. "
                 "It holds one numbered directory per version, for example /models/half/1; the "
-                "highest number is served.",
+                "highest number is served. A SavedModel itself is served as version 1. Or a URI of "
+                "gs, s3, az, hf, http or https, which needs tpuserve[remote].",
             ),
             _flag(
                 "model_config_file",
@@ -107,6 +108,15 @@ SECTIONS = (
                 "max_constant_bytes",
                 "Largest size of a model's constants, and of the tensors that it makes of them, in "
                 "bytes beyond their size in the file; 0 means no limit.",
+            ),
+            _own_flag(
+                "model_signature_policy",
+                "off, or require to load only versions whose model.sig (OpenSSF Model Signing) "
+                "verifies with --model_signing_key; needs tpuserve[signing].",
+            ),
+            _own_flag(
+                "model_signing_key",
+                "File of the public key, of an elliptic curve in PEM, that verifies signatures.",
             ),
             _own_flag("allow_links", "Allow symbolic links that lead out of a model's base path."),
         ),
@@ -168,6 +178,17 @@ SECTIONS = (
             _flag(
                 "file_system_poll_wait_seconds",
                 "Seconds between checks of the base paths for new versions; 0 or less means once.",
+            ),
+            _own_flag(
+                "model_cache_dir",
+                "Directory of the versions downloaded from gs://, s3:// and other remote base "
+                "paths; servers may share it. Default: models in $TPUSERVE_CACHE_DIR, or in the "
+                "user's cache directory.",
+            ),
+            _own_flag(
+                "model_cache_max_bytes",
+                "Largest size of the downloaded versions, in bytes: the least recently used are "
+                "removed; 0 means no limit.",
             ),
             _own_flag(
                 "fail_if_no_model_versions_found",
@@ -268,6 +289,30 @@ SECTIONS = (
                 "monitoring_config_file",
                 "File with the path of the metrics (MonitoringConfig, text format).",
             ),
+            _own_flag(
+                "predict_route",
+                "Further path that predicts with --model_name. Vertex AI sets it with "
+                "AIP_PREDICT_ROUTE; on SageMaker it is /invocations.",
+            ),
+            _own_flag(
+                "health_route",
+                "Further path of the readiness check. Vertex AI sets it with AIP_HEALTH_ROUTE; on "
+                "SageMaker it is /ping.",
+            ),
+            _own_flag(
+                "sagemaker_multi_model",
+                "Let SageMaker load, unload and invoke models below /models; the server may start "
+                "without a model. SageMaker sets it with SAGEMAKER_MULTI_MODEL.",
+            ),
+            _own_flag(
+                "kserve_model_list",
+                "Answer GET /v1/models with the names of the models, as KServe does.",
+            ),
+            _own_flag(
+                "otlp_endpoint",
+                "URL of a collector that receives OpenTelemetry's traces over gRPC, for example "
+                "http://localhost:4317; empty for no traces. Needs tpuserve[tracing].",
+            ),
             _own_flag("access_log", "Log one line of JSON per request."),
             _own_flag(
                 "shutdown_grace_seconds",
@@ -278,6 +323,11 @@ SECTIONS = (
             _own_flag(
                 "enable_model_control",
                 "Let clients of the Open Inference Protocol load and unload the configured models.",
+            ),
+            _own_flag(
+                "enable_console",
+                "Show a web page with the models, their load and a form to try them, at / of the "
+                "REST port.",
             ),
             _own_flag("open_health", "Serve health checks without an API key."),
             _own_flag("max_request_bytes", "Largest request body after decompression, in bytes."),
@@ -367,7 +417,9 @@ def settings_from_flags(values: Mapping[str, Any]) -> Settings:
     }
     if "model_base_path" in chosen:
         path = chosen["model_base_path"]
-        chosen["model_base_path"] = local_path(path) if path else None
+        if path and not is_remote(path):
+            path = local_path(path)
+        chosen["model_base_path"] = path or None
     if "saved_model_tags" in chosen:
         chosen["saved_model_tags"] = tags.parse_tags(chosen["saved_model_tags"]) or None
     if "grpc_channel_arguments" in chosen:

@@ -15,6 +15,9 @@ TENSORFLOW_ENGINE, XLA_ENGINE = ENGINES = ("tensorflow", "xla")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _FILE_SCHEME = "file://"
 
+REMOTE_SCHEMES = ("gs", "s3", "az", "hf", "http", "https")
+"""The schemes of the base paths that are downloaded to the model cache."""
+
 
 @dataclass(frozen=True)
 class LatestPolicy:
@@ -107,6 +110,11 @@ class ModelConfig:
         return local_path(self.base_path)
 
     @property
+    def is_remote(self) -> bool:
+        """Whether the versions are downloaded before they are loaded; see `REMOTE_SCHEMES`."""
+        return is_remote(self.base_path)
+
+    @property
     def is_local(self) -> bool:
         """Whether the base path is local: no URI, or a file:// URI."""
         return not is_uri(self.base_path.removeprefix(_FILE_SCHEME))
@@ -144,6 +152,11 @@ def is_uri(base_path: str) -> bool:
     return _URI.match(base_path) is not None
 
 
+def is_remote(base_path: str) -> bool:
+    """Return whether a base path has one of the `REMOTE_SCHEMES`."""
+    return is_uri(base_path) and base_path.partition("://")[0].lower() in REMOTE_SCHEMES
+
+
 def local_path(base_path: str) -> Path:
     """Convert a base path or a file:// URI to a local path: "file:///models" is "/models".
 
@@ -154,8 +167,8 @@ def local_path(base_path: str) -> Path:
     if is_uri(path):
         raise BasePathNotFound(
             f"model base path {base_path} is on {path.partition('://')[0]}://, and the server "
-            f"reads only this machine's own files. Mount it, or copy it here, and give that "
-            f"directory."
+            f"reads this machine's own files and {', '.join(REMOTE_SCHEMES)}. Mount it, or copy it "
+            f"here, and give that directory."
         )
     return Path(path)
 

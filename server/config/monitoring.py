@@ -1,4 +1,4 @@
-"""The path of the metrics, from --monitoring_config_file."""
+"""The second path of the metrics, from --monitoring_config_file."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ DEFAULT_PATH = "/monitoring/prometheus/metrics"
 
 
 def read_metrics_path(path: Path) -> str | None:
-    """Return the URL path of the metrics; None where the file turns metrics off.
+    """Return the URL path of the metrics beside /metrics; None where the file enables none.
 
     A file that names no path gets TensorFlow Serving's default, `DEFAULT_PATH`.
 

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from server.config.model_config import ENGINES, TENSORFLOW_ENGINE
 from tpuserve.errors import InvalidSetting
@@ -17,6 +18,8 @@ DEFAULT_MODEL_NAME = "default"
 # next model, and enough processor time remains for requests.
 LOAD_THREADS = 2
 
+SIGNATURES_OFF, SIGNATURES_REQUIRED = SIGNATURE_POLICIES = ("off", "require")
+
 _MAX_PORT = 65535
 _DEFAULT_THREADS = 4 * (os.cpu_count() or 1)
 
@@ -28,8 +31,8 @@ class Settings:
     `server.config.flags` describes every flag.
 
     Attributes:
-      model_base_path: an absolute path; the directory holds one directory per version. None where
-        model_config_file lists the models.
+      model_base_path: an absolute path, or a URI with one of `REMOTE_SCHEMES`; the directory holds
+        one directory per version. None where model_config_file lists the models.
       model_name: the name that clients use for the model.
       port: the gRPC port; 0 turns gRPC off.
       rest_api_port: the REST port; 0 turns REST off.
@@ -53,15 +56,30 @@ class Settings:
         milliseconds; 0 for no limit.
       frontend_processes: the number of processes that own the connections of clients, in front of
         one process that owns the models; 0 for one process that does both.
+      predict_route: a further path of the REST port that predicts with the model `model_name`;
+        empty for none.
+      health_route: a further path of the readiness check; empty for none.
+      sagemaker_multi_model: whether SageMaker may load and unload models below /models; the server
+        may then start without a model.
+      kserve_model_list: whether GET /v1/models answers with the names of the models alone, as
+        KServe does.
+      otlp_endpoint: the URL of an OTLP receiver over gRPC, to which spans are exported; empty for
+        no traces.
       enable_model_control: whether clients of the Open Inference Protocol may load and unload
         models.
+      enable_console: whether the REST port shows a web page for operators at its root path.
       allow_links: whether symbolic links may lead out of a model's base path.
+      model_signature_policy: "off", or "require" to load only models whose signature verifies.
+      model_signing_key: the file of the public key that verifies signatures.
+      model_cache_dir: the directory of downloaded versions; empty for a part of the user's cache
+        directory.
+      model_cache_max_bytes: the largest size of the downloaded versions, in bytes; 0 for no limit.
 
     Raises:
       InvalidSetting: a value is invalid, or two values contradict each other.
     """
 
-    model_base_path: Path | None = None
+    model_base_path: Path | str | None = None
     model_name: str = DEFAULT_MODEL_NAME
     port: int = DEFAULT_PORT
     rest_api_port: int = DEFAULT_REST_API_PORT
@@ -80,6 +98,10 @@ class Settings:
     model_config_file_poll_wait_seconds: float = 0
     allow_version_labels_for_unavailable_models: bool = False
     file_system_poll_wait_seconds: float = 1
+    model_signature_policy: str = SIGNATURES_OFF
+    model_signing_key: str = ""
+    model_cache_dir: str = ""
+    model_cache_max_bytes: int = 0
     fail_if_no_model_versions_found: bool = False
     load_timeout_seconds: float = 600
     max_num_load_retries: int = 5
@@ -107,12 +129,18 @@ class Settings:
     num_tflite_pools: int = 0
     num_tflite_interpreters_per_pool: int = 1
 
+    predict_route: str = ""
+    health_route: str = ""
+    kserve_model_list: bool = False
+    sagemaker_multi_model: bool = False
     monitoring_config_file: str = ""
+    otlp_endpoint: str = ""
     enable_signature_method_name_check: bool = False
     enable_serialization_as_tensor_content: bool = False
     enable_grpc_healthcheck_service: bool = False
     enable_profiler: bool = True
     enable_model_control: bool = False
+    enable_console: bool = True
 
     fallback_to_cpu: bool = False
     shutdown_grace_seconds: float = 30
@@ -143,8 +171,11 @@ class Settings:
         if self.engine not in ENGINES:
             raise InvalidSetting(f"--engine is {self.engine!r}. Give {' or '.join(ENGINES)}.")
         self._check_models()
+        self._check_signatures()
         self._check_batching()
         self._check_parallelism()
+        self._check_otlp_endpoint()
+        self._check_routes()
         for name in _NON_NEGATIVE:
             if getattr(self, name) < 0:
                 raise InvalidSetting(f"--{name} is {getattr(self, name)}. Give 0 or more.")
@@ -169,16 +200,29 @@ class Settings:
 
     def _check_models(self) -> None:
         path = self.model_base_path
-        if path is None and not self.model_config_file:
+        if path is None and not self.model_config_file and not self.sagemaker_multi_model:
             raise InvalidSetting(
                 "--model_base_path is empty, and so is --model_config_file: there is no model to "
                 "serve. Give one of them, as --model_base_path=/models/half, the directory that "
                 "holds the version directories."
             )
-        if path is not None and not path.is_absolute():
+        if isinstance(path, Path) and not path.is_absolute():
             raise InvalidSetting(
                 f"--model_base_path must be an absolute path (got {_format_path(path)}). Give the "
                 f"absolute path of the directory that holds the version directories."
+            )
+
+    def _check_signatures(self) -> None:
+        policy = self.model_signature_policy
+        if policy not in SIGNATURE_POLICIES:
+            raise InvalidSetting(
+                f"--model_signature_policy is {policy!r}. Give {' or '.join(SIGNATURE_POLICIES)}."
+            )
+        if (policy == SIGNATURES_REQUIRED) != bool(self.model_signing_key):
+            raise InvalidSetting(
+                f"--model_signature_policy is {policy} and --model_signing_key is "
+                f"{self.model_signing_key or 'empty'}. Give --model_signature_policy=require "
+                f"together with the file of the public key."
             )
 
     def _check_batching(self) -> None:
@@ -193,6 +237,31 @@ class Settings:
             raise InvalidSetting(
                 "--enable_per_model_batching_parameters supplied without specifying "
                 "--enable_batching"
+            )
+
+    def _check_routes(self) -> None:
+        for name in ("predict_route", "health_route"):
+            path = getattr(self, name)
+            if path and not (path.startswith("/") and path.isascii() and path.isprintable()):
+                raise InvalidSetting(f"--{name} is {path!r}. Give a path, as /predict.")
+        if self.predict_route and self.predict_route == self.health_route:
+            raise InvalidSetting(
+                f"--predict_route and --health_route are both {self.predict_route}. Give each a "
+                f"path of its own."
+            )
+
+    def _check_otlp_endpoint(self) -> None:
+        if not self.otlp_endpoint:
+            return
+        try:
+            url = urlsplit(self.otlp_endpoint)
+            is_valid = url.scheme in ("http", "https") and url.hostname and url.port != 0
+        except ValueError:
+            is_valid = False
+        if not is_valid:
+            raise InvalidSetting(
+                f"--otlp_endpoint is {self.otlp_endpoint!r}, which is no URL of a host. Give the "
+                f"address where the collector receives OTLP over gRPC, as http://localhost:4317."
             )
 
     def _check_parallelism(self) -> None:
@@ -213,6 +282,7 @@ class Settings:
 
 
 _NON_NEGATIVE = (
+    "model_cache_max_bytes",
     "frontend_processes",
     "grpc_max_threads",
     "rest_api_num_threads",

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from server.config import flags
+from server.config.model_config import REMOTE_SCHEMES
 from server.config.settings import Settings
 from tpuserve.errors import BasePathNotFound, InvalidSetting
 
@@ -131,6 +132,12 @@ def test_a_lock_that_is_not_to_be_had_is_refused() -> None:
 
 def test_base_path_on_another_file_system_is_told() -> None:
     with pytest.raises(
-        BasePathNotFound, match="s3://models/a is on s3://, and the server reads only this"
+        BasePathNotFound, match="ftp://models/a is on ftp://, and the server reads this"
     ):
-        flags.settings_from_flags({"model_base_path": "s3://models/a"})
+        flags.settings_from_flags({"model_base_path": "ftp://models/a"})
+
+
+@pytest.mark.parametrize("scheme", REMOTE_SCHEMES)
+def test_remote_base_path_is_taken_as_it_is(scheme: str) -> None:
+    uri = f"{scheme}://models/a"
+    assert flags.settings_from_flags({"model_base_path": uri}).model_base_path == uri

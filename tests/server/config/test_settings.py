@@ -57,6 +57,14 @@ def test_one_face_may_be_off() -> None:
             "are all set",
         ),
         ({"max_request_bytes": -1}, "--max_request_bytes is -1. Give 0 or more"),
+        ({"otlp_endpoint": "collector:4317"}, "'collector:4317', which is no URL of a host. Give"),
+        ({"predict_route": "predict"}, "--predict_route is 'predict'. Give a path, as /predict."),
+        (
+            {"predict_route": "/a", "health_route": "/a"},
+            "--predict_route and --health_route are both /a. Give each a path of its own.",
+        ),
+        ({"otlp_endpoint": "http://"}, "'http://', which is no URL of a host"),
+        ({"otlp_endpoint": "http://h:port"}, "'http://h:port', which is no URL of a host"),
     ],
 )
 def test_impossible_value_is_refused_by_its_flag(wrong: dict[str, Any], text: str) -> None:

@@ -15,6 +15,7 @@ from server.dataplane import (
     Regression,
 )
 from server.frontends import output_memory
+from server.metrics.timeline import Timeline
 from server.parsing.parsed_request import ParsedRequest
 from server.servables import pending
 from server.servables.pending import Pending
@@ -48,6 +49,7 @@ class Operation(Protocol):
         request: ParsedRequest,
         timeout_ms: float | None,
         cancellation: Cancellation | None,
+        timeline: Timeline | None,
         budget: MemoryBudget,
     ) -> EncodedResult | Pending[EncodedResult]:
         """Run a model on a request, and return the encoded response body and the model's version.
@@ -60,6 +62,7 @@ class Operation(Protocol):
           request: The parsed request body.
           timeout_ms: The milliseconds in which the model must answer. None means no limit.
           cancellation: Tells whether the client still waits for the answer. None if unknown.
+          timeline: Records the times of the request. None means that nothing is recorded.
           budget: Bounds the memory of the outputs while they are encoded, and of their text until
             it is sent.
 
@@ -74,6 +77,7 @@ def _predict(
     request: ParsedRequest,
     timeout_ms: float | None,
     cancellation: Cancellation | None,
+    timeline: Timeline | None,
     budget: MemoryBudget,
 ) -> EncodedResult | Pending[EncodedResult]:
     try:
@@ -82,6 +86,7 @@ def _predict(
             request.decode_inputs,
             timeout_ms=timeout_ms,
             cancellation=cancellation,
+            timeline=timeline,
         )
     except SignatureNotFound as error:
         # Raise an error with another text: for an unknown signature, TensorFlow Serving's texts
@@ -117,10 +122,15 @@ def _classify(
     request: ParsedRequest,
     timeout_ms: float | None,
     cancellation: Cancellation | None,
+    timeline: Timeline | None,
     budget: MemoryBudget,
 ) -> EncodedResult | Pending[EncodedResult]:
     result = dataplane.start_classify(
-        model_spec, request.decode_examples(), timeout_ms=timeout_ms, cancellation=cancellation
+        model_spec,
+        request.decode_examples(),
+        timeout_ms=timeout_ms,
+        cancellation=cancellation,
+        timeline=timeline,
     )
     return pending.transform(result, lambda each: _encode_classification(each, budget))
 
@@ -137,10 +147,15 @@ def _regress(
     request: ParsedRequest,
     timeout_ms: float | None,
     cancellation: Cancellation | None,
+    timeline: Timeline | None,
     budget: MemoryBudget,
 ) -> EncodedResult | Pending[EncodedResult]:
     result = dataplane.start_regress(
-        model_spec, request.decode_examples(), timeout_ms=timeout_ms, cancellation=cancellation
+        model_spec,
+        request.decode_examples(),
+        timeout_ms=timeout_ms,
+        cancellation=cancellation,
+        timeline=timeline,
     )
     return pending.transform(result, lambda each: _encode_regression(each, budget))
 

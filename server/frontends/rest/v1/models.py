@@ -33,6 +33,11 @@ def encode_list(models: Mapping[str, ModelStatus]) -> bytes:
     return _encode({"models": entries})
 
 
+def encode_names(models: Iterable[str]) -> bytes:
+    """Encode the names of all models, sorted, as KServe does: {"models": ["a", "b"]}."""
+    return _encode({"models": sorted(models)})
+
+
 def encode_metadata(metadata: Metadata) -> bytes:
     """Encode signatures as proto3 JSON of a GetModelMetadataResponse, with default values."""
     definitions = {

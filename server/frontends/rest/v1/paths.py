@@ -46,7 +46,18 @@ def parse_path(method: str, path: str) -> Route:
         label=_percent_decode(label) if label else None,
         operation=(operation or "/status").lstrip("/"),
         runs_model=method == "POST",
+        template=_template(name, digits, label, operation, method),
     )
+
+
+def _template(
+    name: str | None, digits: str | None, label: str | None, operation: str | None, method: str
+) -> str:
+    """Return a path with placeholders for the model, the version and the label."""
+    model = "/{model}" if name else ""
+    version = "/versions/{version}" if digits else "/labels/{label}" if label else ""
+    verb = f":{operation}" if method == "POST" else operation or ""
+    return f"/v1/models{model}{version}{verb}"
 
 
 def _percent_decode(text: str) -> str:

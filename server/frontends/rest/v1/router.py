@@ -16,6 +16,7 @@ from server.frontends.rest.transport.headers import Headers
 from server.frontends.rest.transport.responses import JSON, Response
 from server.frontends.rest.v1 import inference, models, paths
 from server.frontends.rest.v1.inference import EncodedResult
+from server.metrics.timeline import Timeline
 from server.parsing.request_parser import RequestParser
 from server.servables.pending import Pending
 from tpuserve.errors import InvalidInput
@@ -32,6 +33,8 @@ class V1Router:
         dataplane: DataPlaneInterface,
         parser: RequestParser,
         memory_budget: MemoryBudget | None = None,
+        *,
+        lists_names_only: bool = False,
     ) -> None:
         """Create a router.
 
@@ -40,7 +43,9 @@ class V1Router:
           parser: Parses the bodies of requests.
           memory_budget: Bounds the memory of the outputs that are encoded at the same time. None
             means no bound.
+          lists_names_only: Whether the list of models has only their names, as KServe's list.
         """
+        self._lists_names_only = lists_names_only
         self._memory_budget = MemoryBudget(sys.maxsize) if memory_budget is None else memory_budget
         self._dataplane = dataplane
         self._parser = parser
@@ -58,6 +63,7 @@ class V1Router:
         timeout_ms: float | None,
         cancellation: Cancellation | None = None,
         reservation: MemoryReservation | None = None,
+        timeline: Timeline | None = None,
     ) -> Response | Pending[Response]:
         """Answer one request; see `dispatch.router.Router.handle`."""
         if not route.runs_model:
@@ -80,6 +86,7 @@ class V1Router:
                     request,
                     timeout_ms,
                     cancellation,
+                    timeline,
                     self._memory_budget,
                 )
         except WouldBlock:
@@ -106,7 +113,8 @@ class V1Router:
             return models.encode_status(self._dataplane.status(route.model, route.version))
         if route.version is not None or route.label is not None:
             raise InvalidInput("Missing model name in request.")
-        return models.encode_list(self._dataplane.list_models())
+        listed = self._dataplane.list_models()
+        return models.encode_names(listed) if self._lists_names_only else models.encode_list(listed)
 
 
 def _respond(finish: Callable[[], EncodedResult], route: Route, signature: str) -> Response:

@@ -30,7 +30,11 @@ INPUTS = {"inputs": spec("string", "in", None)}
 
 def definition(signature: Signature) -> Any:
     message = saved_model_pb2.SignatureDef(method_name=signature.method_name)
-    numbers = {"string": saved_model_pb2.DT_STRING, "float32": saved_model_pb2.DT_FLOAT}
+    numbers = {
+        "string": saved_model_pb2.DT_STRING,
+        "float32": saved_model_pb2.DT_FLOAT,
+        "int64": saved_model_pb2.DT_INT64,
+    }
     for tensors, specs in (
         (message.inputs, signature.inputs),
         (message.outputs, signature.outputs),

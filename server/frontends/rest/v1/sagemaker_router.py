@@ -1,0 +1,158 @@
+"""SageMaker's contract for containers with several models: the paths below /models.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/mms-container-apis.html.
+"""
+
+import json
+import re
+from urllib.parse import unquote
+
+from server.admission.cancellation import Cancellation
+from server.admission.memory_budget import MemoryReservation
+from server.codec import json_parser
+from server.dataplane import DataPlaneInterface
+from server.frontends.rest import errors
+from server.frontends.rest.dispatch.router import Route
+from server.frontends.rest.transport.headers import Headers
+from server.frontends.rest.transport.responses import JSON, Response
+from server.frontends.rest.v1.router import V1Router
+from server.metrics.timeline import Timeline
+from server.servables.pending import Pending
+from tpuserve.errors import (
+    Code,
+    InvalidInput,
+    InvalidJson,
+    ModelNotFound,
+    NotFound,
+    TpuserveError,
+    VersionNotFound,
+)
+
+_PATH = re.compile(r"/models(?:/([^/]+)(/invoke)?)?")
+# (method, whether the path names a model, whether it ends with /invoke) → operation.
+_OPERATIONS = {
+    ("POST", False, False): "load",
+    ("GET", False, False): "list",
+    ("GET", True, False): "describe",
+    ("DELETE", True, False): "unload",
+    ("POST", True, True): "predict",
+}
+_MAX_NAME = 256
+# With this status, SageMaker unloads other models and tries again.
+_OUT_OF_RESOURCES = 507
+
+
+class SageMakerRouter:
+    """Loads, lists, unloads and invokes models for SageMaker; see `dispatch.router.Router`."""
+
+    prefix = "/models"
+
+    def __init__(self, dataplane: DataPlaneInterface, v1: V1Router) -> None:
+        """Create a router.
+
+        Args:
+          dataplane: Loads and unloads the models.
+          v1: Answers the requests that run a model.
+        """
+        self._dataplane = dataplane
+        self._v1 = v1
+
+    def parse_route(self, method: str, path: str) -> Route:
+        """Return the endpoint that a request addresses.
+
+        Args:
+          method: The HTTP method.
+          path: The path as sent, with the query string.
+
+        Raises:
+          NotFound: The contract has no such path, or not with this method.
+        """
+        match = _PATH.fullmatch(path.partition("?")[0])
+        name, invoke = match.groups() if match is not None else ("", None)
+        operation = _OPERATIONS.get((method, bool(name), bool(invoke)))
+        if match is None or operation is None:
+            raise NotFound(
+                f"there is no {method} {path[:128]!r}. Send POST or GET /models, GET or DELETE "
+                f"/models/NAME, or POST /models/NAME/invoke."
+            )
+        template = "/models" + ("/{model}" if name else "") + (invoke or "")
+        return Route(
+            unquote(name or ""),
+            operation=operation,
+            runs_model=operation == "predict",
+            has_body=operation == "load",
+            template=template,
+        )
+
+    def handle(
+        self,
+        route: Route,
+        headers: Headers,
+        body: bytes,
+        *,
+        timeout_ms: float | None,
+        cancellation: Cancellation | None = None,
+        reservation: MemoryReservation | None = None,
+        timeline: Timeline | None = None,
+    ) -> Response | Pending[Response]:
+        """Answer one request; see `dispatch.router.Router.handle`."""
+        if route.runs_model:
+            return self._v1.handle(
+                route,
+                headers,
+                body,
+                timeout_ms=timeout_ms,
+                cancellation=cancellation,
+                reservation=reservation,
+                timeline=timeline,
+            )
+        if route.operation == "load":
+            return self._load(body)
+        if route.operation == "unload":
+            self._dataplane.remove_model(route.model)
+            return Response(200, b"", JSON, model=route.model)
+        models = [
+            {"modelName": name, "modelUrl": path}
+            for name, path in sorted(self._dataplane.base_paths().items())
+        ]
+        if route.operation == "list":
+            return Response(200, json.dumps({"models": models}).encode())
+        for model in models:
+            if model["modelName"] == route.model:
+                return Response(200, json.dumps(model).encode(), model=route.model)
+        raise ModelNotFound(f"no model is named {route.model!r}. Load the model first.")
+
+    def _load(self, body: bytes) -> Response:
+        document = json_parser.parse_json(body)
+        values = document if type(document) is dict else {}
+        name, url = values.get("model_name"), values.get("url")
+        if not (isinstance(name, str) and name and isinstance(url, str) and url):
+            raise InvalidJson(
+                'the request is no object with the texts "model_name" and "url". Send the name of '
+                "the model and the path of its directory."
+            )
+        if len(name) > _MAX_NAME or not name.isprintable():
+            raise InvalidInput(
+                f"the model_name is {name[:_MAX_NAME]!r}. Send a name of at most {_MAX_NAME} "
+                f"printable characters."
+            )
+        if not url.startswith("/"):
+            # Let clients choose no host that the server connects to.
+            raise InvalidInput(
+                f"the url is {url[:_MAX_NAME]!r}. Send the absolute path of a directory on the "
+                f"server, such as /opt/ml/models/1f3a/model."
+            )
+        try:
+            self._dataplane.add_model(name, url)
+        except VersionNotFound as error:
+            # The text of the error lists the directory.
+            raise ModelNotFound(
+                f"there is no model in {url[:_MAX_NAME]!r}. Send the path of a directory that is a "
+                f"SavedModel, or holds its numbered versions."
+            ) from error
+        except TpuserveError as error:
+            cause = error.__cause__ if isinstance(error.__cause__, TpuserveError) else error
+            if cause.code is Code.RESOURCE_EXHAUSTED:
+                return errors.error_response(_OUT_OF_RESOURCES, str(cause), cause.code)
+            raise
+        return Response(200, b"", JSON, model=name)

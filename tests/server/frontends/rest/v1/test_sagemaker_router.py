@@ -1,0 +1,77 @@
+"""A model that does not fit into memory is answered with the status that SageMaker acts on."""
+
+import json
+
+import pytest
+
+from server.dataplane import DataPlane
+from server.frontends.rest.transport.responses import Response
+from server.frontends.rest.v1.router import V1Router
+from server.frontends.rest.v1.sagemaker_router import SageMakerRouter
+from server.parsing.request_parser import RequestParser
+from tpuserve.errors import (
+    InvalidInput,
+    MemoryBudgetExceeded,
+    ModelNotFound,
+    ModelsNotAvailable,
+    TpuserveError,
+    VersionNotFound,
+)
+
+BODY = json.dumps({"model_name": "large", "url": "/opt/ml/models/large/model"}).encode()
+
+
+def test_lack_of_memory_is_507(dataplane: DataPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    def add_model(model: str, base_path: str) -> None:
+        raise ModelsNotAvailable("large does not load") from MemoryBudgetExceeded("out of memory")
+
+    monkeypatch.setattr(dataplane, "add_model", add_model)
+    router = SageMakerRouter(dataplane, V1Router(dataplane, RequestParser()))
+    route = router.parse_route("POST", "/models")
+    response = router.handle(route, (), BODY, timeout_ms=None)
+    assert isinstance(response, Response)
+    assert (response.status, json.loads(response.body)) == (507, {"error": "out of memory"})
+
+
+def test_data_plane_with_a_fixed_configuration_refuses(dataplane: DataPlane) -> None:
+    router = SageMakerRouter(dataplane, V1Router(dataplane, RequestParser()))
+    route = router.parse_route("DELETE", "/models/half")
+    with pytest.raises(TpuserveError, match="fixed"):
+        router.handle(route, (), b"", timeout_ms=None)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"url": "http://169.254.169.254/latest"},
+        {"url": "s3://bucket/half"},
+        {"url": "file:///models/half"},
+        {"url": "models/half"},
+        {"model_name": "half\nfake line"},
+        {"model_name": "a" * 257},
+    ],
+    ids=str,
+)
+def test_host_or_name_that_a_client_must_not_choose_is_refused(
+    dataplane: DataPlane, monkeypatch: pytest.MonkeyPatch, model: dict[str, str]
+) -> None:
+    monkeypatch.setattr(dataplane, "add_model", lambda *model: pytest.fail(f"{model} was added"))
+    body = json.dumps({"model_name": "half", "url": "/models/half"} | model).encode()
+    router = SageMakerRouter(dataplane, V1Router(dataplane, RequestParser()))
+    route = router.parse_route("POST", "/models")
+    with pytest.raises(InvalidInput, match=r"the (url|model_name) is '"):
+        router.handle(route, (), body, timeout_ms=None)
+
+
+def test_clients_do_not_see_what_other_directories_hold(
+    dataplane: DataPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def add_model(model: str, base_path: str) -> None:
+        raise VersionNotFound("no version directory in /root; found .ssh, secret")
+
+    monkeypatch.setattr(dataplane, "add_model", add_model)
+    router = SageMakerRouter(dataplane, V1Router(dataplane, RequestParser()))
+    body = b'{"model_name": "half", "url": "/root"}'
+    with pytest.raises(ModelNotFound, match="no model in '/root'") as caught:
+        router.handle(router.parse_route("POST", "/models"), (), body, timeout_ms=None)
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,100 @@
+"""SageMaker's contract for containers with several models, with and without frontend processes.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/mms-container-apis.html.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.server.multiprocess.fake_server import SECONDS, FakeServer
+
+pytestmark = pytest.mark.slow
+
+
+class MultiModelServer(FakeServer):
+    """A server that begins without a model."""
+
+    def __init__(self, directory: Path, frontend_processes: int) -> None:
+        flags = {"sagemaker_multi_model": True, "model_base_path": "", "health_route": "/ping"}
+        super().__init__(directory, frontend_processes, **flags)
+
+    def send(self, method: str, path: str, body: object = None) -> httpx.Response:
+        return httpx.request(method, self.url + path, json=body, timeout=SECONDS)
+
+    def load(self, name: str, url: object) -> httpx.Response:
+        return self.send("POST", "/models", {"model_name": name, "url": str(url)})
+
+
+@pytest.fixture(scope="module", params=[0, 2], ids=["one process", "frontend processes"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MultiModelServer]:
+    server = MultiModelServer(tmp_path_factory.mktemp("models"), request.param)
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return the directory of a model, as SageMaker unpacks it."""
+    directory = tmp_path / "hash" / "model"
+    (directory / "1").mkdir(parents=True)
+    return directory
+
+
+def test_server_without_a_model_is_healthy_and_lists_none(server: MultiModelServer) -> None:
+    ping = server.send("GET", "/ping")
+    assert (ping.status_code, ping.content) == (200, b"")
+    assert server.send("GET", "/models").json() == {"models": []}
+
+
+def test_model_is_loaded_invoked_and_unloaded(server: MultiModelServer, model: Path) -> None:
+    assert server.load("first", model).status_code == 200
+    entry = {"modelName": "first", "modelUrl": str(model)}
+    assert server.send("GET", "/models").json() == {"models": [entry]}
+    assert server.send("GET", "/models/first").json() == entry
+    answer = server.send("POST", "/models/first/invoke", {"instances": [1.0, 2.0]})
+    assert (answer.status_code, answer.json()) == (200, {"predictions": [2.5, 3.0]})
+    assert server.send("DELETE", "/models/first").status_code == 200
+    assert server.send("GET", "/models").json() == {"models": []}
+    answer = server.send("POST", "/models/first/invoke", {"instances": [1.0]})
+    assert answer.status_code == 404
+
+
+def test_name_in_use_is_a_conflict(server: MultiModelServer, model: Path) -> None:
+    assert server.load("twice", model).status_code == 200
+    conflict = server.load("twice", model)
+    assert conflict.status_code == 409
+    assert conflict.json()["error"].startswith("a model is named 'twice' already. Unload it first")
+    assert server.send("DELETE", "/models/twice").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/models/none", "/models/none/invoke"])
+def test_unknown_model_is_not_found(server: MultiModelServer, path: str) -> None:
+    method = "POST" if path.endswith("invoke") else "GET"
+    assert server.send(method, path, {"instances": [1.0]}).status_code == 404
+    assert server.send("DELETE", "/models/none").status_code == 404
+
+
+def test_directory_without_a_model_is_refused_and_leaves_nothing(
+    server: MultiModelServer, tmp_path: Path
+) -> None:
+    answer = server.load("empty", tmp_path / "nothing")
+    assert answer.status_code == 404
+    assert "\n" not in answer.json()["error"]
+    assert server.send("GET", "/models").json() == {"models": []}
+
+
+@pytest.mark.parametrize("body", [[], {"model_name": "a"}, {"model_name": 1, "url": "/a"}])
+def test_invalid_body_is_refused(server: MultiModelServer, body: object) -> None:
+    answer = server.send("POST", "/models", body)
+    assert answer.status_code == 400
+    assert '"model_name" and "url"' in answer.json()["error"]
+
+
+@pytest.mark.parametrize(("method", "path"), [("PUT", "/models"), ("GET", "/models/a/invoke")])
+def test_other_paths_are_not_found(server: MultiModelServer, method: str, path: str) -> None:
+    assert server.send(method, path).status_code == 404
