@@ -35,12 +35,26 @@ def sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[s
     rows = _warm_up_rows(directory, signature_name, signature)
     if rows is not None:
         return rows
-    definition = model.signature_defs[signature_name]
+    graph = find_meta_graph(model, directory, signature_name)
+    return samples.generate_inputs(graph, signature_name, _ROWS)
+
+
+def find_meta_graph(model: Model, directory: Path, signature_name: str) -> Any:
+    """Return the MetaGraphDef with a signature, as far as `samples.generate_inputs` needs it.
+
+    The graph is empty unless the signature has strings, which the graph may parse.
+
+    Args:
+      model: the loaded model.
+      directory: the directory of the version.
+      signature_name: the name of the signature.
+    """
+    signature = model.signatures[signature_name]
     meta_graph = meta_graph_pb2.MetaGraphDef()
     if any(spec.dtype == "string" for spec in signature.inputs.values()):
         meta_graph = _read_meta_graph(directory, signature_name)
-    meta_graph.signature_def[signature_name].CopyFrom(definition)
-    return samples.generate_inputs(meta_graph, signature_name, _ROWS)
+    meta_graph.signature_def[signature_name].CopyFrom(model.signature_defs[signature_name])
+    return meta_graph
 
 
 def _warm_up_rows(directory: Path, name: str, signature: Signature) -> Mapping[str, Array] | None:

@@ -1,0 +1,156 @@
+"""Builds the status of the server that the console's page polls."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from typing import Any, TypeAlias
+
+from server.dataplane import DataPlaneInterface, ModelSpec
+from server.metrics import Metrics
+from server.metrics.family import Family, Snapshot
+from server.metrics.metrics import (
+    IN_FLIGHT,
+    QUEUE_SIZE,
+    RECENT_ERRORS,
+    REQUEST_COUNT,
+    REQUEST_LATENCY,
+    RESIDENT_BYTES,
+)
+from server.process import memory_limit
+from server.servables.servable import State, VersionStatus
+from tpuserve.errors import TpuserveError
+
+Json: TypeAlias = dict[str, Any]
+
+
+class StatusReporter:
+    """Describes the models and their load. Counts only grow; the page computes rates from them."""
+
+    def __init__(self, dataplane: DataPlaneInterface, metrics: Metrics | None) -> None:
+        """Create a reporter.
+
+        Args:
+          dataplane: Describes the models.
+          metrics: Counts the requests. None for a server that counts nothing.
+        """
+        self._dataplane = dataplane
+        self._metrics = metrics
+        self._memory_bytes = memory_limit.usable_memory_bytes()
+
+    def build(self, unready_reason: str) -> Json:
+        """Return the status. Blocks if the models or their metrics are in other processes.
+
+        Args:
+          unready_reason: Why the server is not ready; "" if it is ready.
+        """
+        families = _Families(() if self._metrics is None else self._metrics.collect())
+        try:
+            models = self._dataplane.list_models()
+        except TpuserveError as error:  # The process of the models starts, or has ended.
+            models, unready_reason = {}, unready_reason or str(error)
+        return {
+            "time_ms": time.time_ns() // 1_000_000,
+            "tpuserve_version": metadata.version("tpuserve"),
+            "unready_reason": unready_reason,
+            "resident_bytes": families.total(RESIDENT_BYTES),
+            "memory_bytes": self._memory_bytes,
+            "requests_in_flight": families.total(IN_FLIGHT),
+            "latency_bounds_us": families.bounds(REQUEST_LATENCY),
+            "models": [
+                {
+                    "name": name,
+                    "reason": "" if status.reason is None else str(status.reason),
+                    "requests": families.by_status(name),
+                    "latency_counts": families.latency_counts(name),
+                    "queue_length": families.total(QUEUE_SIZE, name),
+                    "versions": [
+                        self._describe_version(name, version) for version in status.versions
+                    ],
+                }
+                for name, status in sorted(models.items())
+            ],
+            "errors": _describe_errors(families[RECENT_ERRORS]),
+        }
+
+    def _describe_version(self, model: str, status: VersionStatus) -> Json:
+        version: Json = {
+            # The number is text, because JavaScript's numbers have 53 bits.
+            "version": str(status.version),
+            "state": status.state.name,
+            "reason": status.note if status.error is None else str(status.error),
+            "is_failed": status.error is not None,
+            "selection": status.selection,
+        }
+        if status.state is State.AVAILABLE:
+            try:
+                statistics = self._dataplane.statistics(ModelSpec(model, status.version))
+            except TpuserveError:  # Leave the counts out if the version was unloaded meanwhile.
+                return version
+            version["runs"] = statistics.inferences.num_successes
+            version["rows"] = statistics.inferences.num_rows
+            version["batching"] = statistics.batching
+        return version
+
+
+class _Families:
+    """The metrics of a server, by name."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._by_name = {family.name: family for family in snapshot}
+
+    def __getitem__(self, name: str) -> Family:
+        return self._by_name.get(name, Family(name, "gauge", (), {}))
+
+    def total(self, name: str, model: str | None = None) -> float:
+        """Return the sum of all series, or of those whose first label is a model's name."""
+        return sum(
+            value
+            for labels, value in self[name].values.items()
+            if not isinstance(value, tuple) and (model is None or labels[0] == model)
+        )
+
+    def bounds(self, name: str) -> Sequence[float]:
+        """Return the upper bounds of a histogram's buckets; the last bucket has none."""
+        return self[name].bounds
+
+    def by_status(self, model: str) -> Json:
+        """Return the number of a model's requests by the name of the canonical code."""
+        counts: Counter[str] = Counter()
+        for (name, status), value in self[REQUEST_COUNT].values.items():
+            if name == model and not isinstance(value, tuple):
+                counts[status] += int(value)
+        return dict(counts)
+
+    def latency_counts(self, model: str) -> list[float]:
+        """Return the number of a model's requests in each bucket of latency."""
+        counts = [0.0] * (len(self.bounds(REQUEST_LATENCY)) + 1)
+        for labels, value in self[REQUEST_LATENCY].values.items():
+            if labels[0] == model and isinstance(value, tuple):
+                *series, _ = value
+                counts = [count + number for count, number in zip(counts, series, strict=True)]
+        return counts
+
+
+def _describe_errors(family: Family) -> list[Json]:
+    """Return the errors, latest first; equal errors of several processes become one entry."""
+    entries: dict[tuple[str, ...], Json] = {}
+    for (time_ms, *error), count in _sorted_by_time(family):
+        model, entrypoint, status, message = error
+        entry = entries.setdefault(
+            tuple(error),
+            {
+                "time_ms": int(time_ms),
+                "model": model,
+                "protocol": entrypoint,
+                "status": status,
+                "message": message,
+                "count": 0,
+            },
+        )
+        entry["count"] += count
+    return list(entries.values())
+
+
+def _sorted_by_time(family: Family) -> Iterable[tuple[tuple[str, ...], Any]]:
+    return sorted(family.values.items(), key=lambda item: int(item[0][0]), reverse=True)

@@ -1,0 +1,106 @@
+"""Creates a valid request for a signature: from the warm-up requests of a version, or generated."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from server.dataplane.results import ExampleFeature, SampleInput, SampleRequest
+from server.servables.servable import Array, Model
+from server.warmup import sample_rows
+from tpuserve import samples
+from tpuserve.errors import TpuserveError
+from tpuserve.samples import parsing
+from tpuserve.saved_model.signature import Signature
+from tpuserve.verification.inputs import warm_up_inputs
+
+# The largest number of elements of an array in a sample. Nobody reads or edits a larger array.
+_MAX_ELEMENTS = 4096
+
+
+def make_sample_request(model: Model, directory: Path, signature_name: str) -> SampleRequest:
+    """Return a valid request of one row, or of as many rows as the signature has.
+
+    Args:
+      model: the loaded model.
+      directory: the directory of the version.
+      signature_name: the name of the signature.
+
+    Raises:
+      TpuserveError: no inputs can be generated, for example for a sparse tensor.
+    """
+    signature = model.signatures[signature_name]
+    graph = sample_rows.find_meta_graph(model, directory, signature_name)
+    rows = _count_rows(signature)
+    arrays = _first_warm_up_request(directory, signature_name, signature, rows)
+    if arrays is None:
+        arrays = samples.generate_inputs(graph, signature_name, rows or 1)
+    inputs = {}
+    for alias, array in arrays.items():
+        use = parsing.StringInputUse()
+        if array.dtype == object:
+            use = parsing.infer_string_input(graph.graph_def, signature.inputs[alias].name)
+        inputs[alias] = SampleInput(
+            array.shape,
+            array if array.size <= _MAX_ELEMENTS else None,
+            _read_features(array, use),
+            use.is_picture,
+        )
+    return SampleRequest(inputs)
+
+
+def _count_rows(signature: Signature) -> int | None:
+    """Return the number of rows of a request; None if the signature fixes its number."""
+    shapes = [spec.shape for spec in signature.inputs.values()]
+    if any(shape is None or (shape and shape[0] is None) for shape in shapes):
+        return 1
+    sizes = [shape[0] for shape in shapes if shape]
+    return sizes[0] if sizes else 1
+
+
+def _first_warm_up_request(
+    directory: Path, name: str, signature: Signature, rows: int | None
+) -> Mapping[str, Array] | None:
+    """Return the first row of the first warm-up request; None without such a request."""
+    try:
+        recorded = warm_up_inputs.read_warm_up_inputs(directory, {name: signature}, [])
+    except TpuserveError:
+        return None
+    requests = recorded.get(name)
+    if not requests:
+        return None
+    is_batch = all(
+        array.ndim and signature.inputs[alias].shape is not None
+        for alias, array in requests[0].items()
+    )
+    if rows != 1 or not is_batch:
+        return requests[0]
+    return {alias: array[:1] for alias, array in requests[0].items()}
+
+
+def _read_features(array: Array, use: Any) -> dict[str, ExampleFeature]:
+    """Return the features of the first tf.Example in an array; {} for an array of other strings."""
+    if not use.features or not array.size:
+        return {}
+    example = tf.train.Example.FromString(array.reshape(-1)[0])
+    features = {}
+    for feature in use.features:
+        message = example.features.feature[feature.key]
+        kind = message.WhichOneof("kind")
+        values = getattr(message, kind).value if kind else ()
+        features[feature.key] = ExampleFeature(
+            _kind(feature.dtype), feature.size, tuple(_to_plain(value) for value in values)
+        )
+    return features
+
+
+def _kind(dtype: int) -> str:
+    kinds = {tf.string: "bytes", tf.int64: "int64"}
+    return kinds.get(tf.as_dtype(dtype), "float")
+
+
+def _to_plain(value: Any) -> Any:
+    # Give a float32 the shortest text that stands for it.
+    return float(str(np.float32(value))) if isinstance(value, float) else value
