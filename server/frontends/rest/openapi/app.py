@@ -6,11 +6,12 @@ passes the key to Swagger UI's dialogue "Authorize". The page does not store the
 """
 
 from html import escape
+from importlib import resources
 
 import fastapi_offline
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
-from starlette.responses import HTMLResponse, JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from server.dataplane import DataPlaneInterface
 from server.frontends.rest.openapi import document, paths
@@ -36,35 +37,7 @@ _HTML = f"""<!DOCTYPE html>
 </body>
 </html>
 """
-_SCRIPT = f"""
-const form = document.getElementById("key-form");
-function showError(message) {{
-  document.getElementById("refusal").textContent = message;
-}}
-async function loadDocument(key) {{
-  const headers = key ? {{Authorization: "Bearer " + key}} : {{}};
-  const response = await fetch("{paths.DESCRIPTION}", {{headers}});
-  form.hidden = response.status !== 401;
-  if (response.status === 401) return showError(key && "The server does not accept this key.");
-  if (!response.ok) {{
-    return showError(`{paths.DESCRIPTION}: ${{response.status}} ${{await response.text()}}`);
-  }}
-  showError("");
-  const ui = SwaggerUIBundle({{
-    spec: await response.json(),
-    dom_id: "#swagger-ui",
-    onComplete: () => key && ui.preauthorizeApiKey("{document.SECURITY}", key),
-  }});
-}}
-function render(key) {{
-  loadDocument(key).catch((error) => showError(`{paths.DESCRIPTION}: ${{error.message}}`));
-}}
-form.addEventListener("submit", (event) => {{
-  event.preventDefault();
-  render(document.getElementById("key").value.trim());
-}});
-render("");
-"""
+_SCRIPT = "page.js"
 
 
 def build_openapi_app(dataplane: DataPlaneInterface, requires_keys: bool = False) -> FastAPI:
@@ -78,6 +51,8 @@ def build_openapi_app(dataplane: DataPlaneInterface, requires_keys: bool = False
     """
     app = FastAPI(title=document.TITLE, docs_url=None, redoc_url=None, openapi_url=None)
 
+    script_text = (resources.files(__package__) / _SCRIPT).read_bytes()
+
     # Define a function and not a coroutine, so that FastAPI builds the document in a thread: the
     # data plane may have to ask another process.
     def describe() -> JSONResponse:
@@ -86,8 +61,8 @@ def build_openapi_app(dataplane: DataPlaneInterface, requires_keys: bool = False
     async def page() -> HTMLResponse:
         return HTMLResponse(_HTML)
 
-    async def script() -> HTMLResponse:
-        return HTMLResponse(_SCRIPT, media_type="text/javascript")
+    async def script() -> Response:
+        return Response(script_text, media_type="text/javascript")
 
     app.add_api_route(paths.DESCRIPTION, describe, include_in_schema=False)
     app.add_api_route(paths.PAGE, page, include_in_schema=False)

@@ -1,11 +1,13 @@
 """Builds the OpenAPI document of the served models, with a schema for each signature."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from server.dataplane import DataPlaneInterface, ModelSpec
+from server.dataplane import DataPlaneInterface, ModelSpec, SampleRequest
+from server.frontends.rest import sample_body
 from server.frontends.rest.openapi import open_inference, schemas
 from server.servables.servable import State
 from tpuserve.errors import TpuserveError
@@ -14,6 +16,7 @@ from tpuserve.saved_model.signature import CLASSIFY_METHOD, DEFAULT_SIGNATURE, R
 Json: TypeAlias = dict[str, Any]
 
 TITLE = "tpuserve"
+_SERVER_TAG = "server"
 SECURITY = "bearer"
 """The name of the security scheme of API keys in the document."""
 
@@ -44,9 +47,13 @@ def build_document(dataplane: DataPlaneInterface, requires_keys: bool = False) -
         "/readyz": {"get": _get("Readiness", "Whether the server accepts requests.", "text/plain")},
         **open_inference.describe_server(),
     }
+    _add_tag(paths, _SERVER_TAG)
+    tags = []
     for model, versions in sorted(dataplane.models().items()):
         if any(status.state is State.AVAILABLE for status in versions):
-            paths.update(_describe_model(dataplane, model))
+            described = _describe_model(dataplane, model)
+            tags.append({"name": _tag_of(model)})
+            paths.update(_add_tag(described, _tag_of(model)))
     document: Json = {
         "openapi": "3.1.0",
         "info": {
@@ -57,6 +64,7 @@ def build_document(dataplane: DataPlaneInterface, requires_keys: bool = False) -
             "/v1/models/NAME or /v2/models/NAME, or /labels/L after the former, to choose a "
             "version.",
         },
+        "tags": [*tags, {"name": _SERVER_TAG, "description": "All models, and health."}],
         "paths": paths,
     }
     if requires_keys:
@@ -64,6 +72,18 @@ def build_document(dataplane: DataPlaneInterface, requires_keys: bool = False) -
         document["components"] = {"securitySchemes": {SECURITY: scheme}}
         document["security"] = [{SECURITY: []}]
     return document
+
+
+def _tag_of(model: str) -> str:
+    return f"model {model}"
+
+
+def _add_tag(paths: Json, tag: str) -> Json:
+    """Group the operations of some paths under a tag."""
+    for operations in paths.values():
+        for operation in operations.values():
+            operation["tags"] = [tag]
+    return paths
 
 
 def _describe_model(dataplane: DataPlaneInterface, model: str) -> Json:
@@ -85,15 +105,29 @@ def _describe_model(dataplane: DataPlaneInterface, model: str) -> Json:
         for name, definition in definitions.items()
         if schemas.is_signature_def(definition)
     }
-    paths[f"{base}:predict"] = {"post": _predict(model, known)}
+    samples = _find_samples(dataplane, model, described.signatures)
+    paths[f"{base}:predict"] = {"post": _predict(model, known, samples)}
     for verb, method in (("classify", CLASSIFY_METHOD), ("regress", REGRESS_METHOD)):
         names = [name for name, definition in known.items() if definition.method_name == method]
         if names:
-            paths[f"{base}:{verb}"] = {"post": _examples(model, verb, names)}
-    return {**paths, **open_inference.describe_model(model, described.signatures)}
+            paths[f"{base}:{verb}"] = {"post": _examples(model, verb, names, samples)}
+    return {**paths, **open_inference.describe_model(model, described.signatures, samples)}
 
 
-def _predict(model: str, definitions: Mapping[str, Any]) -> Json:
+def _find_samples(
+    dataplane: DataPlaneInterface, model: str, names: Iterable[str]
+) -> dict[str, SampleRequest]:
+    """Return a valid request for each signature that has one, the default signature first."""
+    samples = {}
+    for name in sorted(names, key=lambda name: (name != DEFAULT_SIGNATURE, name)):
+        with contextlib.suppress(TpuserveError):
+            samples[name] = dataplane.sample_request(ModelSpec(model, signature_name=name))
+    return samples
+
+
+def _predict(
+    model: str, definitions: Mapping[str, Any], samples: Mapping[str, SampleRequest]
+) -> Json:
     requests: list[Json] = []
     responses: list[Json] = []
     for name, definition in sorted(definitions.items()):
@@ -110,10 +144,13 @@ def _predict(model: str, definitions: Mapping[str, Any]) -> Json:
             ("outputs", schemas.build_columnar_schema(definition.outputs)),
         ):
             responses.append(_object(f"{name}: {key}", {key: schema}, [key]))
-    return _post(f"Predict with {model}", {"anyOf": requests}, {"anyOf": responses})
+    examples = sample_body.build_examples(sample_body.build_predict_body, samples)
+    return _post(f"Predict with {model}", {"anyOf": requests}, {"anyOf": responses}, examples)
 
 
-def _examples(model: str, verb: str, names: list[str]) -> Json:
+def _examples(
+    model: str, verb: str, names: list[str], samples: Mapping[str, SampleRequest]
+) -> Json:
     request = {
         "type": "object",
         "properties": {
@@ -126,7 +163,9 @@ def _examples(model: str, verb: str, names: list[str]) -> Json:
     pair = {"type": "array", "prefixItems": [{"type": "string"}, {"type": "number"}]}
     item = {"type": "array", "items": pair} if verb == "classify" else {"type": "number"}
     results = _object("results", {"results": {"type": "array", "items": item}}, ["results"])
-    return _post(f"{verb.capitalize()} with {model}", request, results)
+    known = {name: sample for name, sample in samples.items() if name in names}
+    examples = sample_body.build_examples(sample_body.build_examples_body, known)
+    return _post(f"{verb.capitalize()} with {model}", request, results, examples)
 
 
 def _signature_name(name: str) -> Json:
@@ -151,10 +190,13 @@ def _get(summary: str, description: str, media_type: str = "application/json") -
     }
 
 
-def _post(summary: str, request: Json, response: Json) -> Json:
+def _post(summary: str, request: Json, response: Json, examples: Json) -> Json:
+    content: Json = {"schema": request}
+    if examples:
+        content["examples"] = examples
     return {
         "summary": summary,
-        "requestBody": {"required": True, "content": {"application/json": {"schema": request}}},
+        "requestBody": {"required": True, "content": {"application/json": content}},
         "responses": {
             "200": {
                 "description": "The outputs of the model.",

@@ -5,6 +5,8 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from server.codec.open_inference.datatypes import datatype_name
+from server.dataplane import SampleRequest
+from server.frontends.rest import sample_body
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 
 Json: TypeAlias = dict[str, Any]
@@ -34,11 +36,22 @@ def describe_server() -> dict[str, Json]:
     }
 
 
-def describe_model(model: str, signatures: Mapping[str, Signature]) -> dict[str, Json]:
-    """Return the operations of a model, by their paths."""
+def describe_model(
+    model: str, signatures: Mapping[str, Signature], samples: Mapping[str, SampleRequest]
+) -> dict[str, Json]:
+    """Return the operations of a model, by their paths.
+
+    Args:
+      model: The name of the model.
+      signatures: The signatures by name.
+      samples: Valid requests by the name of their signature.
+    """
     base = f"/v2/models/{quote(model, safe='')}"
     request = {"anyOf": [_infer_schema(name, each) for name, each in sorted(signatures.items())]}
-    infer = _operation(f"Infer with {model}", "The outputs of the model.", request, _INFER)
+    examples = sample_body.build_examples(sample_body.build_infer_body, samples)
+    infer = _operation(
+        f"Infer with {model}", "The outputs of the model.", request, _INFER, examples
+    )
     return {
         base: {"get": _operation(f"Open Inference metadata of {model}", "Its tensors.")},
         f"{base}/ready": {"get": _operation(f"Readiness of {model}", "Whether it is available.")},
@@ -100,7 +113,11 @@ def _tensor_schema(alias: str, spec: TensorSpec) -> Json:
 
 
 def _operation(
-    summary: str, result: str, request: Json | None = None, description: str = ""
+    summary: str,
+    result: str,
+    request: Json | None = None,
+    description: str = "",
+    examples: Json | None = None,
 ) -> Json:
     error = {"type": "object", "properties": {"error": {"type": "string"}}}
     operation: Json = {
@@ -114,8 +131,9 @@ def _operation(
         },
     }
     if request is not None:
-        content = {"application/json": {"schema": request}}
-        operation["requestBody"] = {"required": True, "content": content}
+        content = {"schema": request, **({"examples": examples} if examples else {})}
+        body = {"required": True, "content": {"application/json": content}}
+        operation["requestBody"] = body
     if description:
         operation["description"] = description
     return operation

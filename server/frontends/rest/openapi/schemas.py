@@ -103,7 +103,8 @@ def _build_element(dtype: str) -> Json:
         return {"type": "boolean"}
     if dtype in _BITS:
         bound = 2 ** (_BITS[dtype] - 1)
-        return {"type": "integer", "minimum": -bound, "maximum": bound - 1}
+        schema: Json = {"type": "integer", "minimum": -bound, "maximum": bound - 1}
+        return {**schema, "format": "int64"} if dtype == "int64" else schema
     if dtype in ("uint32", "uint64"):
         return {"type": "integer", "minimum": 0, "maximum": 2 ** int(dtype[4:]) - 1}
     return {"type": "number"}

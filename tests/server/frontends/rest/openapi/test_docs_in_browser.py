@@ -1,23 +1,23 @@
-"""The page /docs works in Chromium without any other host: only the server's name resolves.
-
-Needs the programs chromium and chromedriver and the package selenium; skipped without them.
-"""
+"""The page /docs works in Chromium without any other host: only the server's name resolves."""
 
 import json
-import shutil
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
-from server.dataplane import DataPlane
+from server.dataplane import DataPlane, SampleRequest
+from server.dataplane.results import ExampleFeature, SampleInput
 from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
-from server.servables.servable import Model
+from server.servables.servable import Array, Model
+from tests import browser as browsers
+from tests.browser import HOST
 from tests.server.aspiring import aspire
 from tests.server.fakes import FakeModel
 from tests.server.frontends.rest.conftest import Serve
@@ -25,39 +25,32 @@ from tests.server.frontends.rest.v1.test_classify_regress import definition, spe
 from tests.server.frontends.rest.wire import Address, ask
 from tpuserve.saved_model.signature import Signature
 
-webdriver: Any = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-ui: Any = pytest.importorskip("selenium.webdriver.support.ui", reason="selenium is not installed")
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-if CHROMIUM is None or DRIVER is None:
-    pytest.skip("chromium or chromedriver is not installed", allow_module_level=True)
-
 pytestmark = pytest.mark.slow
 
-# Give the server another name than localhost, which Swagger UI treats specially.
-HOST = "tpuserve.test"
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-dev-shm-usage",
-    "--window-size=1200,2400",
-    f"--host-resolver-rules=MAP {HOST} 127.0.0.1, MAP * ~NOTFOUND",
-)
 KEY = "sesame"
 PREDICT = "/v1/models/half:predict"
+INFER = "/v2/models/half/infer"
 ANSWER = {"predictions": [2.5, 3.0, 4.5]}
+LARGE = 2**53 + 1
 
 
 class HalfModel(FakeModel):
-    """Half-plus-two with its SignatureDef messages."""
+    """Half-plus-two, and the identity of int64, with their SignatureDef messages."""
 
     signatures: Mapping[str, Signature] = {
         "serving_default": Signature(
             {"x": spec("float32", "x", None)}, {"y": spec("float32", "y", None)}
-        )
+        ),
+        "same": Signature({"id": spec("int64", "id", None)}, {"id": spec("int64", "o", None)}),
     }
     signature_defs: Mapping[str, Any] = {
         name: definition(signature) for name, signature in signatures.items()
     }
+
+    def _run(self, signature_name: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        if signature_name == "same":
+            return dict(inputs)
+        return super()._run(signature_name, inputs)
 
 
 class ImageModel(HalfModel):
@@ -72,147 +65,206 @@ class ImageModel(HalfModel):
     }
 
 
-class Page:
-    """The page in a browser. CSS selectors find its elements."""
+SAMPLES: Mapping[str, Array] = {
+    "serving_default": np.array([1, 5], np.float32),
+    "same": np.array([LARGE], np.int64),
+}
 
-    def __init__(self, browser: Any, address: Address) -> None:
-        self.browser = browser
-        self.browser.get(f"http://{HOST}:{address[1]}/docs")
 
-    def wait(self, until: Callable[[Any], Any]) -> Any:
-        """Call a function with the browser until its result is true, and return the result."""
-        return ui.WebDriverWait(self.browser, 60).until(until)
+def make_sample(model: Model, directory: Path, name: str) -> SampleRequest:
+    ((alias, _),) = model.signatures[name].inputs.items()
+    array = SAMPLES[name]
+    return SampleRequest({alias: SampleInput(array.shape, array)})
 
-    def find(self, selector: str) -> Any:
-        """Wait for a visible element that matches a CSS selector, and return the first."""
-        find_all = lambda browser: browser.find_elements("css selector", selector)  # noqa: E731
-        return self.wait(
-            lambda browser: next((item for item in find_all(browser) if item.is_displayed()), None)
-        )
+
+class Docs:
+    """The page of a server, and its operations."""
+
+    def __init__(self, page: Any, address: Address) -> None:
+        self.page = page
+        page.goto(f"http://{HOST}:{address[1]}/docs")
 
     def give(self, key: str) -> None:
-        self.find("#key").clear()
-        self.find("#key").send_keys(key)
-        self.find("#key-form button").click()
+        self.page.locator("#key").fill(key)
+        self.page.locator("#key-form button").click()
+
+    def groups(self) -> list[str]:
+        self.page.locator(".opblock").first.wait_for()
+        return list(self.page.locator("h3.opblock-tag > a").all_text_contents())
 
     def operations(self) -> set[str]:
-        self.find(".opblock")
-        elements = self.browser.find_elements("css selector", ".opblock [data-path]")
-        return {element.get_attribute("data-path") for element in elements}
+        self.page.locator(".opblock").first.wait_for()
+        paths = self.page.locator(".opblock [data-path]")
+        return set(paths.evaluate_all("all => all.map((each) => each.dataset.path)"))
 
-    def open(self, path: str) -> str:
-        """Open an operation's form "Try it out"; return the request body that the page proposes."""
-        self.find(f'[data-path="{path}"]').click()
-        self.find(".try-out__btn").click()
-        return str(self.find("textarea.body-param__text").get_attribute("value"))
+    def open(self, path: str) -> Any:
+        """Open an operation's form "Try it out"; return the field of the request body."""
+        self.page.locator(f'[data-path="{path}"]').click()
+        self.page.locator(".try-out__btn").click()
+        return self.page.locator("textarea.body-param__text")
 
-    def execute(self, body: str | None = None) -> tuple[int, Any]:
-        """Send the request body in the form, or `body`; return the response's status and body."""
-        if body is not None:
-            self.find("textarea.body-param__text").send_keys("\ue009a\ue000", body)  # control+a
-        if self.browser.find_elements("css selector", ".btn-clear"):
-            self.find(".btn-clear").click()
-        self.find(".execute").click()
-        status = self.find(".live-responses-table .response .response-col_status").text
-        answer = self.find(".live-responses-table .response .highlight-code code").text
-        return int(status.split()[0]), json.loads(answer)
+    def execute(self) -> tuple[int, str]:
+        """Send the request in the form; return the response's status and body."""
+        clear = self.page.locator(".btn-clear")
+        if clear.count():
+            clear.click()
+        self.page.locator(".execute").click()
+        row = self.page.locator(".live-responses-table .response")
+        status = row.locator(".response-col_status").text_content()
+        text = row.locator(".highlight-code code").first.text_content()
+        return int(re.findall(r"\d+", status)[0]), str(text)
 
-    def hosts(self) -> set[str | None]:
-        """Return the hosts that the browser has sent requests to since the last call."""
-        sent = (
-            json.loads(entry["message"])["message"] for entry in self.browser.get_log("performance")
-        )
-        urls = [
-            urlsplit(event["params"]["request"]["url"])
-            for event in sent
-            if event["method"] == "Network.requestWillBeSent"
-        ]
-        return {url.hostname for url in urls if url.scheme != "data"}
+    def answer(self) -> tuple[int, Any]:
+        status, text = self.execute()
+        return status, json.loads(text)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in FLAGS:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield browser
-    browser.quit()
+    with browsers.launch() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    with browsers.open_page(browser) as page:
+        yield page
 
 
 @pytest.fixture
 def start(serve: Serve) -> Callable[..., Address]:
-    def start(load: Callable[[Path], Model], keys: ApiKeys | None = None) -> Address:
+    def start(
+        load: Callable[[Path], Model], keys: ApiKeys | None = None, has_samples: bool = True
+    ) -> Address:
         manager, admission = Manager(load), AdmissionController()
         aspire(manager, "half", {3: Path("/models/half/3")})
         admission.mark_ready()
-        return serve(build_rest_app(DataPlane(manager), keys=keys, admission=admission))
+        dataplane = DataPlane(manager, make_sample=make_sample if has_samples else None)
+        return serve(build_rest_app(dataplane, keys=keys, admission=admission))
 
     return start
 
 
-def test_page_shows_and_tries_the_served_models_without_other_servers(
-    browser: Any, start: Callable[..., Address]
-) -> None:
+def test_page_groups_the_operations_by_model(page: Any, start: Callable[..., Address]) -> None:
     address = start(lambda directory: HalfModel())
-    page = Page(browser, address)
-    assert page.operations() == set(json.loads(ask(address, "GET", "/openapi.json")[1])["paths"])
-    assert not browser.find_element("css selector", "#key-form").is_displayed()
-    assert json.loads(page.open(PREDICT))["instances"] == [0]
-    assert page.execute() == (200, {"predictions": [2.0]})
-    assert page.execute('{"instances": [1, 2, 5]}') == (200, ANSWER)
-    assert page.hosts() == {HOST}
+    docs = Docs(page, address)
+    assert [name.strip() for name in docs.groups()] == ["model half", "server"]
+    assert docs.operations() == set(json.loads(ask(address, "GET", "/openapi.json")[1])["paths"])
+    assert page.locator("#key-form").is_hidden()
+
+
+def test_proposed_requests_succeed(page: Any, start: Callable[..., Address]) -> None:
+    docs = Docs(page, start(lambda directory: HalfModel()))
+    field = docs.open(PREDICT)
+    assert json.loads(field.input_value()) == {"inputs": {"x": [1.0, 5.0]}}
+    assert docs.answer() == (200, {"outputs": [2.5, 4.5]})
+    field.fill('{"instances": [1, 2, 5]}')
+    assert docs.answer() == (200, ANSWER)
+
+
+def test_integers_of_64_bits_keep_all_digits(page: Any, start: Callable[..., Address]) -> None:
+    docs = Docs(page, start(lambda directory: HalfModel()))
+    field = docs.open(PREDICT)
+    page.locator(".opblock-section-request-body .examples-select-element").select_option("same")
+    page.wait_for_function(
+        "text => document.querySelector('textarea.body-param__text').value.includes(text)",
+        arg=str(LARGE),
+    )
+    body = {"signature_name": "same", "inputs": {"id": [LARGE]}}
+    assert json.loads(field.input_value()) == body
+    status, text = docs.execute()
+    assert (status, json.loads(text)) == (200, {"outputs": [LARGE]})
+    field.fill(json.dumps({**body, "inputs": {"id": [-LARGE]}}))
+    assert docs.answer() == (200, {"outputs": [-LARGE]})
+
+
+def test_infer_is_proposed_too(page: Any, start: Callable[..., Address]) -> None:
+    docs = Docs(page, start(lambda directory: HalfModel()))
+    docs.open(INFER)
+    status, answer = docs.answer()
+    assert (status, answer["outputs"][0]["data"]) == (200, [2.5, 4.5])
 
 
 def test_page_asks_for_the_key_and_sends_it(
-    browser: Any, start: Callable[..., Address], tmp_path: Path
+    page: Any, start: Callable[..., Address], tmp_path: Path
 ) -> None:
     file = tmp_path / "keys"
     file.write_text(f"{KEY}\n")
-    page = Page(browser, start(lambda directory: HalfModel(), ApiKeys(file)))
-    page.give("other")
-    page.wait(lambda _: "does not accept this key" in page.find("#refusal").text)
-    page.give("ключ")  # a key that no header can contain
-    page.wait(lambda _: "ISO-8859-1" in page.find("#refusal").text)
-    page.give(KEY)
-    assert PREDICT in page.operations()
-    assert browser.find_element("css selector", "#refusal").text == ""
-    page.open(PREDICT)
-    assert page.execute('{"instances": [1, 2, 5]}') == (200, ANSWER)
+    docs = Docs(page, start(lambda directory: HalfModel(), ApiKeys(file)))
+    refusal = page.locator("#refusal")
+    docs.give("other")
+    refusal.get_by_text("does not accept this key").wait_for()
+    docs.give("ключ")  # a key that no header can contain
+    refusal.get_by_text("ISO-8859-1").wait_for()
+    docs.give(KEY)
+    assert PREDICT in docs.operations()
+    assert refusal.text_content() == ""
+    docs.open(PREDICT).fill('{"instances": [1, 2, 5]}')
+    assert docs.answer() == (200, ANSWER)
 
-    page.find(".auth-wrapper .authorize").click()
-    page.find(".auth-container .btn").click()  # log out
-    page.find(".btn-done").click()
-    status, answer = page.execute()
+    authorize = page.locator(".auth-wrapper .authorize").first
+    authorize.click()
+    page.locator(".auth-container").get_by_role("button", name="Remove authorization").click()
+    page.locator(".btn-done").click()
+    status, answer = docs.answer()
     assert status == 401
     assert "API key" in answer["error"]
 
-    page.find(".auth-wrapper .authorize").click()
-    page.find(".auth-container input").send_keys(KEY)
-    page.find(".auth-container .authorize").click()
-    page.find(".btn-done").click()
-    assert page.execute() == (200, ANSWER)
-    assert page.hosts() == {HOST}
+    authorize.click()
+    page.locator(".auth-container input").fill(KEY)
+    page.locator(".auth-container").get_by_role("button", name="Apply credentials").click()
+    page.locator(".btn-done").click()
+    assert docs.answer() == (200, ANSWER)
 
 
-def test_page_does_not_hang_over_an_image(browser: Any, start: Callable[..., Address]) -> None:
-    page = Page(browser, start(lambda directory: ImageModel()))
-    assert PREDICT in page.operations()
-    assert json.loads(page.open(PREDICT))["instances"] == [[[[0]]]]
+def test_page_does_not_hang_over_an_image(page: Any, start: Callable[..., Address]) -> None:
+    docs = Docs(page, start(lambda directory: ImageModel(), has_samples=False))
+    assert PREDICT in docs.operations()
+    assert json.loads(docs.open(PREDICT).input_value())["instances"] == [[[[0]]]]
 
 
 def test_page_shows_that_the_document_is_missing(
-    browser: Any, start: Callable[..., Address], tmp_path: Path
+    page: Any, start: Callable[..., Address], tmp_path: Path
 ) -> None:
     file = tmp_path / "keys"
     file.write_text(f"{KEY}\n")
-    page = Page(browser, start(lambda directory: HalfModel(), ApiKeys(file)))
-    page.find("#key")
-    browser.set_network_conditions(offline=True, latency=0, throughput=-1)
-    try:
-        page.give(KEY)
-        page.wait(lambda _: "/openapi.json: Failed to fetch" in page.find("#refusal").text)
-    finally:
-        browser.delete_network_conditions()
+    docs = Docs(page, start(lambda directory: HalfModel(), ApiKeys(file)))
+    page.locator("#key").wait_for()
+    page.context.set_offline(True)
+    docs.give(KEY)
+    page.locator("#refusal").get_by_text("/openapi.json: Failed to fetch").wait_for()
+
+
+def test_examples_of_classify_are_the_features(start: Callable[..., Address], serve: Serve) -> None:
+    signature = Signature(
+        {"inputs": spec("string", "i", None)},
+        {"scores": spec("float32", "s", None, None)},
+        "tensorflow/serving/classify",
+    )
+
+    class Classifier(FakeModel):
+        signatures: Mapping[str, Signature] = {"serving_default": signature}
+        signature_defs: Mapping[str, Any] = {"serving_default": definition(signature)}
+
+    def make_sample(model: Model, directory: Path, name: str) -> SampleRequest:
+        features = {"age": ExampleFeature("int64", 1, (7,))}
+        array = np.array([b"\xff"], object)
+        return SampleRequest({"inputs": SampleInput((1,), array, features)})
+
+    manager = Manager(lambda directory: Classifier())
+    aspire(manager, "half", {3: Path("/models/half/3")})
+    address = serve(build_rest_app(DataPlane(manager, make_sample=make_sample)))
+    paths = json.loads(ask(address, "GET", "/openapi.json")[1])["paths"]
+    proposed = {
+        path: operation["post"]["requestBody"]["content"]["application/json"].get("examples")
+        for path, operation in paths.items()
+        if "post" in operation and "half" in path
+    }
+    assert proposed == {
+        "/v1/models/half:predict": {
+            "serving_default": {"value": {"inputs": {"inputs": [{"b64": "/w=="}]}}}
+        },
+        "/v1/models/half:classify": {"serving_default": {"value": {"examples": [{"age": [7]}]}}},
+        # JSON of the Open Inference Protocol cannot hold bytes that are no text.
+        INFER: None,
+    }
