@@ -14,17 +14,25 @@ from typing import Any, NoReturn
 import click
 from click.core import ParameterSource
 
-from server.config import flags
+from server.config import cloud, flags
 from server.config.flags import Flag
 from server.config.model_config import is_uri
 from server.config.settings import DEFAULT_PORT
 from server.process.signals import StopSignals
+from server.sample import digits
 from tpuserve import __version__
 from tpuserve.errors import MalformedConfig, ModelsNotAvailable, TpuserveError
 
 EXIT_FAILED = 255
 
 _NAME = "tpuserve-model-server"
+# The character \b tells click to keep the line breaks of the examples.
+_EXAMPLES = """\b
+Examples:
+  tpuserve serve --sample
+  tpuserve serve --model_name=half --model_base_path=/models/half
+  tpuserve serve --model_config_file=/models/models.config --enable_batching
+"""
 _TYPES: Mapping[str, Any] = {"int": click.INT, "float": click.FLOAT, "text": click.STRING}
 _TYPE_NAMES = {"int": "int32", "float": "float", "bool": "bool", "text": "string"}
 
@@ -112,12 +120,25 @@ def _run_server(**values: Any) -> None:
 def _flags_on_command_line(context: click.Context) -> list[str]:
     return [
         name
-        for name in context.params
+        for name in flags.FLAGS
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
 
 
-def _serve(**values: Any) -> None:
+def _apply_environment(values: dict[str, Any]) -> None:
+    """Set the flags that a cloud service sets with environment variables, unless they are given."""
+    given = _flags_on_command_line(click.get_current_context())
+    for name, value in cloud.flags_from_environment(os.environ).items():
+        is_replaced = name == "model_base_path" and values["model_config_file"]
+        if name not in given and not is_replaced:
+            values[name] = value
+
+
+def _serve(sample: bool, **values: Any) -> None:
+    if sample:
+        _choose_sample(values)
+    else:
+        _apply_environment(values)
     path = values["model_base_path"]
     if path and not is_uri(path):
         values["model_base_path"] = os.path.abspath(path)
@@ -131,20 +152,31 @@ def _serve(**values: Any) -> None:
         raise
 
 
+def _choose_sample(values: dict[str, Any]) -> None:
+    """Set the flags that serve the sample model, and print a request to the model."""
+    digits.check_flags(values["model_base_path"], values["model_config_file"])
+    values.update(model_name=digits.NAME, model_base_path=str(digits.BASE_PATH))
+    if values["rest_api_port"]:
+        click.echo("Ask the sample model from another terminal:\n")
+        click.echo(digits.curl_command(values["rest_api_port"]) + "\n")
+
+
+_SAMPLE = click.Option(
+    ["--sample"],
+    is_flag=True,
+    help="Serve the sample model that comes with tpuserve, and print a request to it.",
+)
+
 serve = _ServeCommand(
     "serve",
     callback=_serve,
-    params=_options(),
+    params=[_SAMPLE, *_options()],
     help="""Serve SavedModels over TensorFlow Serving's REST and gRPC.
 
     Flags have the meaning that they have for tensorflow_model_server. SIGTERM or Ctrl-C stops the
     server after the requests in flight are answered.
-
-    \b
-    Examples:
-      tpuserve serve --model_name=half --model_base_path=/models/half
-      tpuserve serve --model_config_file=/models/models.config --enable_batching
     """,
+    epilog=_EXAMPLES,
 )
 
 
@@ -187,7 +219,9 @@ def _model_server(help: bool, **values: Any) -> int:
         click.echo(f"unknown argument: {argument}")
     if context.args:
         click.echo(format_usage())
-    if not values["model_base_path"] and not values["model_config_file"]:
+    _apply_environment(values)
+    has_models = values["model_base_path"] or values["model_config_file"]
+    if not has_models and not values["sagemaker_multi_model"]:
         click.echo(format_usage())
         return EXIT_FAILED
     if values["rest_api_port"] and values["rest_api_port"] == values["port"]:

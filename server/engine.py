@@ -3,20 +3,19 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from server import runner_factory
 from server.config import model_file, session_options, textproto
 from server.config.model_config import XLA_ENGINE, ModelConfig, ModelServerConfig, QueueLimits
-from server.config.settings import Settings
+from server.config.settings import SIGNATURES_REQUIRED, Settings
 from server.dataplane import DataPlane
 from server.metrics import Metrics
 from server.models.config_manager import ModelConfigManager, models_not_available
 from server.models.file_system_source import FileSystemSource, PeriodicFunction
 from server.models.manager import Manager, statuses
-from server.models.repository import Repository
 from server.models.servable_loader import MakeRunner, Retries, WarmUp, is_retriable
 from server.process import malloc
 from server.request_log import RequestLog
@@ -24,7 +23,11 @@ from server.request_log.settings import check_logging_config
 from server.scheduling.run_limits import LimitTable
 from server.servables.saved_model_loader import SavedModelLoader
 from server.servables.servable import InferenceRunner, Load, Model, VersionStatus
-from tpuserve import jax_client
+from server.storage import file_systems
+from server.storage.model_cache import ModelCache
+from server.storage.remote_models import RemoteModels
+from tpuserve import jax_client, signing
+from tpuserve.cache_directory import find_cache_directory
 from tpuserve.errors import TpuserveError
 
 if TYPE_CHECKING:
@@ -77,6 +80,8 @@ class Engine:
         )
         # Model name → the engine that the model config file sets for the model; "" if it sets none.
         self._engines: Mapping[str, str] = {}
+        # Model name → base path, which may itself be a version.
+        self._base_paths: Mapping[str, Path] = {}
         self._check_version = self._loader.check_version if load is None else _check_nothing
 
         def make_runner_and_set_limits(model: Model, directory: Path, name: str) -> InferenceRunner:
@@ -86,14 +91,18 @@ class Engine:
             return runner
 
         warm_up = runner_factory.make_warm_up(settings, platform, metrics, self._loader.executor)
+        remote_models = RemoteModels(
+            ModelCache(_cache_directory(settings), settings.model_cache_max_bytes)
+        )
         self._manager = _create_manager(
             settings,
             load or self._loader,
             make_runner_and_set_limits,
             warm_up,
             self._find_load if load is None else None,
+            remote_models,
         )
-        self._source = FileSystemSource(self._manager)
+        self._source = FileSystemSource(self._manager, remote_models)
         self._config_manager = ModelConfigManager(
             self._manager,
             self._source,
@@ -111,6 +120,8 @@ class Engine:
             run_limits=self._limits.find,
             load_model=self._config_manager.load_model,
             unload_model=self._config_manager.unload_model,
+            config_manager=self._config_manager,
+            make_sample=runner_factory.make_sample_request if load is None else None,
         )
         self._config_text = ""
         self._last_config_error = ""
@@ -131,18 +142,24 @@ class Engine:
 
         Raises:
           InvalidConfig: the model config file or the session config file is invalid.
-          ExtraNotInstalled: a model needs jax, which is missing or was not tested.
+          InvalidSetting: the key for signatures cannot be read.
+          ExtraNotInstalled: a model needs jax, which is missing or was not tested, or a package
+            for its remote base path.
           LabelNotAvailable, VersionNotFound: see `ModelConfigManager.check`.
           TpuserveError: no version can be loaded, for example because none has the requested tags.
         """
         if self._settings.tensorflow_session_config_file:
             session_options.read_session_config(Path(self._settings.tensorflow_session_config_file))
+        if self._settings.model_signature_policy == SIGNATURES_REQUIRED:
+            signing.check_key(Path(self._settings.model_signing_key), is_private=False)
         config = self._first_config
         if any((model.engine or self._settings.engine) == XLA_ENGINE for model in config.models):
             jax_client.check_installed()
         for model in config.models:
             if model.logging is not None:
                 check_logging_config(model.name, model.logging)
+            if model.is_remote:
+                file_systems.check_installed(model.base_path)
         self._config_manager.check(config)
         self._check_versions(config)
 
@@ -223,13 +240,15 @@ class Engine:
         """Check, without TensorFlow, that at least one version of at least one model may load."""
         causes: list[tuple[str, TpuserveError]] = []
         for model in config.models:
+            if model.is_remote:
+                return  # Its files are not here yet.
             try:
-                versions = Repository(model.path, model.policy).aspired_versions()
+                versions = self._source.find_versions(model)
             except TpuserveError:
                 return  # A model without versions is no error: the server waits for a version.
             for version, directory in versions.items():
                 try:
-                    self._check_version(directory)
+                    self._check_version(directory, model.path if directory == model.path else None)
                 except TpuserveError as error:
                     if is_retriable(error):
                         return
@@ -255,6 +274,9 @@ class Engine:
     @cached_property
     def _first_config(self) -> ModelServerConfig:
         settings = self._settings
+        if settings.model_base_path is None and not settings.model_config_file:
+            # `Settings` allows this only where clients load the models.
+            return ModelServerConfig()
         if not settings.model_config_file:
             path = str(settings.model_base_path)
             return ModelServerConfig((ModelConfig(settings.model_name, path),))
@@ -262,18 +284,36 @@ class Engine:
         return model_file.parse_model_config(self._config_text, Path(settings.model_config_file))
 
     def _find_load(self, name: str) -> Load:
-        return partial(self._loader, engine=self._engines.get(name, ""))
+        base_path = self._base_paths.get(name)
+
+        def load(directory: Path) -> Model:
+            is_base_path = directory == base_path
+            return self._loader(
+                directory, self._engines.get(name, ""), base_path if is_base_path else None
+            )
+
+        return load
 
     def _configure(self, config: ModelServerConfig) -> None:
+        for model in config.models:
+            if model.is_remote:
+                file_systems.check_installed(model.base_path)
         self._engines = {model.name: model.engine for model in config.models}
+        self._base_paths = {model.name: model.path for model in config.models if model.is_local}
         self._request_log.configure(
             {model.name: model.logging for model in config.models if model.logging is not None}
         )
         self._limits.configure({model.name: model.limits for model in config.models})
 
 
-def _check_nothing(directory: Path) -> None:
+def _check_nothing(directory: Path, base_path: Path | None = None) -> None:
     """Check nothing: only a custom `load` function knows which directories it can load."""
+
+
+def _cache_directory(settings: Settings) -> Path:
+    if settings.model_cache_dir:
+        return Path(settings.model_cache_dir).absolute()
+    return find_cache_directory() / "models"
 
 
 def _create_limit_table(settings: Settings) -> LimitTable:
@@ -289,6 +329,7 @@ def _create_manager(
     make_runner: MakeRunner,
     warm_up: WarmUp | None,
     find_load: Callable[[str], Load] | None,
+    downloader: RemoteModels,
 ) -> Manager:
     return Manager(
         load,
@@ -300,4 +341,5 @@ def _create_manager(
         unload_threads=settings.num_unload_threads,
         during_move=malloc.large_tensor_allocation,
         after_unload=malloc.trim_heap,
+        downloader=downloader,
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from server.config.settings import Settings
+from server.dataplane.results import SampleRequest
 from server.metrics import Metrics
 from server.models.servable_loader import MakeRunner, WarmUp
 from server.servables.servable import Array, Model
@@ -78,6 +79,13 @@ def _sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[
     from server.warmup.sample_rows import sample_rows
 
     return sample_rows(model, directory, signature_name)
+
+
+def make_sample_request(model: Model, directory: Path, signature_name: str) -> SampleRequest:
+    """Return a valid request; see `server.warmup.sample_request.make_sample_request`."""
+    from server.warmup import sample_request
+
+    return sample_request.make_sample_request(model, directory, signature_name)
 
 
 def make_warm_up(

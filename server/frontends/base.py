@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 from server.admission.admission import AdmissionController
@@ -22,6 +22,9 @@ from server.metrics import Metrics
 from server.process import ports
 from server.scheduling.request_queues import RequestQueues
 from tpuserve.runtime import gc_control, serving_import
+
+if TYPE_CHECKING:
+    from server.telemetry.tracing import Tracing
 
 LAST_SECONDS = 1
 """The time that each step of the shutdown may take once no request is in flight."""
@@ -69,7 +72,8 @@ class FrontendContext:
       queues: decide when the requests of all frontends run.
       keys: the accepted API keys; None to accept requests without a key.
       tls: the certificate and the keys of TLS; None for plain connections.
-      metrics_path: the path of the metrics over REST; None to serve no metrics.
+      metrics_path: a second path of the metrics over REST, beside /metrics; None for none.
+      tracing: records the requests as spans; None for no traces.
       on_failure: a function that is called with the reason, from any thread, when a frontend ends
         although `stop` was not called.
     """
@@ -83,6 +87,7 @@ class FrontendContext:
     keys: ApiKeys | None
     tls: tls.TlsConfig | None
     metrics_path: str | None
+    tracing: "Tracing | None"
     on_failure: Callable[[str], None]
 
 
@@ -137,6 +142,7 @@ def start_grpc(context: FrontendContext, reserved: socket.socket | None) -> Fron
         memory_budget=context.memory_budget,
         metrics=context.metrics,
         queues=context.queues,
+        tracing=context.tracing,
     )
     # Close the reserving socket only after gRPC has bound the port, so that no other process takes
     # the port in between. gRPC can bind the port, because the reserving socket does not listen.
@@ -168,6 +174,7 @@ def start_rest(context: FrontendContext, reserved: socket.socket) -> Frontend:
         memory_budget=context.memory_budget,
         queues=context.queues,
         monitoring_path=context.metrics_path,
+        tracing=context.tracing,
     )
     grace_seconds = math.ceil(settings.shutdown_grace_seconds)
     frontend = RestServer(app, reserved, grace_seconds, context.on_failure, tls=context.tls)

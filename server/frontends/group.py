@@ -16,8 +16,9 @@ from server.dataplane import DataPlaneInterface
 from server.frontends import base
 from server.frontends.base import Frontend
 from server.metrics import Metrics
-from server.process import memory_limit
+from server.process import memory_limit, resident_memory
 from server.scheduling.request_queues import RequestQueues
+from server.telemetry.factory import start_tracing
 
 
 class FrontendGroup:
@@ -45,9 +46,12 @@ class FrontendGroup:
         self._frontends: list[Frontend] = []
         self._admission = AdmissionController(settings.max_requests_in_flight, settings.peer_limit)
         metrics.watch_in_flight(lambda: self._admission.in_flight)
+        metrics.watch_memory(resident_memory.resident_bytes)
         self._rest_socket: socket.socket | None = None
         self._grpc_socket: socket.socket | None = None
         files = read_files(settings)
+        queues = RequestQueues(dataplane.run_limits, metrics)
+        metrics.watch_model_requests(queues.count_in_flight)
         self._context = base.FrontendContext(
             settings=settings,
             dataplane=dataplane,
@@ -57,10 +61,11 @@ class FrontendGroup:
                 # By default, leave half of the memory to TensorFlow and the models.
                 settings.max_request_memory_bytes or memory_limit.usable_memory_bytes() // 2
             ),
-            queues=RequestQueues(dataplane.run_limits, metrics),
+            queues=queues,
             keys=files.keys,
             tls=files.tls,
             metrics_path=files.metrics_path,
+            tracing=start_tracing(settings.otlp_endpoint),
             on_failure=on_failure,
         )
 
@@ -154,6 +159,8 @@ class FrontendGroup:
             [base.join_with_deadline(frontend, deadline) for frontend in self._frontends]
         )
         self._context.queues.close()
+        if self._context.tracing is not None:
+            self._context.tracing.close()
         return is_idle
 
 
@@ -163,7 +170,7 @@ class FrontendFiles(NamedTuple):
     Attributes:
       keys: the accepted API keys; None to accept requests without a key.
       tls: the certificate and the keys of TLS; None for plain connections.
-      metrics_path: the path of the metrics over REST; None to serve no metrics.
+      metrics_path: a second path of the metrics over REST, beside /metrics; None for none.
     """
 
     keys: ApiKeys | None

@@ -15,6 +15,7 @@ from server.frontends.base import LAST_SECONDS
 from server.metrics import Metrics
 from server.multiprocess import process_setup
 from server.multiprocess.control import ControlChannel, ControlMessage
+from server.process import resident_memory
 from server.remote.channel import Channel
 from server.remote.endpoint import EngineEndpoint
 from server.servables.servable import Load
@@ -54,6 +55,7 @@ def run_engine(
     control = ControlChannel(connection)
     messages: SimpleQueue[ControlMessage] = SimpleQueue()
     metrics = Metrics()
+    metrics.watch_memory(resident_memory.resident_bytes)
 
     def handle(message: ControlMessage) -> None:
         if message.name == "snapshot":

@@ -32,6 +32,25 @@ class SharedStreamHandler(_TextHandler):
             super().emit(record)
 
 
+class LineFormatter(logging.Formatter):
+    """Writes the message of a record as one line, with escapes for the control characters in it.
+
+    Messages may quote texts of clients or of storage, which could look like further lines of the
+    log. A traceback keeps its lines.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line of a record without its traceback."""
+        return super().formatMessage(record).translate(_ESCAPES)
+
+
+_ESCAPES = {
+    number: repr(chr(number))[1:-1]
+    for number in (*range(32), *range(127, 160), 0x2028, 0x2029)
+    if chr(number) != "\t"
+}
+
+
 @contextlib.contextmanager
 def _locked(stream: TextIO) -> Iterator[None]:
     """Hold the lock of a stream's file, which the system releases if the process ends."""
@@ -61,7 +80,10 @@ def configure_logging(*, is_shared: bool = False) -> None:
             "version": 1,
             "disable_existing_loggers": False,
             "formatters": {
-                "line": {"format": "%(asctime)s %(levelname).1s %(name)s: %(message)s"},
+                "line": {
+                    "()": LineFormatter,
+                    "format": "%(asctime)s %(levelname).1s %(name)s: %(message)s",
+                },
                 # The format of the access log has no time in front, because the JSON of each line
                 # contains the time.
                 "bare": {"format": "%(message)s"},
@@ -76,6 +98,8 @@ def configure_logging(*, is_shared: bool = False) -> None:
             "loggers": {
                 "uvicorn": {"level": "WARNING"},
                 "tensorflow": {"level": "WARNING"},
+                # Its warnings are about headers that clients choose.
+                "opentelemetry.trace": {"level": "ERROR"},
                 "server.access": {"handlers": ["access"], "propagate": False},
             },
         }

@@ -17,10 +17,12 @@ from server.dataplane import (
     ModelStatus,
     Prediction,
     Regression,
+    SampleRequest,
     Statistics,
 )
 from server.dataplane.interface import DataPlaneInterface, ReadInputs
 from server.dataplane.multi_inference import Task
+from server.metrics.timeline import Timeline
 from server.remote import protocol
 from server.remote.call import Call
 from server.remote.client import EngineClient
@@ -83,14 +85,17 @@ class RemoteDataPlane(DataPlaneInterface):
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
+        timeline: Timeline | None = None,
     ) -> Pending[Prediction]:
         """Send a request to the engine process; see `DataPlaneInterface.start_predict`.
 
         The first request for a signature waits until the engine process has sent the signature.
         """
+        timeline = Timeline() if timeline is None else timeline
         number, signature, inputs = self._read_inputs(spec, read_inputs, cancellation)
+        timeline.end_decoding()
         options = tuple(output_filter), timeout_ms
-        request = _Request(spec, read_inputs, signature, inputs, options, cancellation)
+        request = _Request(spec, read_inputs, signature, inputs, options, cancellation, timeline)
         return self._send(request, number)
 
     def _send(self, request: "_Request", number: int) -> Pending[Prediction]:
@@ -111,7 +116,7 @@ class RemoteDataPlane(DataPlaneInterface):
         values = (number, *request.options, channel.pack(request.inputs))
         retry = partial(self._send_again, request)
         call = client.start(channel, protocol.PREDICT, values, cancellation, retry)
-        return Pending(call, partial(_finish_prediction, call, request.spec))
+        return Pending(call, partial(_finish_prediction, call, request))
 
     def _send_again(self, request: "_Request") -> Prediction:
         """Decode the inputs again, because the signature was outdated, and return the answer."""
@@ -130,9 +135,10 @@ class RemoteDataPlane(DataPlaneInterface):
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
+        timeline: Timeline | None = None,
     ) -> Pending[Classification]:
         """Send a request to the engine process; see `DataPlaneInterface.start_classify`."""
-        return self._infer("classify", spec, serialized, timeout_ms, cancellation)
+        return self._infer("start_classify", spec, serialized, timeout_ms, cancellation, timeline)
 
     def start_regress(
         self,
@@ -141,9 +147,10 @@ class RemoteDataPlane(DataPlaneInterface):
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
+        timeline: Timeline | None = None,
     ) -> Pending[Regression]:
         """Send a request to the engine process; see `DataPlaneInterface.start_regress`."""
-        return self._infer("regress", spec, serialized, timeout_ms, cancellation)
+        return self._infer("start_regress", spec, serialized, timeout_ms, cancellation, timeline)
 
     def start_multi_inference(
         self,
@@ -152,13 +159,20 @@ class RemoteDataPlane(DataPlaneInterface):
         *,
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
+        timeline: Timeline | None = None,
     ) -> Pending[list[Classification | Regression]]:
         """Send a request to the engine process; see `DataPlaneInterface.start_multi_inference`."""
-        return self._infer("multi_inference", tasks, serialized, timeout_ms, cancellation)
+        return self._infer(
+            "start_multi_inference", tasks, serialized, timeout_ms, cancellation, timeline
+        )
 
     def metadata(self, spec: ModelSpec, fields: Sequence[str]) -> Metadata:
         """Return the signatures of a version; see `DataPlane.metadata`."""
         return cast(Metadata, self._call("metadata", spec, fields))
+
+    def sample_request(self, spec: ModelSpec) -> SampleRequest:
+        """Return a valid Predict request for a signature; see `DataPlaneInterface`."""
+        return cast(SampleRequest, self._call("sample_request", spec))
 
     def statistics(self, spec: ModelSpec) -> Statistics:
         """Return the statistics of a version; see `DataPlane.statistics`."""
@@ -188,6 +202,18 @@ class RemoteDataPlane(DataPlaneInterface):
         """Unload all versions of a model; see `DataPlane.unload_model`."""
         self._call("unload_model", model)
 
+    def base_paths(self) -> Mapping[str, str]:
+        """Return the name of each configured model → its base path."""
+        return cast(Mapping[str, str], self._call("base_paths"))
+
+    def add_model(self, model: str, base_path: str) -> None:
+        """Add a model to the configuration; see `DataPlane.add_model`."""
+        self._call("add_model", model, base_path)
+
+    def remove_model(self, model: str) -> None:
+        """Remove a model from the configuration; see `DataPlane.remove_model`."""
+        self._call("remove_model", model)
+
     def start_profiler(self) -> str:
         """Start TensorFlow's profiler server in the engine process, and return its address."""
         return str(self._call("start_profiler"))
@@ -203,8 +229,11 @@ class RemoteDataPlane(DataPlaneInterface):
         serialized: Sequence[bytes],
         timeout_ms: float | None,
         cancellation: Cancellation | None,
+        timeline: Timeline | None,
     ) -> Pending[Any]:
         """Send a request for a method of the data plane that runs a model."""
+        timeline = Timeline() if timeline is None else timeline
+        timeline.end_decoding()
         if cancellation is not None:
             cancellation.raise_if_cancelled()
         arguments = protocol.pack(((target, serialized), {"timeout_ms": timeout_ms}))
@@ -212,7 +241,9 @@ class RemoteDataPlane(DataPlaneInterface):
         call = client.start(client.channel, protocol.INFER, (method, arguments), cancellation)
 
         def finish() -> Any:
-            result = protocol.unpack(call.finish()[3])
+            _, _, _, packed, run = call.finish()
+            timeline.unpack_run(run)
+            result = protocol.unpack(packed)
             self._models.add((target if isinstance(target, ModelSpec) else target[0][0]).model)
             return result
 
@@ -282,6 +313,7 @@ class _Request:
       inputs: alias → array.
       options: the requested outputs, and the time limit in milliseconds.
       cancellation: cancels the request.
+      timeline: the times of the request.
     """
 
     spec: ModelSpec
@@ -290,13 +322,16 @@ class _Request:
     inputs: Mapping[str, Array]
     options: tuple[tuple[str, ...], float | None]
     cancellation: Cancellation | None
+    timeline: Timeline
 
 
-def _finish_prediction(call: Call, spec: ModelSpec) -> Prediction:
+def _finish_prediction(call: Call, request: _Request) -> Prediction:
     answer = call.finish()
     if isinstance(answer, Prediction):
         return answer
-    _, _, _, version, outputs = answer
+    _, _, _, version, outputs, run = answer
+    request.timeline.unpack_run(run)
+    spec = request.spec
     name = spec.effective_signature_name
     return Prediction(spec.model, version, name, call.channel.unpack(outputs))
 

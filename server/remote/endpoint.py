@@ -19,11 +19,13 @@ from server.admission.latency_tracker import LatencyTracker
 from server.admission.nonblocking import NonBlocking, WouldBlock
 from server.dataplane import DataPlaneInterface, ModelSpec
 from server.metrics import Metrics
+from server.metrics.timeline import Timeline
 from server.remote import protocol
 from server.remote.channel import Channel, Message, PackedArray
 from server.remote.channel_loop import ChannelLoop
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.ticket import InlineTicket, RunPool, Ticket
+from server.servables import pending
 from server.servables.servable import Array
 from tpuserve.errors import Cancelled, QueueFull, TpuserveError
 from tpuserve.saved_model.signature import Signature
@@ -34,7 +36,16 @@ Answer: TypeAlias = Callable[..., None]
 # that may take long, such as a reload.
 _ADMIN_THREADS, _SLOW_THREADS = 8, 8
 _SLOW_METHODS = frozenset(
-    {"reload", "load_model", "unload_model", "start_profiler", "record_profiler_event"}
+    {
+        "sample_request",
+        "reload",
+        "load_model",
+        "unload_model",
+        "add_model",
+        "remove_model",
+        "start_profiler",
+        "record_profiler_event",
+    }
 )
 # The number of threads for inferences: more than the queues ever let run at the same time.
 _MAX_THREADS = 4096
@@ -78,7 +89,7 @@ class EngineEndpoint:
         Args:
           dataplane: runs the models.
           threads: how many inferences run at the same time; see `RunPool.max_running`.
-          metrics: records the waits and refusals of the queues; None for no metrics.
+          metrics: records the refusals of the queues; None for no metrics.
         """
         self._dataplane = dataplane
         self._loop = ChannelLoop("engine-endpoint", self._receive, self._forget)
@@ -250,18 +261,23 @@ class EngineEndpoint:
             return inputs
 
         started = time.perf_counter()
+        timeline = Timeline()
         try:
-            prediction = self._dataplane.predict(
-                target.spec,
-                read_inputs,
-                output_filter,
-                timeout_ms=timeout_ms,
-                cancellation=self._cancellations.get((channel, number)),
+            prediction = pending.wait(
+                self._dataplane.start_predict(
+                    target.spec,
+                    read_inputs,
+                    output_filter,
+                    timeout_ms=timeout_ms,
+                    cancellation=self._cancellations.get((channel, number)),
+                    timeline=timeline,
+                )
             )
         except _OtherSignature:
             return (protocol.OTHER_SIGNATURE,)
         target.tracker.record(time.perf_counter() - started)
-        return protocol.RESULT, prediction.version, channel.pack(prediction.outputs)
+        outputs = channel.pack(prediction.outputs)
+        return protocol.RESULT, prediction.version, outputs, timeline.pack_run()
 
     def _find_signature(self, channel: Channel, number: int, spec: Sequence[Any]) -> Message:
         found: list[Signature] = []
@@ -289,8 +305,9 @@ class EngineEndpoint:
     def _infer(self, channel: Channel, number: int, name: str, packed: bytes) -> Message:
         arguments, options = protocol.unpack(packed)
         options["cancellation"] = self._cancellations.get((channel, number))
-        result = getattr(self._dataplane, name)(*arguments, **options)
-        return protocol.RESULT, protocol.pack(result)
+        options["timeline"] = timeline = Timeline()
+        result = pending.wait(getattr(self._dataplane, name)(*arguments, **options))
+        return protocol.RESULT, protocol.pack(result), timeline.pack_run()
 
     def _add_target(self, spec: ModelSpec, signature: Signature) -> int:
         """Return a number by which calls can refer to a model and its signature."""

@@ -108,7 +108,9 @@ def test_every_flag_is_taken_in_both_spellings(runs: Runs) -> None:
     given.update(
         port="8500", rest_api_port="8501", enable_batching="true", mixed_precision="", engine="xla"
     )
-    given.update(tensorflow_session_parallelism="0")
+    given.update(tensorflow_session_parallelism="0", otlp_endpoint="http://localhost:4317")
+    given.update(predict_route="/p", health_route="/h")
+    given.update(model_signature_policy="require")
     pairs = [item for name, value in given.items() for item in (f"--{name}", value)]
     assert stand_in(*[f"--{name}={value}" for name, value in given.items()]) == 0
     assert stand_in(*pairs) == 0
@@ -136,6 +138,43 @@ def test_relative_base_path_is_resolved_by_serve_and_refused_by_the_stand_in(
 def test_base_path_that_is_a_uri_is_not_resolved(runs: Runs) -> None:
     assert CliRunner().invoke(serve, ["--model_base_path=file:///models/half"]).exit_code == 0
     assert runs.settings == [Settings(Path("/models/half"))]
+
+
+VERTEX = {
+    "AIP_HTTP_PORT": "9000",
+    "AIP_PREDICT_ROUTE": "/v1/endpoints/1/deployedModels/2:predict",
+    "AIP_HEALTH_ROUTE": "/v1/endpoints/1/deployedModels/2",
+    "AIP_STORAGE_URI": "/models/half",
+}
+
+
+@pytest.mark.parametrize("start", ["serve", "stand-in"])
+def test_environment_of_a_cloud_service_sets_flags_that_are_not_given(
+    runs: Runs, start: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in VERTEX.items():
+        monkeypatch.setenv(name, value)
+    for arguments in ([], ["--rest_api_port=8502", "--model_base_path=/other"]):
+        if start == "serve":
+            CliRunner().invoke(serve, arguments)
+        else:
+            stand_in(*arguments)
+    from_environment, with_flags = runs.settings
+    assert from_environment.model_base_path == Path("/models/half")
+    assert from_environment.rest_api_port == 9000
+    assert from_environment.predict_route == VERTEX["AIP_PREDICT_ROUTE"]
+    assert from_environment.health_route == VERTEX["AIP_HEALTH_ROUTE"]
+    assert (with_flags.model_base_path, with_flags.rest_api_port) == (Path("/other"), 8502)
+    assert with_flags.predict_route == VERTEX["AIP_PREDICT_ROUTE"]
+
+
+def test_model_config_file_replaces_the_model_of_the_environment(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAGEMAKER_BIND_TO_PORT", "8080")
+    CliRunner().invoke(serve, ["--model_config_file=/models.config"])
+    (settings,) = runs.settings
+    assert (settings.model_base_path, settings.predict_route) == (None, "/invocations")
 
 
 def test_serve_without_a_base_path_is_refused() -> None:

@@ -3,6 +3,7 @@
 from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryReservation
 from server.dataplane import ModelSpec
+from server.metrics.timeline import Timeline
 
 _UNKNOWN_MODEL = ModelSpec("")
 
@@ -18,15 +19,32 @@ class CallContext:
       model_spec: the model that the request names. Its name is empty until the handler has parsed
         the request.
       version: the version of the model that has answered; None until then.
+      error: the message of the error with which the call ends; empty for no error.
+      timeline: the times of the call.
     """
 
     memory: MemoryReservation
 
-    __slots__ = ("cancellation", "memory", "model_spec", "timeout_ms", "version")
+    __slots__ = (
+        "cancellation",
+        "error",
+        "memory",
+        "model_spec",
+        "timeline",
+        "timeout_ms",
+        "version",
+    )
 
-    def __init__(self) -> None:
-        """Create the state of a call; it has no `memory` until it is admitted."""
+    def __init__(self, started_ns: int = 0) -> None:
+        """Create the state of a call; it has no `memory` until it is admitted.
+
+        Args:
+          started_ns: the time at which the call began, in nanoseconds of `time.perf_counter_ns`; 0
+            for the time of this call of the constructor.
+        """
+        self.timeline = Timeline(started_ns)
         self.cancellation = Cancellation()
         self.timeout_ms: float | None = None
         self.model_spec = _UNKNOWN_MODEL
         self.version: int | None = None
+        self.error = ""

@@ -1,7 +1,7 @@
-"""Records finished calls in the metrics and in the access log."""
+"""Records finished calls in the metrics, in the traces and in the access log."""
 
-import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -10,12 +10,15 @@ from server.frontends.grpc.call_context import CallContext
 from server.metrics import Metrics
 from server.request_log.access_log import AccessLog
 
+if TYPE_CHECKING:
+    from server.telemetry.tracing import Tracing
+
 _PROTOCOL = "gRPC"
 _ENTRYPOINT = "GRPC"
 
 
 class CallObserver:
-    """Records each finished call, successful or not, in the metrics and in the access log.
+    """Records each finished call, successful or not, in metrics, traces and the access log.
 
     A call that fails before its request is parsed is counted with an empty model name.
     """
@@ -25,6 +28,7 @@ class CallObserver:
         counted_methods: Mapping[str, str],
         metrics: Metrics | None = None,
         access_log: AccessLog | None = None,
+        tracing: "Tracing | None" = None,
     ) -> None:
         """Create an observer.
 
@@ -34,18 +38,20 @@ class CallObserver:
           metrics: the registry in which calls are counted; None to count in a registry that nothing
             reads.
           access_log: the log to write to; None to write no access log.
+          tracing: records the calls as spans; None for no traces.
         """
         self._counted_methods = counted_methods
         self._metrics = Metrics() if metrics is None else metrics
         self._access_log = access_log
+        self._tracing = tracing
 
     def record(
         self,
         method: str,
         call: CallContext,
         status: str,
-        started_ns: int,
         context: grpc.ServicerContext,
+        runs_model: bool = False,
         bytes_in: int = 0,
         bytes_out: int = 0,
     ) -> None:
@@ -54,19 +60,33 @@ class CallObserver:
         Args:
           method: the full name of the method, such as
             "/tensorflow.serving.PredictionService/Predict".
-          call: the model, version and time limit of the call.
+          call: the model, version and times of the call.
           status: the name of the gRPC status code with which the call ended, such as "OK".
-          started_ns: the time at which the call began, from `time.perf_counter_ns`.
           context: grpcio's context of the call, which knows the address of the client.
+          runs_model: whether calls of the method run a model.
           bytes_in: the size of the request message.
           bytes_out: the size of the response message.
         """
-        duration_ns = time.perf_counter_ns() - started_ns
+        timeline, model_spec = call.timeline, call.model_spec
+        timeline.end()
+        timeline.model = timeline.model or model_spec.model
         api = self._counted_methods.get(method)
-        model_spec = call.model_spec
         if api is not None:
             self._metrics.request_done(
-                model_spec.model, api, _ENTRYPOINT, status, duration_ns // 1000
+                model_spec.model, api, _ENTRYPOINT, status, timeline.total_seconds * 1e6
+            )
+            if call.error:
+                self._metrics.request_failed(model_spec.model, _ENTRYPOINT, status, call.error)
+        if runs_model:
+            self._metrics.request_ended(timeline, status)
+        if self._tracing is not None:
+            self._tracing.record_rpc(
+                timeline,
+                method=method,
+                status=status,
+                metadata=context.invocation_metadata() or (),
+                peer=peers.split_peer(context.peer())[0],
+                runs_model=runs_model,
             )
         if self._access_log is not None:
             self._access_log.write(
@@ -76,7 +96,7 @@ class CallObserver:
                 version=model_spec.version if call.version is None else call.version,
                 signature=model_spec.signature_name,
                 status=status,
-                duration_ms=duration_ns / 1e6,
+                duration_ms=timeline.total_seconds * 1000,
                 peer=peers.split_peer(context.peer())[0],
                 bytes_in=bytes_in,
                 bytes_out=bytes_out,

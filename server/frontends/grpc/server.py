@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from concurrent import futures
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -27,6 +28,9 @@ from server.metrics import Metrics
 from server.process import ports
 from server.request_log.access_log import AccessLog
 from server.scheduling.request_queues import RequestQueues
+
+if TYPE_CHECKING:
+    from server.telemetry.tracing import Tracing
 
 # The number of threads for calls that are rare and may take long: reloads, profiles, and status
 # changes to watching clients.
@@ -57,6 +61,7 @@ class GrpcServer:
         memory_budget: MemoryBudget | None = None,
         metrics: Metrics | None = None,
         queues: RequestQueues | None = None,
+        tracing: "Tracing | None" = None,
         service_types: Sequence[type[GrpcService]] = SERVICE_TYPES,
         allow_direct_polling: bool = True,
     ) -> None:
@@ -75,6 +80,7 @@ class GrpcServer:
           memory_budget: bounds the memory of all requests together; None for no bound.
           metrics: the registry in which requests are counted; None for no metrics.
           queues: decide when calls run; None for queues that no other frontend shares.
+          tracing: records the calls as spans; None for no traces.
           service_types: the classes of the services to offer. The settings can disable some.
           allow_direct_polling: whether threads may poll gRPC's events themselves; see
             `create_call_executor`. Benchmarks and tests pass False.
@@ -105,7 +111,10 @@ class GrpcServer:
         self._rejection_pool = futures.ThreadPoolExecutor(1, "grpc-rejections")
         enabled = [service for service in service_types if service.is_enabled(settings)]
         self._observer = CallObserver(
-            counted_methods(enabled), metrics, AccessLog() if settings.access_log else None
+            counted_methods(enabled),
+            metrics,
+            AccessLog() if settings.access_log else None,
+            tracing,
         )
         self._server = grpc.server(
             self._executor,

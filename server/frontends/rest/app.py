@@ -1,6 +1,7 @@
 """Builds the ASGI application of the REST frontend from its parts."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
@@ -9,17 +10,23 @@ from server.config.settings import Settings
 from server.dataplane import DataPlaneInterface
 from server.frontends.open_inference.describer import Describer
 from server.frontends.rest.access_log_middleware import AccessLogMiddleware
-from server.frontends.rest.asgi_app import RootApp
+from server.frontends.rest.asgi_app import METRICS, RootApp
+from server.frontends.rest.console.app import ConsoleApp
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
 from server.frontends.rest.dispatch.router import Router
 from server.frontends.rest.openapi.lazy_app import LazyOpenApiApp
 from server.frontends.rest.rest_config import RestConfig
+from server.frontends.rest.v1.predict_router import PredictRouter
 from server.frontends.rest.v1.router import V1Router
+from server.frontends.rest.v1.sagemaker_router import SageMakerRouter
 from server.frontends.rest.v2.router import V2Router
 from server.metrics import Metrics
 from server.parsing.request_parser import RequestParser
 from server.request_log.access_log import AccessLog
 from server.scheduling.request_queues import RequestQueues
+
+if TYPE_CHECKING:
+    from server.telemetry.tracing import Tracing
 
 
 def build_rest_app(
@@ -33,28 +40,38 @@ def build_rest_app(
     queues: RequestQueues | None = None,
     monitoring_path: str | None = None,
     extra_routers: Sequence[Router] = (),
+    tracing: "Tracing | None" = None,
 ) -> RootApp | AccessLogMiddleware:
     """Build the ASGI application that serves the models of a data plane over REST.
 
     Args:
       dataplane: Finds and runs the models.
       settings: The settings of the server. None means the defaults of the flags.
-      metrics: Counts the requests that never reach the data plane. Served at `monitoring_path`.
+      metrics: Counts the requests. Served at /metrics and at `monitoring_path`.
       keys: The accepted API keys. None disables authentication.
       admission: Limits the number of requests in flight, and tells whether the server is ready.
       memory_budget: Bounds the memory of all requests together. None means no bound.
       queues: Decide when requests run. None means queues that no other frontend shares.
-      monitoring_path: The path of the metrics, for example "/monitoring/prometheus/metrics". None
-        means that metrics are not served.
+      monitoring_path: A second path of the metrics, for example "/monitoring/prometheus/metrics".
+        None means that there is none.
       extra_routers: The routers of further APIs to serve beside TensorFlow Serving's and the
         Open Inference Protocol.
+      tracing: Records the requests as spans. None means no traces.
     """
     config = RestConfig.from_settings(settings)
     parser = RequestParser()
     allows_control = settings is not None and settings.enable_model_control
     describer = Describer(dataplane, allows_control=allows_control)
+    v1 = V1Router(
+        dataplane,
+        parser,
+        memory_budget,
+        lists_names_only=settings is not None and settings.kserve_model_list,
+    )
     routers: tuple[Router, ...] = (
-        V1Router(dataplane, parser, memory_budget),
+        # These routers come first, because a path may begin with the prefix of another router.
+        *_create_cloud_routers(settings, dataplane, v1),
+        v1,
         V2Router(dataplane, parser, describer, memory_budget),
         *extra_routers,
     )
@@ -67,9 +84,16 @@ def build_rest_app(
             memory_budget,
             queues,
             on_close=parser.close,
+            tracing=tracing,
         ),
         dataplane,
         LazyOpenApiApp(dataplane, keys is not None),
+        ConsoleApp(
+            dataplane,
+            metrics,
+            config.enable_console,
+            METRICS if metrics is not None else None,
+        ),
         config,
         metrics=metrics,
         keys=keys,
@@ -77,3 +101,14 @@ def build_rest_app(
         monitoring_path=monitoring_path,
     )
     return AccessLogMiddleware(root, AccessLog()) if config.access_log else root
+
+
+def _create_cloud_routers(
+    settings: Settings | None, dataplane: DataPlaneInterface, v1: V1Router
+) -> Sequence[Router]:
+    routers: list[Router] = []
+    if settings is not None and settings.predict_route:
+        routers.append(PredictRouter(settings.predict_route, settings.model_name, v1))
+    if settings is not None and settings.sagemaker_multi_model:
+        routers.append(SageMakerRouter(dataplane, v1))
+    return routers

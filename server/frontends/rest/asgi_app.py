@@ -9,12 +9,15 @@ from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.dataplane import DataPlaneInterface
 from server.frontends.rest import errors
+from server.frontends.rest.console import paths as console_paths
+from server.frontends.rest.console.app import ConsoleApp
 from server.frontends.rest.dispatch.dispatcher import Dispatcher
 from server.frontends.rest.openapi import paths as openapi_paths
 from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.transport.headers import Headers, Peer, get_header
 from server.frontends.rest.transport.responses import (
     JSON,
+    METRICS_TEXT,
     TEXT,
     AnySyncResponse,
     Response,
@@ -27,6 +30,8 @@ from server.metrics import Metrics
 from tpuserve.errors import ServerStarting, Unauthenticated
 
 HEALTH, READINESS = "/healthz", "/readyz"
+METRICS = "/metrics"
+"""The path of the metrics that Prometheus expects; always served."""
 _CORS_HEADERS = (
     (b"access-control-allow-origin", b"*"),
     (b"access-control-allow-methods", b"POST, GET"),
@@ -42,6 +47,7 @@ class RootApp:
         dispatcher: Dispatcher,
         dataplane: DataPlaneInterface,
         openapi: ASGIApp,
+        console: ConsoleApp,
         config: RestConfig,
         *,
         metrics: Metrics | None = None,
@@ -55,24 +61,30 @@ class RootApp:
           dispatcher: Answers the paths of the APIs, such as those below /v1/.
           dataplane: Tells whether a model is available, for the readiness check.
           openapi: Answers the paths that begin with one of `openapi.paths.PATHS`.
+          console: Answers the root path and the paths below /console/.
           config: The settings of the frontend.
-          metrics: Counts the requests without a valid API key. Served at `monitoring_path`, if both
-            are present.
+          metrics: Counts the requests without a valid API key. Served at `METRICS` and at
+            `monitoring_path`. None means that no metrics are served.
           keys: The accepted API keys. None disables authentication.
           admission: Tells whether the server is ready or draining.
-          monitoring_path: The path of the metrics. None means that metrics are not served.
+          monitoring_path: A second path of the metrics. None means that there is none.
         """
         self._dispatcher = dispatcher
         self._dataplane = dataplane
         self._openapi = openapi
+        self._console = console
         self._metrics = metrics
         self._keys = keys
         self._admission = admission
-        self._monitoring_path = monitoring_path if metrics is not None else None
+        self._metrics_paths = {METRICS, *filter(None, [monitoring_path])} if metrics else set()
         self._cors_headers = _CORS_HEADERS if config.allow_origins else ()
+        self._open_console_paths = console_paths.OPEN_PATHS if console.is_enabled else ()
+        self._health_route = config.health_route
+        self._may_be_empty = config.may_be_empty
         self._open_paths = {
             *((HEALTH, READINESS, v2_paths.LIVE, v2_paths.READY) if config.open_health else ()),
-            *((monitoring_path,) if config.open_metrics else ()),
+            *(filter(None, [config.health_route]) if config.open_health else ()),
+            *(self._metrics_paths if config.open_metrics else ()),
         }
 
     def find_fast_path(self, url: bytes, headers: Headers) -> SyncHandler | None:
@@ -115,12 +127,20 @@ class RootApp:
         if response is None:
             if path in (v2_paths.LIVE, v2_paths.READY):
                 response = self._check_health(path)
+            elif path == self._health_route:
+                response = self._check_readiness()
+                # SageMaker expects an empty body.
+                response = response._replace(body=b"") if response.status == 200 else response
             elif self._dispatcher.is_routed(path):
                 response = self._refuse_while_starting()
                 response = response or await self._dispatcher.dispatch(path, scope, receive)
             elif path.startswith(openapi_paths.PATHS):
                 await self._openapi(scope, receive, send)
                 return None
+            elif self._console.is_routed(path):
+                response = await self._console.answer(
+                    path, scope["method"], scope["headers"], self._get_unready_reason
+                )
             else:
                 response = await self._answer_other_path(path, scope["method"])
         response = self._add_cors_headers(response)
@@ -161,6 +181,7 @@ class RootApp:
             # Count the request without its model name. Otherwise clients without a key could make
             # up model names, and add a series to the metrics for each of them.
             self._metrics.request_done("", "", "REST", error.code.name, 0)
+            self._metrics.request_failed("", "REST", error.code.name, str(error))
         return errors.response_to_error(error)
 
     def _find_authentication_error(
@@ -168,7 +189,7 @@ class RootApp:
     ) -> Unauthenticated | None:
         if self._keys is None or path in self._open_paths:
             return None
-        if method == "GET" and path in openapi_paths.OPEN_PATHS:
+        if method == "GET" and path in (*openapi_paths.OPEN_PATHS, *self._open_console_paths):
             return None
         # Accept CORS preflight requests without a key, because browsers send no key with them.
         if method == "OPTIONS" and self._dispatcher.is_routed(path):
@@ -199,6 +220,13 @@ class RootApp:
             return Response(503, b'{"ready":false}', JSON, self._readiness_headers())
         return Response(200, b'{"ready":true}', JSON)
 
+    def _check_readiness(self) -> Response:
+        reason = self._get_unready_reason()
+        if reason:
+            text = f"not ready: {reason}\n".encode()
+            return Response(503, text, TEXT, self._readiness_headers())
+        return Response(200, b"ready\n", TEXT)
+
     def _readiness_headers(self) -> Headers:
         """Return the headers of a readiness check that fails."""
         is_draining = self._admission is not None and self._admission.is_draining
@@ -208,20 +236,16 @@ class RootApp:
         if path == HEALTH:
             return Response(200, b"ok\n", TEXT)
         if path == READINESS:
-            reason = self._get_unready_reason()
-            if reason:
-                text = f"not ready: {reason}\n".encode()
-                return Response(503, text, TEXT, self._readiness_headers())
-            return Response(200, b"ready\n", TEXT)
-        if self._monitoring_path and path.partition("?")[0] == self._monitoring_path:
-            if path != self._monitoring_path:
+            return self._check_readiness()
+        if path.partition("?")[0] in self._metrics_paths:
+            if path not in self._metrics_paths:
                 return errors.error_response(400, f"Unexpected path: {path}")
             if method != "GET":
                 return errors.error_response(400, f"Malformed request: {method} {path}")
             assert self._metrics is not None
             # Build the response in a thread, because collecting the metrics of other processes
             # blocks.
-            return Response(200, await asyncio.to_thread(self._metrics.exposition), TEXT)
+            return Response(200, await asyncio.to_thread(self._metrics.exposition), METRICS_TEXT)
         return not_found()
 
     def _get_unready_reason(self) -> str:
@@ -235,4 +259,5 @@ class RootApp:
         if self._admission is not None and not self._admission.is_ready:
             activity = self._admission.startup_activity
             return f"the server is starting: {activity}" if activity else "the server is starting"
-        return "" if self._dataplane.is_available else "no model is available"
+        is_ready = self._may_be_empty or self._dataplane.is_available
+        return "" if is_ready else "no model is available"

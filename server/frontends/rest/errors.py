@@ -70,4 +70,4 @@ def error_response(status: int, message: str, code: Code = Code.INVALID_ARGUMENT
       code: The canonical status code, under which metrics count the response.
     """
     body = responses.encode_error(message)
-    return Response(status, body, headers=_HEADERS.get(status, ()), code=code.name)
+    return Response(status, body, headers=_HEADERS.get(status, ()), code=code.name, error=message)

@@ -19,6 +19,10 @@ class RestConfig:
       access_log: Whether each request is logged.
       open_metrics: Whether clients without an API key can read the metrics.
       open_health: Whether clients without an API key can call the health and readiness checks.
+      enable_console: Whether browsers get the console, a page for operators, at the path "/".
+      health_route: A further path of the readiness check, without a body. Empty for none.
+      may_be_empty: Whether the server is ready without a model, because clients load the models.
+      scheme: "http", or "https" with TLS.
       is_batched: Whether the server runs several requests as one batch, so that a request may wait
         for other requests.
     """
@@ -30,6 +34,10 @@ class RestConfig:
     access_log: bool = False
     open_metrics: bool = False
     open_health: bool = False
+    enable_console: bool = False
+    health_route: str = ""
+    may_be_empty: bool = False
+    scheme: str = "http"
     is_batched: bool = False
 
     @classmethod
@@ -46,5 +54,9 @@ class RestConfig:
             access_log=settings.access_log,
             open_metrics=settings.open_metrics,
             open_health=settings.open_health,
+            enable_console=settings.enable_console,
+            health_route=settings.health_route,
+            may_be_empty=settings.sagemaker_multi_model,
+            scheme="https" if settings.ssl_config_file else "http",
             is_batched=settings.enable_batching,
         )

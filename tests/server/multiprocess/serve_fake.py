@@ -8,6 +8,8 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from server import app
 from server.admission.cancellation import Cancellation
@@ -18,6 +20,8 @@ from tests.server.fakes import FakeModel
 
 class MortalModel(FakeModel):
     """Crashes the process if the input is 13."""
+
+    choice: Any = SimpleNamespace(tags=frozenset({"serve"}), device="CPU")
 
     def run(
         self,

@@ -201,8 +201,8 @@ def test_reload_is_in_force_in_every_process_and_requests_are_logged_once(
             reload(client, "fourth", Path("relative"))
         assert repeat(configured.status, "third") == {200}
     page = httpx.get(f"{configured.url}/monitoring/prometheus/metrics", timeout=SECONDS).text
-    assert ':tpuserve:reload_count{status="INVALID_ARGUMENT"} 2' in page.splitlines()
-    assert ':tpuserve:reload_count{status="OK"} 2' in page.splitlines()
+    assert 'tpuserve_config_reloads_total{code="INVALID_ARGUMENT"} 2' in page.splitlines()
+    assert 'tpuserve_config_reloads_total{code="OK"} 2' in page.splitlines()
 
     assert configured.stop()[0] == 0
     (log,) = configured.logs.iterdir()

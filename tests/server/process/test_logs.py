@@ -31,3 +31,21 @@ def test_long_lines_of_several_processes_stay_whole() -> None:
         lines = Counter(stream.read().splitlines())
     assert lines == {letter * LENGTH: LINES for letter in LETTERS}
     assert [process.wait() for process in running] == [0] * len(LETTERS)
+
+
+def test_text_of_a_client_cannot_look_like_a_line_of_the_log() -> None:
+    program = """
+import logging
+from server.process import logs
+logs.configure_logging()
+try:
+    raise ValueError("wrong")
+except ValueError:
+    logging.getLogger("server").exception("no model %s", "a\\r\\nb\\x1b[31m")
+"""
+    written = subprocess.run(
+        [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, check=True
+    ).stderr.splitlines()
+    assert written[0].endswith(r" E server: no model a\r\nb\x1b[31m")
+    assert written[1] == "Traceback (most recent call last):"
+    assert written[-1] == "ValueError: wrong"

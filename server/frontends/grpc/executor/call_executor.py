@@ -1,5 +1,6 @@
 """The interface of the thread pools that run gRPC calls."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -120,6 +121,17 @@ class CallExecutor(ABC):
         if message is None:
             return None, None
         return message, admission.admit(message, peers.peer_name(context.peer()))
+
+    def received_ns(self, messages: Iterator[bytes]) -> int:
+        """Return when the first message of a call arrived, from `time.perf_counter_ns`.
+
+        The handler calls this method when it begins, and, if the executor had not received the
+        message by then, again when it has the message.
+
+        Args:
+          messages: the iterator that was passed to the handler of the call.
+        """
+        return time.perf_counter_ns()
 
     def suspend(self, messages: Iterator[bytes], call: object, pending: Pending[Any]) -> None:
         """Let a call wait without a thread; return at once if the executor does not support that.

@@ -139,6 +139,7 @@ class CompletionQueueThreadPool(CallExecutor):
         def on_received(received: Any) -> Any:
             finished = on_grpcio_received(received)
             reaper.untrack(call)
+            message.received_ns = time.perf_counter_ns()
             try:
                 message.admit(behavior.admission)
                 if message.refusal is None:
@@ -181,6 +182,12 @@ class CompletionQueueThreadPool(CallExecutor):
                 raise messages.refusal
             return next(messages, None), messages.admitted
         return super().receive_admitted(messages, context, admission)
+
+    def received_ns(self, messages: Iterator[bytes]) -> int:
+        """Return when the message of a call that came through `submit` arrived."""
+        if isinstance(messages, _ReceivedMessage):
+            return messages.received_ns
+        return super().received_ns(messages)
 
     def suspend(self, messages: Iterator[bytes], call: object, pending: Pending[Any]) -> None:
         """Raise CallSuspended for a call that came through `submit`; else do nothing."""
@@ -353,6 +360,7 @@ class _ReceivedMessage:
     Attributes:
       admitted: the admitted call; None if no message came or the call was not admitted.
       model: the name of the model that the message asks for, once it is known; "" for no model.
+      received_ns: when the message arrived, in nanoseconds of `time.perf_counter_ns`; 0 before.
       refusal: the error with which the call was refused; None if it was not.
       queue_refusal: the error with which the queue of the model has refused the call; None if it
         has not.
@@ -365,6 +373,7 @@ class _ReceivedMessage:
         "admitted",
         "model",
         "queue_refusal",
+        "received_ns",
         "refusal",
         "state",
         "suspended_call",
@@ -375,6 +384,7 @@ class _ReceivedMessage:
         self._peer_name = peer_name
         self.admitted: AdmittedCall | None = None
         self.model = ""
+        self.received_ns = 0
         self.refusal: TpuserveError | None = None
         self.suspended_call: object = None
         self.queue_refusal: TpuserveError | None = None

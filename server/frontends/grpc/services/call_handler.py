@@ -1,10 +1,9 @@
 """Builds the handlers of unary methods, which add timeouts, error statuses, metrics and logging."""
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
@@ -41,8 +40,14 @@ so that this package, and not grpcio, writes the error for invalid bytes.
 # A call with more time left than this counts as one without a deadline, because grpcio reports a
 # deadline in the far future if the client has set none.
 _NO_DEADLINE_SECONDS = 10 * 365 * 24 * 3600
+_INTERNAL_ERROR = "Internal error, see the server's log"
 
 logger = logging.getLogger(__name__)
+
+
+def read_no_model_name(raw: bytes) -> str:
+    """Return the model's name of a call that runs no model: ""."""
+    return ""
 
 
 @dataclass(frozen=True)
@@ -57,13 +62,18 @@ class UnaryMethod:
       is_quick: whether the method neither waits nor computes for long. Calls of quick methods are
         answered even while all threads of the executor are busy.
       read_model_name: reads the model's name from the serialised request. The call waits in the
-        queue of this model. Returns "" if the call runs no model.
+        queue of this model. `read_no_model_name` for methods that run no model.
     """
 
     function: UnaryFunction
     pool: futures.ThreadPoolExecutor | None = None
     is_quick: bool = False
-    read_model_name: ReadModelName = lambda raw: ""
+    read_model_name: ReadModelName = read_no_model_name
+
+    @property
+    def runs_model(self) -> bool:
+        """Whether the calls of the method run a model."""
+        return self.read_model_name is not read_no_model_name
 
 
 @dataclass(slots=True)
@@ -72,15 +82,13 @@ class _UnaryCall:
 
     Attributes:
       context: the `CallContext` of the call.
-      started_ns: when the call began, in nanoseconds of `time.perf_counter_ns`.
       num_bytes: the size of the request message.
       admitted: the admitted call; None if there is no message or no admission.
       memory: the memory of a call that is not admitted; None for other calls.
       pending: the serialised response; None for a call that does not wait.
     """
 
-    context: CallContext = field(default_factory=CallContext)
-    started_ns: int = field(default_factory=time.perf_counter_ns)
+    context: CallContext
     num_bytes: int = 0
     admitted: AdmittedCall | None = None
     memory: MemoryReservation | None = None
@@ -132,7 +140,7 @@ def build_unary_handler(
 
     def handle_call(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         suspended: _UnaryCall | None = executor.resume(messages)
-        running = _UnaryCall() if suspended is None else suspended
+        running = suspended or _UnaryCall(CallContext(executor.received_ns(messages)))
         call, reply, status, is_over = running.context, b"", "OK", True
         try:
             if running.pending is not None:
@@ -143,7 +151,9 @@ def build_unary_handler(
             else:
                 message, running.admitted = executor.receive_admitted(messages, context, admission)
             if message is not None and is_queued:
+                call.timeline.queued_ns = executor.received_ns(messages)
                 executor.await_turn(messages, context, partial(method.read_model_name, message))
+            call.timeline.begin_decoding()
             call.timeout_ms = _remaining_ms(context, environment.default_timeout_ms)
             if message is None:
                 raise InvalidInput("the call has no request message. Send exactly one.")
@@ -168,14 +178,13 @@ def build_unary_handler(
             is_over = False
             raise
         except TpuserveError as error:
-            status = error.code.name
+            status, call.error = error.code.name, str(error)
             errors.abort_with_error(context, error)
         except MemoryError:
             logger.exception("a call needs more memory than there is")
-            status = RequestTooLarge.code.name
-            errors.abort_with_error(
-                context, RequestTooLarge("out of memory. Send a smaller request.")
-            )
+            refusal = RequestTooLarge("out of memory. Send a smaller request.")
+            status, call.error = refusal.code.name, str(refusal)
+            errors.abort_with_error(context, refusal)
         except grpc.RpcError:
             # Pass on the exception, which grpcio has raised because the client has gone, and which
             # grpcio expects the handler to raise.
@@ -183,8 +192,8 @@ def build_unary_handler(
             raise
         except Exception:
             logger.exception("a call has failed")
-            status = Code.INTERNAL.name
-            context.abort(grpc.StatusCode.INTERNAL, "Internal error, see the server's log")
+            status, call.error = Code.INTERNAL.name, _INTERNAL_ERROR
+            context.abort(grpc.StatusCode.INTERNAL, _INTERNAL_ERROR)
         finally:
             if is_over:
                 if running.admitted is not None:
@@ -192,7 +201,7 @@ def build_unary_handler(
                 if running.memory is not None:
                     running.memory.release()
                 observer.record(
-                    *(name, call, status, running.started_ns, context),
+                    *(name, call, status, context, method.runs_model),
                     *(running.num_bytes, len(reply)),
                 )
         raise AssertionError("abort never returns")
@@ -220,7 +229,9 @@ def build_rejecting_handler(
     """
 
     def reject_call(messages: Iterator[bytes], context: grpc.ServicerContext) -> NoReturn:
-        observer.record(name, CallContext(), error.code.name, time.perf_counter_ns(), context)
+        call = CallContext()
+        call.error = str(error)
+        observer.record(name, call, error.code.name, context)
         errors.abort_with_error(context, error)
 
     # Run the handler in a separate pool, because the executor may wait for the first message of the

@@ -51,7 +51,11 @@ def multi_inference_function(dataplane: DataPlaneInterface) -> UnaryFunction:
             call.model_spec = tasks[0][0]
         examples = read_examples(message.input)
         results = dataplane.start_multi_inference(
-            tasks, examples, timeout_ms=call.timeout_ms, cancellation=call.cancellation
+            tasks,
+            examples,
+            timeout_ms=call.timeout_ms,
+            cancellation=call.cancellation,
+            timeline=call.timeline,
         )
         return pending.transform(results, lambda each: serialize(each, call))
 
@@ -89,7 +93,11 @@ def _examples_function(
         call.model_spec = decode_request_model_spec(message)
         examples = read_examples(message.input)
         result = start(
-            call.model_spec, examples, timeout_ms=call.timeout_ms, cancellation=call.cancellation
+            call.model_spec,
+            examples,
+            timeout_ms=call.timeout_ms,
+            cancellation=call.cancellation,
+            timeline=call.timeline,
         )
         return pending.transform(result, lambda each: serialize(each, call))
 

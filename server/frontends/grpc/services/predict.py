@@ -84,6 +84,7 @@ class Predict:
             list(message.output_filter),
             timeout_ms=call.timeout_ms,
             cancellation=call.cancellation,
+            timeline=call.timeline,
         )
         if isinstance(prediction, Pending):
             finish = prediction.finish

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from starlette.types import Receive, Scope
 
@@ -29,14 +30,21 @@ from server.frontends.rest.transport.request_body import (
 )
 from server.frontends.rest.transport.responses import JSON, AnySyncResponse, Response, SyncHandler
 from server.metrics import Metrics
+from server.metrics.timeline import Timeline
 from server.scheduling.request_queues import RequestQueues
 from server.servables.pending import Pending
 from tpuserve.errors import Code, TpuserveError
+
+if TYPE_CHECKING:
+    from server.telemetry.tracing import Tracing
 
 # The largest number of routes whose latencies are kept. When it is reached, all latencies are
 # discarded. Without this limit, clients that send ever new paths could fill the memory.
 _MAX_ROUTES = 1024
 _UNKNOWN_ROUTE = Route()
+
+Sender: TypeAlias = tuple[str, str, Headers, Peer]
+"""The method, the path as sent, the headers and the client of a request."""
 
 
 class Dispatcher:
@@ -51,6 +59,7 @@ class Dispatcher:
         memory_budget: MemoryBudget | None = None,
         queues: RequestQueues | None = None,
         on_close: Callable[[], object] = lambda: None,
+        tracing: "Tracing | None" = None,
     ) -> None:
         """Create a dispatcher; see `server.frontends.rest.app.build_rest_app`.
 
@@ -62,7 +71,10 @@ class Dispatcher:
           memory_budget: Limits the memory of all requests together. None means no limit.
           queues: Decide when requests run. None means queues that no other frontend shares.
           on_close: Called by `close`.
+          tracing: Records the requests as spans. None means no traces.
         """
+        self._tracing = tracing
+        self._scheme = config.scheme
         self._on_close = on_close
         self._routers = tuple(routers)
         self._metrics = metrics
@@ -107,7 +119,7 @@ class Dispatcher:
           scope: The ASGI scope of the request.
           receive: The ASGI channel of the request.
         """
-        started_ns = time.perf_counter_ns()
+        timeline = Timeline()
         method, headers = scope["method"], scope["headers"]
         route = _UNKNOWN_ROUTE
         try:
@@ -118,7 +130,7 @@ class Dispatcher:
             else:
                 route = router.parse_route(method, path)
                 if route.runs_model or route.has_body:
-                    response = await self._run_model(router, route, scope, receive)
+                    response = await self._run_model(router, route, scope, receive, timeline)
                 else:
                     work = partial(router.handle, route, headers, b"", timeout_ms=self._timeout_ms)
                     tracker = self._get_tracker(router, route)
@@ -126,7 +138,7 @@ class Dispatcher:
                     response = result.finish() if isinstance(result, Pending) else result
         except Exception as error:
             response = _to_response(error, route)
-        self._record(route, response, time.perf_counter_ns() - started_ns)
+        self._record(route, response, timeline, (method, path, headers, scope.get("client")))
         return response
 
     def close(self) -> None:
@@ -141,7 +153,7 @@ class Dispatcher:
         return None
 
     async def _run_model(
-        self, router: Router, route: Route, scope: Scope, receive: Receive
+        self, router: Router, route: Route, scope: Scope, receive: Receive, timeline: Timeline
     ) -> Response:
         headers, peer = scope["headers"], _network_of(scope.get("client"))
         # Refuse the request now, because its body may take long to arrive.
@@ -161,9 +173,15 @@ class Dispatcher:
         tracker = self._get_tracker(router, route)
         cancellation = Cancellation()
         handle = partial(
-            router.handle, route, headers, cancellation=cancellation, reservation=reservation
+            router.handle,
+            route,
+            headers,
+            cancellation=cancellation,
+            reservation=reservation,
+            timeline=timeline,
         )
         received_at = time.monotonic()
+        timeline.queued_ns = time.perf_counter_ns()
         work = partial(
             self._handle_body,
             handle,
@@ -172,6 +190,7 @@ class Dispatcher:
             reservation,
             cancellation,
             received_at,
+            timeline,
             release,
         )
         watcher: asyncio.Future[None] | None = None
@@ -204,8 +223,10 @@ class Dispatcher:
         reservation: MemoryReservation,
         cancellation: Cancellation,
         received_at: float,
+        timeline: Timeline,
         release: Callable[[], object],
     ) -> Response | Pending[Response]:
+        timeline.begin_decoding()
         try:
             body = join_chunks(chunks, reservation)
             chunks.clear()
@@ -252,13 +273,14 @@ class Dispatcher:
         if router is None or not route.runs_model:
             return None
         tracker = self._get_tracker(router, route)
-        handler: SyncHandler = partial(self._handle_synchronously, router, route, tracker)
+        handler: SyncHandler = partial(self._handle_synchronously, router, route, path, tracker)
         return tracker, AdaptiveFastPath(handler, tracker) if self._is_batched else handler
 
     def _handle_synchronously(
         self,
         router: Router,
         route: Route,
+        path: str,
         tracker: LatencyTracker,
         headers: Headers,
         body: bytes,
@@ -272,7 +294,7 @@ class Dispatcher:
         if ticket is None:
             return None
         try:
-            return self._run_inline(router, route, tracker, headers, body, peer)
+            return self._run_inline(router, route, path, tracker, headers, body, peer)
         finally:
             self._workers.end_inline(ticket)
 
@@ -280,12 +302,14 @@ class Dispatcher:
         self,
         router: Router,
         route: Route,
+        path: str,
         tracker: LatencyTracker,
         headers: Headers,
         body: bytes,
         peer: Peer,
     ) -> AnySyncResponse:
-        started_ns = time.perf_counter_ns()
+        timeline = Timeline()
+        sender = ("POST", path, headers, peer)
         network = _network_of(peer)
         try:
             self._admission.acquire(network)
@@ -295,7 +319,7 @@ class Dispatcher:
             cancellation = Cancellation() if self._is_batched else None
             handle = partial(router.handle, route, headers, body, timeout_ms=self._timeout_ms)
             try:
-                result = handle(cancellation=cancellation)
+                result = handle(cancellation=cancellation, timeline=timeline)
             except WouldBlock:
                 self._admission.release(network)
                 raise
@@ -303,14 +327,13 @@ class Dispatcher:
                 result = _to_response(error, route)
             if isinstance(result, Pending):
                 finish = partial(
-                    self._finish_pending, result.finish, route, tracker, started_ns, network
+                    self._finish_pending, result.finish, route, tracker, timeline, sender
                 )
                 return self._finish_later(result.then(finish), cancellation, route.model)
             response = result
             self._admission.release(network)
-        elapsed_ns = time.perf_counter_ns() - started_ns
-        tracker.record(elapsed_ns / 1e9)
-        self._record(route, response, elapsed_ns)
+        self._record(route, response, timeline, sender)
+        tracker.record(timeline.total_seconds)
         return response
 
     def _finish_pending(
@@ -318,19 +341,18 @@ class Dispatcher:
         finish: Callable[[], Response],
         route: Route,
         tracker: LatencyTracker,
-        started_ns: int,
-        network: str,
+        timeline: Timeline,
+        sender: Sender,
     ) -> Response:
         try:
             response = finish()
         except Exception as error:
             response = _to_response(error, route)
         finally:
-            self._admission.release(network)
-        elapsed_ns = time.perf_counter_ns() - started_ns
+            self._admission.release(_network_of(sender[3]))
+        self._record(route, response, timeline, sender)
         if not tracker.is_quick:
-            tracker.record(elapsed_ns / 1e9)
-        self._record(route, response, elapsed_ns)
+            tracker.record(timeline.total_seconds)
         return response
 
     def _finish_later(
@@ -377,10 +399,32 @@ class Dispatcher:
         pending.add_done_callback(partial(deliveries.deliver, model, deliver))
         return future
 
-    def _record(self, route: Route, response: Response, elapsed_ns: int) -> None:
-        if self._metrics is not None:
-            api = route.operation if route.runs_model else ""
-            self._metrics.request_done(route.model, api, "REST", response.code, elapsed_ns // 1000)
+    def _record(self, route: Route, response: Response, timeline: Timeline, sender: Sender) -> None:
+        timeline.end()
+        timeline.model = timeline.model or route.model
+        if self._tracing is not None:
+            method, path, headers, peer = sender
+            self._tracing.record_http(
+                timeline,
+                method=method,
+                route=route.template,
+                path=path,
+                scheme=self._scheme,
+                status=response.status,
+                headers=headers,
+                peer=peer[0] if peer else "",
+                runs_model=route.runs_model,
+            )
+        if self._metrics is None:
+            return
+        api = route.operation if route.runs_model else ""
+        self._metrics.request_done(
+            route.model, api, "REST", response.code, timeline.total_seconds * 1e6
+        )
+        if response.error:
+            self._metrics.request_failed(route.model, "REST", response.code, response.error)
+        if route.runs_model:
+            self._metrics.request_ended(timeline, response.code)
 
     def _get_tracker(self, router: Router, route: Route) -> LatencyTracker:
         key = router.prefix, route

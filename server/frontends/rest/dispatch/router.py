@@ -7,6 +7,7 @@ from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryReservation
 from server.frontends.rest.transport.headers import Headers
 from server.frontends.rest.transport.responses import Response
+from server.metrics.timeline import Timeline
 from server.servables.pending import Pending
 
 
@@ -23,6 +24,8 @@ class Route:
         counts in admission control, and its latency is recorded under its operation.
       has_body: Whether a request that runs no model has a body. Such a request counts in admission
         control too.
+      template: The path with placeholders, such as "/v1/models/{model}:predict". Empty for a path
+        that the API does not have.
     """
 
     model: str = ""
@@ -31,6 +34,7 @@ class Route:
     operation: str = ""
     runs_model: bool = False
     has_body: bool = False
+    template: str = ""
 
 
 class Router(Protocol):
@@ -67,6 +71,7 @@ class Router(Protocol):
         timeout_ms: float | None,
         cancellation: Cancellation | None = None,
         reservation: MemoryReservation | None = None,
+        timeline: Timeline | None = None,
     ) -> Response | Pending[Response]:
         """Answer one request. Several threads may call this method at the same time.
 
@@ -82,6 +87,7 @@ class Router(Protocol):
             event loop, cannot learn of a disconnect before the answer.
           reservation: The memory of the request, which holds the body already. None if the body is
             too small to be counted.
+          timeline: Records the times of the request. None means that nothing is recorded.
 
         Raises:
           WouldBlock: The request would have to wait, but the caller, the event loop, has forbidden

@@ -12,6 +12,8 @@ from server.frontends.rest.transport.headers import Headers, Peer
 
 JSON = b"application/json"
 TEXT = b"text/plain"
+METRICS_TEXT = b"text/plain; version=0.0.4; charset=utf-8"
+"""The content type of Prometheus's text format."""
 HTML = b"text/html"
 
 # A body with more bytes than this is sent in chunks of this size, so that only the chunk that is
@@ -39,6 +41,7 @@ class Response(NamedTuple):
       version: The version that answered or, if none did, that was requested. None for no version.
       signature: The signature that ran or, if none did, that was requested. Empty for no signature.
       memory: The memory of a large body. Whoever sends or drops the response calls `release`.
+      error: The message of an error. Empty for no error.
     """
 
     status: int
@@ -50,6 +53,7 @@ class Response(NamedTuple):
     version: int | None = None
     signature: str = ""
     memory: MemoryReservation | None = None
+    error: str = ""
 
     def release(self) -> None:
         """Give the memory of the body back to the memory budget."""

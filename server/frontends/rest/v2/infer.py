@@ -12,6 +12,7 @@ from server.codec.open_inference.infer_response import encode_infer_response
 from server.dataplane import DataPlaneInterface, ModelSpec, Prediction
 from server.frontends import output_memory
 from server.frontends.rest.transport.headers import Headers, get_header
+from server.metrics.timeline import Timeline
 from server.parsing.request_parser import RequestParser
 from server.servables import pending
 from server.servables.pending import Pending
@@ -92,6 +93,7 @@ def run(
     *,
     timeout_ms: float | None,
     cancellation: Cancellation | None,
+    timeline: Timeline | None,
     reservation: MemoryReservation | None,
     budget: MemoryBudget,
 ) -> InferResult | Pending[InferResult]:
@@ -104,6 +106,7 @@ def run(
       binary: The binary data.
       timeout_ms: The milliseconds in which the model must answer. None means no limit.
       cancellation: Tells whether the client still waits for the answer. None if unknown.
+      timeline: Records the times of the request. None means that nothing is recorded.
       reservation: The memory of the request, which grows by the size of the arrays. None for a
         small request.
       budget: Bounds the memory of the outputs while they are encoded, and of their body until it
@@ -115,7 +118,12 @@ def run(
         return request.read_inputs(signature, binary, reserve)
 
     prediction = dataplane.start_predict(
-        spec, read_inputs, list(request.outputs), timeout_ms=timeout_ms, cancellation=cancellation
+        spec,
+        read_inputs,
+        list(request.outputs),
+        timeout_ms=timeout_ms,
+        cancellation=cancellation,
+        timeline=timeline,
     )
     return pending.transform(prediction, lambda each: _encode(each, request, budget))
 

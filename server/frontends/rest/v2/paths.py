@@ -49,14 +49,19 @@ def parse_path(method: str, path: str) -> Route:
     path = path.rstrip("/") or path
     operation = _SERVER.get((method, path))
     if operation is not None:
-        return Route(operation=operation, has_body=method == "POST")
+        return Route(operation=operation, has_body=method == "POST", template=path)
     if any(path == known for _, known in _SERVER):
         raise _wrong_method(method, path)
     match = _REPOSITORY_MODEL.fullmatch(path)
     if match is not None:
         if method != "POST":
             raise _wrong_method(method, path)
-        return Route(model=_percent_decode(match[1]), operation=match[2], has_body=True)
+        return Route(
+            model=_percent_decode(match[1]),
+            operation=match[2],
+            has_body=True,
+            template=f"/v2/repository/models/{{model}}/{match[2]}",
+        )
     match = _MODEL.fullmatch(path)
     if match is None:
         raise NotFound(
@@ -71,6 +76,9 @@ def parse_path(method: str, path: str) -> Route:
         version=None if version is None else parse_version(version),
         operation=operation or "metadata",
         runs_model=operation == "infer",
+        template="/v2/models/{model}"
+        + ("" if version is None else "/versions/{version}")
+        + (f"/{operation}" if operation else ""),
     )
 
 

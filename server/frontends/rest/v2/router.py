@@ -17,6 +17,7 @@ from server.frontends.rest.transport.headers import Headers
 from server.frontends.rest.transport.responses import JSON, Response
 from server.frontends.rest.v2 import infer, paths
 from server.frontends.rest.v2.infer import InferResult
+from server.metrics.timeline import Timeline
 from server.parsing.request_parser import RequestParser
 from server.servables.pending import Pending
 from tpuserve.errors import InvalidJson
@@ -64,6 +65,7 @@ class V2Router:
         timeout_ms: float | None,
         cancellation: Cancellation | None = None,
         reservation: MemoryReservation | None = None,
+        timeline: Timeline | None = None,
     ) -> Response | Pending[Response]:
         """Answer one request; see `dispatch.router.Router.handle`."""
         if not route.runs_model:
@@ -82,6 +84,7 @@ class V2Router:
                 binary,
                 timeout_ms=timeout_ms,
                 cancellation=cancellation,
+                timeline=timeline,
                 reservation=reservation,
                 budget=self._memory_budget,
             )

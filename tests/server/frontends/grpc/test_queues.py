@@ -42,7 +42,7 @@ class Server:
         """Begin a call that waits in the queue of the slow model."""
         call = self.begin("slow")
         changed = threading.Event()
-        while self.queues._read_lengths()[("slow",)] == 0:
+        while self.queues.count_waiting()[("slow",)] == 0:
             changed.wait(0.01)
         return call
 
@@ -105,7 +105,7 @@ def test_cancelled_call_leaves_room_in_the_queue(start: Any) -> None:
     assert server.slow.entered.wait(30)
     server.begin_waiting().cancel()
     changed = threading.Event()
-    while server.queues._read_lengths()[("slow",)] > 0:
+    while server.queues.count_waiting()[("slow",)] > 0:
         changed.wait(0.01)
     following = server.begin_waiting()
     server.slow.gate.set()

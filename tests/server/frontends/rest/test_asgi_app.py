@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {"model_base_path": Path("/models/half")}
 
 def test_unknown_paths_get_the_page_of_libevent(dataplane: DataPlane, serve: Serve) -> None:
     address = serve(build_rest_app(dataplane))
-    for path in ("/", "/v3/models/half", "/v1", METRICS, "/healthz/"):
+    for path in ("/console", "/v3/models/half", "/v1", METRICS, "/healthz/"):
         reply, body = ask(address, "GET", path)
         assert (reply.status, reply.getheader("content-type")) == (404, "text/html")
         assert b"<TITLE>404 Not Found</TITLE>" in body
@@ -129,13 +129,24 @@ def test_readiness_turns_off_before_requests_are_refused(
     assert "shutting down" in json.loads(body)["error"]
 
 
-def test_metrics_are_served_at_their_path_only(serve: Serve, dataplane: DataPlane) -> None:
+def test_metrics_are_always_served_at_the_path_of_prometheus(
+    serve: Serve, dataplane: DataPlane
+) -> None:
+    address = serve(build_rest_app(dataplane, metrics=Metrics()))
+    assert ask(address, "GET", "/metrics")[0].status == 200
+    assert ask(address, "GET", METRICS)[0].status == 404
+
+
+def test_metrics_are_served_at_their_paths_only(serve: Serve, dataplane: DataPlane) -> None:
     metrics = Metrics()
     address = serve(build_rest_app(dataplane, metrics=metrics, monitoring_path=METRICS))
     ask(address, "POST", PREDICT, b"no json")
     ask(address, "GET", "/v1/models/half")
     reply, body = ask(address, "GET", METRICS)
-    assert (reply.status, reply.getheader("content-type")) == (200, "text/plain")
+    assert (reply.status, reply.getheader("content-type")) == (
+        200,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )
     sample = b':tensorflow:serving:request_count{model_name="half",status="%s"} 1'
     assert sample % b"INVALID_ARGUMENT" in body
     assert sample % b"OK" in body

@@ -59,7 +59,12 @@ class ModelInfer:
         if timeout_us:
             timeout_ms = min(timeout_ms or float("inf"), max(1, timeout_us / 1000))
         prediction = self._dataplane.start_predict(
-            spec, read_inputs, outputs, timeout_ms=timeout_ms, cancellation=call.cancellation
+            spec,
+            read_inputs,
+            outputs,
+            timeout_ms=timeout_ms,
+            cancellation=call.cancellation,
+            timeline=call.timeline,
         )
         # Answer in the form of the request, raw or typed, because some clients read only one of the
         # two forms.

@@ -139,7 +139,7 @@ def test_calls_of_a_model_wait_for_each_other_and_not_those_of_another(echo: Ech
         running = begin([b"slow"])
         assert echo.entered.acquire(timeout=10)
         waiting = begin([b"slow"])
-        assert wait_for(lambda: queues._read_lengths()[("slow",)] == 1)
+        assert wait_for(lambda: queues.count_waiting()[("slow",)] == 1)
         other = begin([b"other"])
         assert echo.entered.acquire(timeout=10)
         assert echo.messages == [b"slow", b"other"]

@@ -60,7 +60,7 @@ def reload(client: Client, *names: str, metrics: Any = (), base_path: str = "/mo
 
 def reload_counts(config_manager: ModelConfigManager) -> list[str]:
     lines = config_manager.metrics.exposition().decode().splitlines()
-    return [line for line in lines if line.startswith(":tpuserve:reload_count{")]
+    return [line for line in lines if line.startswith("tpuserve_config_reloads_total{")]
 
 
 def test_reload_puts_the_configuration_in_force(
@@ -70,7 +70,7 @@ def test_reload_puts_the_configuration_in_force(
     assert [config.names() for config in config_manager.configs] == [["a", "b"]]
     assert reply.HasField("status")
     assert (reply.status.error_code, reply.status.error_message) == (0, "")
-    assert reload_counts(config_manager) == [':tpuserve:reload_count{status="OK"} 1']
+    assert reload_counts(config_manager) == ['tpuserve_config_reloads_total{code="OK"} 1']
 
 
 def test_response_has_the_growth_of_metrics(
@@ -118,4 +118,4 @@ def test_error_has_tensorflow_servings_code_and_text(
     with pytest.raises(grpc.RpcError) as caught:
         reload(client, *names, base_path=base_path)
     assert clients.status_and_text(caught) == (code, text)
-    assert reload_counts(config_manager) == [f':tpuserve:reload_count{{status="{code}"}} 1']
+    assert reload_counts(config_manager) == [f'tpuserve_config_reloads_total{{code="{code}"}} 1']

@@ -27,6 +27,7 @@ from server.frontends.rest.dispatch.router import Route
 from server.frontends.rest.transport.headers import Headers, get_header
 from server.frontends.rest.transport.responses import Response
 from server.metrics import Metrics
+from server.metrics.timeline import Timeline
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask
 from tpuserve.errors import InvalidInput
@@ -66,6 +67,7 @@ class SumRouter:
         timeout_ms: float | None,
         cancellation: Cancellation | None = None,
         reservation: MemoryReservation | None = None,
+        timeline: Timeline | None = None,
     ) -> Response:
         if not route.runs_model:
             return Response(200, b'{"name": "sum"}', model="sum")

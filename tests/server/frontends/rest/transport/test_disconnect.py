@@ -23,6 +23,7 @@ from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.dispatch.router import Route
 from server.frontends.rest.transport.headers import Headers
 from server.frontends.rest.transport.responses import Response
+from server.metrics.timeline import Timeline
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask, send
 from tpuserve.errors import Cancelled
@@ -55,6 +56,7 @@ class WaitingRouter:
         timeout_ms: float | None,
         cancellation: Cancellation | None = None,
         reservation: MemoryReservation | None = None,
+        timeline: Timeline | None = None,
     ) -> Response:
         assert cancellation is not None
         cancellation.add_callback(self.has_ended.set)
