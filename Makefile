@@ -15,7 +15,7 @@ PYTHONS := python3.10 $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python3.10) \
 LOWEST_PYTHON = $(firstword $(foreach python,$(PYTHONS),$(shell $(python) -c "" 2>&- && echo $(python))))
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-fast test-other-processors test-lowest test-latest mutants check lint types format dev bench-train bench-serve bench-pjrt bench-convert zoo protos clean
+.PHONY: help demo test test-fast test-other-processors test-lowest test-latest test-wheel test-image test-clusters mutants check lint types format dev bench-train bench-serve bench-pjrt bench-convert zoo protos clean
 
 help:  ## Show what there is to make.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 24
@@ -36,9 +36,19 @@ test-lowest: .venv-lowest/stamp  ## Run the tests with the lowest versions of al
 	.venv-lowest/bin/pytest -m "not slow"
 	.venv-lowest/bin/pytest -n 2 --dist loadfile -m slow $(OLD_WARNINGS) $(VERSION_TESTS)
 
+test-wheel: .venv/dev.stamp  ## Build the wheel, install it in an empty environment, and ask the sample model.
+	$(BIN)/python -m tools.check_wheel --constraint constraints.txt
+
+test-image:  ## Build the image in a chroot and ask it; needs root, debootstrap, podman and buildah.
+	tools/check_image.sh
+
 test-latest: .venv-latest/stamp  ## Run the tests with the newest versions of all dependencies.
 	.venv-latest/bin/pytest -m "not slow"
 	.venv-latest/bin/pytest -n 2 --dist loadfile -m slow $(VERSION_TESTS)
+
+# Ray's own code calls deprecated functions of pydantic.
+test-clusters: .venv-clusters/stamp  ## Run the tests of Beam and Ray, on local runners and clusters.
+	.venv-clusters/bin/python -m pytest -W ignore tests/clusters
 
 mutants: .venv/dev.stamp  ## Change six modules in small ways, and report what no test notices.
 	$(BIN)/python -m tools.mutants $(ARGS)
@@ -78,6 +88,10 @@ bench-serve: .venv/dev.stamp  ## Measure the server against bare echoes and plai
 	$(BIN)/python -m benchmarks.serve.attacks
 	$(BIN)/python -m benchmarks.serve.neighbours
 	$(BIN)/python -m benchmarks.serve.batching
+	$(BIN)/python -m benchmarks.serve.client
+	$(BIN)/python -m benchmarks.serve.console
+	$(BIN)/python -m benchmarks.serve.tracing
+	$(BIN)/python -m benchmarks.serve.predict
 
 bench-pjrt: .venv/dev.stamp  ## Measure serving and training through PJRT against TensorFlow and the emulated TPU.
 	$(BIN)/python -m benchmarks.pjrt.serving $(ARGS)
@@ -121,6 +135,13 @@ clean:  ## Remove .venv and what tools leave behind.
 .venv-clients/stamp: Makefile
 	$(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/pip install $(PIP_FLAGS) "tritonclient[grpc,http]==2.73.0" "kserve==0.21.0"
+	touch $@
+
+# Beam needs an older protobuf than the one that constraints.txt pins.
+.venv-clusters/stamp: pyproject.toml
+	$(PYTHON) -m venv .venv-clusters
+	.venv-clusters/bin/python -m pip install $(PIP_FLAGS) --editable ".[beam,ray]" \
+	  "apache-beam==2.77.0" "ray==2.60.0" "pytest==9.2.0"
 	touch $@
 
 # uv, unlike pip, can choose the lowest versions that pyproject.toml allows.

@@ -63,6 +63,7 @@ The processes that tests start import TensorFlow in 60 % of the time without the
 what users see who install tpuserve without extras.
 """
 _WITH_EXTRAS = (
+    "tests/clusters",
     "tests/conformance/exports",
     "tests/test_serve_document.py",
     "tests/test_export_document.py",
