@@ -3,6 +3,7 @@
 import base64
 import html
 import re
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -10,7 +11,13 @@ from urllib.parse import unquote, urljoin
 
 from server.storage.file_systems import open_file_system, scheme_of, translated_errors
 from server.storage.remote_version import Checksum, RemoteFile, RemoteVersion
-from tpuserve.errors import BasePathNotFound, InvalidConfig, ModelTooLarge, VersionNotFound
+from tpuserve.errors import (
+    BasePathNotFound,
+    InvalidConfig,
+    ModelTooLarge,
+    StorageUnavailable,
+    VersionNotFound,
+)
 
 INDEX_FILE = "SHA256SUMS"
 """The file that replaces the listing pages of a web server, as sha256sum writes it."""
@@ -23,6 +30,9 @@ _LINK = re.compile(r"""\shref=["']([^"'<>]{1,2048})["']""", re.IGNORECASE)
 # The most entries of a version on a web server, and its deepest directory: a server may list more
 # directories in each directory without an end.
 _MAX_ENTRIES, _MAX_DEPTH = 10_000, 32
+# The time limit of all listings of a `RemoteDirectory` together, in seconds. The limits of single
+# waits do not end a listing whose server sends a byte now and then.
+_MAX_SECONDS = 600.0
 # The names that file systems give to a text that changes with the content, the best first.
 _IDENTITIES = (
     "ETag",
@@ -37,17 +47,20 @@ _IDENTITIES = (
 
 
 class RemoteDirectory:
-    """A remote base path."""
+    """Lists a remote base path, within a time limit that starts with the object's creation."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, max_seconds: float = _MAX_SECONDS) -> None:
         """Create a reader of a base path, without a connection.
 
         Args:
           uri: the base path, such as "s3://bucket/models/half".
+          max_seconds: the time limit of all listings together, in seconds.
 
         Raises:
           ExtraNotInstalled: a package is missing.
         """
+        self._max_seconds = max_seconds
+        self._end = time.monotonic() + max_seconds
         self._uri = uri.rstrip("/")
         self._file_system = open_file_system(uri)
         self._is_web = scheme_of(uri) in _WEB_SCHEMES
@@ -56,6 +69,10 @@ class RemoteDirectory:
     def file_system(self) -> Any:
         """The fsspec file system of the base path."""
         return self._file_system
+
+    def renewed(self) -> "RemoteDirectory":
+        """Return a reader of the same base path, whose time starts now."""
+        return RemoteDirectory(self._uri, self._max_seconds)
 
     def list_names(self) -> tuple[list[str], list[str]]:
         """Return the names of the directories and of the files in the base path, sorted.
@@ -104,7 +121,7 @@ class RemoteDirectory:
     def _find(self, uri: str) -> list[RemoteFile]:
         with translated_errors(uri):
             prefix = self._file_system._strip_protocol(uri).rstrip("/") + "/"
-            infos = self._file_system.find(uri, detail=True)
+            infos = self._call("find", uri, detail=True)
         return [
             _remote_file(path.removeprefix(prefix), path, info)
             for path, info in infos.items()
@@ -128,7 +145,7 @@ class RemoteDirectory:
                     directories.append((address.rstrip("/"), path + "/"))
                     continue
                 with translated_errors(address):
-                    info = self._file_system.info(address)
+                    info = self._call("info", address)
                 yield _remote_file(path, address, info)
 
     def _entries(self, uri: str) -> Iterator[tuple[str, bool, str]]:
@@ -137,7 +154,7 @@ class RemoteDirectory:
             yield from self._linked_entries(uri)
             return
         with translated_errors(uri):
-            infos = self._file_system.ls(uri, detail=True)
+            infos = self._call("ls", uri, detail=True)
         for info in infos:
             path = info["name"]
             yield path.rstrip("/").rpartition("/")[2], info["type"] == "directory", path
@@ -146,13 +163,37 @@ class RemoteDirectory:
         # A web server lists a directory whose URL ends in a slash.
         address = uri + "/"
         with translated_errors(uri):
-            page = self._file_system.cat_file(address).decode("utf-8", "replace")
+            page = self._call("cat_file", address).decode("utf-8", "replace")
             links = {urljoin(address, html.unescape(link)) for link in _LINK.findall(page)}
         for path in sorted(links):
             name = path.removeprefix(address).rstrip("/")
             # Other links lead to other directories, sort the page, or lead to the page itself.
             if path.startswith(address) and name and not set("/?#") & set(name):
                 yield unquote(name), path.endswith("/"), path
+
+    def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the file system, until the time limit.
+
+        Raises:
+          StorageUnavailable: the time is over.
+        """
+        from fsspec import FSTimeoutError
+        from fsspec.asyn import sync
+
+        remaining = self._end - time.monotonic()
+        if remaining > 0:
+            if not self._file_system.async_impl:  # Hugging Face's library limits its waits itself.
+                return getattr(self._file_system, method)(*args, **kwargs)
+            coroutine = getattr(self._file_system, f"_{method}")
+            try:
+                return sync(self._file_system.loop, coroutine, *args, timeout=remaining, **kwargs)
+            except FSTimeoutError:
+                if time.monotonic() < self._end:
+                    raise
+        raise StorageUnavailable(
+            f"{self._uri} was not listed within {self._max_seconds:g} s. The server tries again; "
+            f"check the address and the network."
+        )
 
     def _index(self) -> list[RemoteFile] | None:
         """Read the index file; None for storage that lists directories itself."""
@@ -161,7 +202,7 @@ class RemoteDirectory:
         url = f"{self._uri}/{INDEX_FILE}"
         try:
             with translated_errors(url):
-                text = self._file_system.cat_file(url).decode("utf-8", "replace")
+                text = self._call("cat_file", url).decode("utf-8", "replace")
         except BasePathNotFound:
             return None
         return [self._indexed_file(line, url) for line in text.splitlines() if line.strip()]

@@ -9,6 +9,7 @@ import pytest
 
 from server.config.model_config import AllPolicy, ModelConfig
 from server.models.remote_repository import RemoteRepository
+from server.storage.listing import RemoteDirectory
 from server.storage.model_cache import ModelCache
 from server.storage.remote_models import RemoteModels
 from tpuserve.errors import (
@@ -150,3 +151,17 @@ def test_download_of_unknown_size_ends_at_the_limit_of_the_cache(
     with pytest.raises(ModelCacheFull, match="/half/1 has more bytes than --model_cache_max_bytes"):
         list_and_fetch(serve(pages.get), models)
     assert [path.name for path in cache_directory.iterdir()] == ["lock"]
+
+
+def test_listing_of_a_server_that_never_answers_ends(serve: Serve) -> None:
+    may_answer = threading.Event()
+
+    def hold(path: str) -> None:
+        may_answer.wait(120)
+
+    directory = RemoteDirectory(serve(hold), max_seconds=0.5)
+    try:
+        with pytest.raises(StorageUnavailable, match=r"/half was not listed within 0\.5 s"):
+            directory.list_names()
+    finally:
+        may_answer.set()
