@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from server.config.model_config import ModelConfig, ModelServerConfig
 from server.models.file_system_source import FileSystemSource
@@ -82,7 +83,7 @@ class ModelConfigManager:
                 f"{error}. No version is available at the start: set the flag "
                 f"--allow_version_labels_for_unavailable_models."
             ) from error
-        self._check_versions(config)
+        self._check_versions(config.models)
 
     def start(self, config: ModelServerConfig, *, is_polled: bool = True) -> None:
         """Apply the first configuration and block until the models can be served.
@@ -106,6 +107,7 @@ class ModelConfigManager:
         with self._reload_lock:
             self.check(config)
             self._apply(config)
+        self._source.wait_for_listings(config.names())
         missing = self._models_waited_for()
         if is_polled and missing:
             logger.info("waiting for a version of %s", _format_names(missing))
@@ -153,6 +155,8 @@ class ModelConfigManager:
           VersionNotFound: a model requires a version (`versions_required`) and has none on disk.
           ModelsNotAvailable: new models have failed; the other models are served.
         """
+        # The check may wait for remote storage: another reload must be able to start meanwhile.
+        self._check_versions(config.models)
         with self._reload_lock:
             previous_paths = {model.name: model.base_path for model in self._config.models}
             new = sorted(
@@ -161,12 +165,12 @@ class ModelConfigManager:
                 if previous_paths.get(model.name) != model.base_path
                 or self._manager.unavailable_reason(model.name)
             )
-            self._check_versions(config)
             self._apply(config)
         if not wait:
             return
         # Wait without the lock: a load may be retried for minutes, and another reload must be able
         # to start meanwhile.
+        self._source.wait_for_listings(new)
         self._manager.wait(lambda: all(map(self._is_settled, new)))
         failed = [name for name in new if not self._manager.matches_aspired(name)]
         if failed:
@@ -236,8 +240,9 @@ class ModelConfigManager:
                 )
             model = ModelConfig(name, base_path, versions_required=True)
             config = ModelServerConfig((*self._config.models, model))
-            self._check_versions(config)
+            self._check_versions([model])
             self._apply(config)
+        self._source.wait_for_listings([name])
         self._manager.wait(lambda: self._manager.is_converged(name))
         if not self._manager.matches_aspired(name):
             error = self._failure([name], "model")
@@ -288,20 +293,38 @@ class ModelConfigManager:
                     f"is not currently available for inference"
                 )
 
-    def _check_versions(self, config: ModelServerConfig) -> None:
-        for model in config.models:
-            is_required, source = model.versions_required, "fail_if_no_model_versions_found of it"
-            if is_required is None:
-                is_required, source = self._versions_required, "--fail_if_no_model_versions_found"
-            if not is_required:
-                continue
-            try:
-                self._source.find_versions(model)
-            except TpuserveError as error:
-                raise VersionNotFound(
-                    f"Unable to find a numerical version path for servable {model.name} at: "
-                    f"{model.base_path} ({source} is set): {error}"
-                ) from error
+    def _check_versions(self, models: Sequence[ModelConfig]) -> None:
+        """Check that those models have a version that require one.
+
+        Raises:
+          VersionNotFound: a model has none.
+        """
+        required = [
+            model
+            for model in models
+            if model.versions_required
+            or (model.versions_required is None and self._versions_required)
+        ]
+        # List the base paths at the same time: each may be in storage that does not answer.
+        with ThreadPoolExecutor(max(1, len(required))) as executor:
+            for model, error in zip(
+                required, executor.map(self._find_error, required), strict=True
+            ):
+                if error is not None:
+                    source = "fail_if_no_model_versions_found of it"
+                    if model.versions_required is None:
+                        source = "--fail_if_no_model_versions_found"
+                    raise VersionNotFound(
+                        f"Unable to find a numerical version path for servable {model.name} at: "
+                        f"{model.base_path} ({source} is set): {error}"
+                    ) from error
+
+    def _find_error(self, model: ModelConfig) -> TpuserveError | None:
+        try:
+            self._source.find_versions(model)
+        except TpuserveError as error:
+            return error
+        return None
 
     def _has_started(self, is_polled: bool = True) -> bool:
         """Return whether `start` may return: models are available, or none will become so."""

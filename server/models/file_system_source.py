@@ -6,20 +6,62 @@ own, so that storage that does not answer delays no other model.
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from server.config.model_config import ModelConfig
 from server.models.manager import Manager
 from server.models.remote_repository import repository_of
 from server.storage.remote_models import RemoteModels
-from tpuserve.errors import TpuserveError, VersionNotFound
+from tpuserve.errors import StorageUnavailable, TpuserveError, VersionNotFound
 
+# The longest wait for the listing of a remote base path, in seconds from its start. The listing
+# goes on after that, and its result is still applied.
+_LISTING_WAIT_SECONDS = 30.0
 # The interval, in seconds, at which the wait for listings is interrupted, so that Python can handle
 # signals such as SIGTERM.
 _SIGNAL_SECONDS = 0.5
 
 logger = logging.getLogger(__name__)
+
+
+class _Listing:
+    """One listing of a base path.
+
+    Attributes:
+      model: the model of the base path.
+      versions: version → directory; empty if `error` is set.
+      error: why the base path cannot be listed; None if it can.
+      end: is set once the listing has ended and its result is in force.
+    """
+
+    def __init__(self, model: ModelConfig) -> None:
+        self.model = model
+        self.versions: dict[int, Path] = {}
+        self.error: TpuserveError | None = None
+        self.end = threading.Event()
+        self._start = time.monotonic()
+
+    def run(self, models: RemoteModels | None) -> None:
+        """List the base path."""
+        try:
+            self.versions = repository_of(self.model, models).aspired_versions()
+        except TpuserveError as error:
+            # The frames of the traceback would keep the listing in memory.
+            error.__traceback__ = error.__cause__ = error.__context__ = None
+            self.error = error
+
+    def is_slow(self, max_seconds: float) -> bool:
+        """Return whether the listing has not ended within a time from its start."""
+        return not self.end.is_set() and time.monotonic() - self._start >= max_seconds
+
+    def wait(self, max_seconds: float) -> None:
+        """Wait until the listing has ended or is slow."""
+        while not self.is_slow(max_seconds) and not self.end.wait(
+            min(_SIGNAL_SECONDS, max(0, self._start + max_seconds - time.monotonic()))
+        ):
+            pass
 
 
 class FileSystemSource:
@@ -29,26 +71,34 @@ class FileSystemSource:
     versions. A model whose base path has no versions left is unloaded.
     """
 
-    def __init__(self, manager: Manager, remote_models: RemoteModels | None = None) -> None:
+    def __init__(
+        self,
+        manager: Manager,
+        remote_models: RemoteModels | None = None,
+        listing_wait_seconds: float = _LISTING_WAIT_SECONDS,
+    ) -> None:
         """Create a source of aspired versions for a manager.
 
         Args:
           manager: loads and unloads the versions.
           remote_models: has the directory of each remote version in the cache; None to refuse
             remote base paths.
+          listing_wait_seconds: the longest wait for the listing of a remote base path, in seconds
+            from its start.
         """
         self._manager = manager
         self._remote_models = remote_models
-        # The models whose remote base paths are being listed, with the threads that list them.
-        self._listings: list[tuple[ModelConfig, threading.Thread]] = []
+        self._listing_wait_seconds = listing_wait_seconds
+        # The listings of remote base paths that have not ended.
+        self._listings: list[_Listing] = []
         self._models: tuple[ModelConfig, ...] = ()
         self._last_warnings: dict[str, str] = {}
         self._lock = threading.RLock()
 
     def set_models(self, models: tuple[ModelConfig, ...]) -> None:
-        """Replace the polled models, and poll each model now; does not wait for loads.
+        """Replace the polled models, and poll each model now.
 
-        The method returns when each base path has been listed once.
+        The method waits neither for loads nor for the listings of remote base paths.
         """
         with self._lock:
             removed = {model.name for model in self._models} - {model.name for model in models}
@@ -56,56 +106,87 @@ class FileSystemSource:
             for name in sorted(removed):
                 self._last_warnings.pop(name, None)
                 self._manager.set_aspired_versions(name, {})
-            listings = self._poll_all()
-        for thread in listings:
-            while thread.is_alive():
-                thread.join(_SIGNAL_SECONDS)
+            self.poll_once()
+
+    def wait_for_listings(self, names: Collection[str]) -> None:
+        """Wait for the present listings of remote base paths, for a limited time.
+
+        Args:
+          names: the names of the models whose base paths are listed. The status of a model whose
+            storage does not answer in time says so.
+        """
+        with self._lock:
+            listings = [listing for listing in self._listings if listing.model.name in names]
+        for listing in listings:
+            listing.wait(self._listing_wait_seconds)
+        self._report_slow_listings()
 
     def find_versions(self, model: ModelConfig) -> dict[int, Path]:
         """Return version → directory for the versions of a model that its policy selects.
 
         Raises:
+          StorageUnavailable: remote storage does not answer in time.
           TpuserveError: the base path cannot be read, or has no such version.
         """
-        return repository_of(model, self._remote_models).aspired_versions()
+        listing = _Listing(model)
+
+        def run() -> None:
+            listing.run(self._remote_models)
+            listing.end.set()
+
+        if model.is_remote:
+            threading.Thread(target=run, name="listing", daemon=True).start()
+            listing.wait(self._listing_wait_seconds)
+            if not listing.end.is_set():
+                raise self._slow_error(model)
+        else:
+            run()
+        if listing.error is not None:
+            raise listing.error
+        return listing.versions
 
     def poll_once(self) -> None:
         """Read every base path once, and tell the manager which versions to serve.
 
         The method does not wait for the listings of remote base paths.
         """
-        self._poll_all()
-
-    def _poll_all(self) -> list[threading.Thread]:
-        """Do what `poll_once` does, and return the threads that list remote base paths."""
         with self._lock:
             for model in self._models:
                 if not model.is_remote:
-                    self._poll_model(model)
-            self._listings = [listing for listing in self._listings if listing[1].is_alive()]
-            listed = [model for model, _ in self._listings]
+                    self._run(_Listing(model))
+            self._listings = [listing for listing in self._listings if not listing.end.is_set()]
+            listed = [listing.model for listing in self._listings]
             for model in self._models:
                 # Start no second listing of a base path that is still being listed.
                 if model.is_remote and model not in listed:
-                    thread = threading.Thread(
-                        target=self._poll_model, args=(model,), name="listing", daemon=True
-                    )
-                    self._listings.append((model, thread))
-                    thread.start()
-            return [thread for model, thread in self._listings if model in self._models]
+                    listing = _Listing(model)
+                    self._listings.append(listing)
+                    threading.Thread(
+                        target=self._run, args=(listing,), name="listing", daemon=True
+                    ).start()
+            self._report_slow_listings()
 
-    def _poll_model(self, model: ModelConfig) -> None:
-        versions: dict[int, Path] = {}
-        failure: TpuserveError | None = None
+    def _run(self, listing: _Listing) -> None:
         try:
-            versions = self.find_versions(model)
-        except TpuserveError as error:
-            # The frames of the traceback would keep the listing in memory.
-            error.__traceback__ = error.__cause__ = error.__context__ = None
-            failure = error
+            listing.run(self._remote_models)
+        finally:
+            with self._lock:
+                if listing.model in self._models:
+                    self._apply(listing.model, listing.versions, listing.error)
+                listing.end.set()
+
+    def _report_slow_listings(self) -> None:
         with self._lock:
-            if model in self._models:
-                self._apply(model, versions, failure)
+            for listing in self._listings:
+                model = listing.model
+                if model in self._models and listing.is_slow(self._listing_wait_seconds):
+                    self._apply(model, {}, self._slow_error(model))
+
+    def _slow_error(self, model: ModelConfig) -> StorageUnavailable:
+        return StorageUnavailable(
+            f"{model.base_path} was not listed within {self._listing_wait_seconds:g} s. The server "
+            f"goes on; check the address and the network."
+        )
 
     def _apply(
         self, model: ModelConfig, versions: dict[int, Path], error: TpuserveError | None

@@ -16,20 +16,22 @@ from server.storage.model_cache import ModelCache
 from server.storage.remote_models import RemoteModels
 from tests.server.fakes import FakeModel
 from tests.server.storage.web_server import WebServer, serve_directory, write_version
-from tpuserve.errors import Code, ModelsNotAvailable
+from tpuserve.errors import Code, ModelsNotAvailable, StorageUnavailable
 
 
 class Models:
     """A web server with models, and a manager that loads them."""
 
-    def __init__(self, directory: Path, web_server: WebServer) -> None:
+    def __init__(
+        self, directory: Path, web_server: WebServer, listing_wait_seconds: float = 120
+    ) -> None:
         self.site, self.cache = directory / "site", directory / "cache"
         self.web_server = web_server
         self.loaded_texts: list[str] = []
         retries = Retries(count=0, interval_seconds=0.1)
         remote_models = RemoteModels(ModelCache(self.cache, 0))
         self.manager = Manager(self.load, retries=retries, downloader=remote_models)
-        self.source = FileSystemSource(self.manager, remote_models)
+        self.source = FileSystemSource(self.manager, remote_models, listing_wait_seconds)
         self.config_manager = ModelConfigManager(self.manager, self.source)
 
     def load(self, directory: Path) -> Model:
@@ -46,17 +48,22 @@ class Models:
         assert self.manager.wait(is_done, 120)
 
     def poll(self) -> None:
-        for thread in self.source._poll_all():
-            thread.join()
+        self.source.poll_once()
+        self.source.wait_for_listings(self.manager.names())
 
 
 @pytest.fixture
-def models(tmp_path: Path) -> Iterator[Models]:
+def web_server(tmp_path: Path) -> Iterator[WebServer]:
     (tmp_path / "site").mkdir()
     with serve_directory(tmp_path / "site") as web_server:
-        models = Models(tmp_path, web_server)
-        yield models
-        models.manager.close(60)
+        yield web_server
+
+
+@pytest.fixture
+def models(tmp_path: Path, web_server: WebServer) -> Iterator[Models]:
+    models = Models(tmp_path, web_server)
+    yield models
+    models.manager.close(60)
 
 
 def test_versions_are_downloaded_loaded_and_replaced(models: Models) -> None:
@@ -117,14 +124,68 @@ def test_listing_delays_no_other_model(models: Models) -> None:
     write_version(models.site / "slow" / "1")
     write_version(models.site / "half" / "1")
     local = ModelConfig("local", str(models.site / "half"))
-    config = (*models.config("slow", "half").models, local)
-    setting = threading.Thread(target=models.source.set_models, args=(config,))
-    setting.start()
+    models.source.set_models((*models.config("slow", "half").models, local))
     for name in ("local", "half"):
         models.wait(lambda: models.manager.is_available(name))  # noqa: B023
     may_continue.set()
-    setting.join()
     models.wait(lambda: models.manager.is_available("slow"))
+
+
+@pytest.fixture
+def impatient_models(tmp_path: Path, web_server: WebServer) -> Iterator[Models]:
+    """Models whose listings are awaited for half a second."""
+    models = Models(tmp_path, web_server, 0.5)
+    yield models
+    models.manager.close(60)
+
+
+@pytest.fixture
+def silent_paths(web_server: WebServer) -> Iterator[set[str]]:
+    """Return the paths that the web server does not answer before the end of the test."""
+    paths: set[str] = set()
+    may_continue = threading.Event()
+
+    def hold(path: str) -> None:
+        if path in paths:
+            assert may_continue.wait(120)
+
+    web_server.before_get = hold
+    yield paths
+    may_continue.set()
+
+
+def test_reload_does_not_wait_for_storage_that_does_not_answer(
+    impatient_models: Models, silent_paths: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    models = impatient_models
+    for name in ("half", "slow", "new"):
+        write_version(models.site / name / "1")
+    silent_paths.add("/slow/SHA256SUMS")
+    models.source.set_models(models.config("half").models)
+    models.wait(lambda: models.manager.is_available("half"))
+    reason = r"name: slow} due to error: UNAVAILABLE: .*/slow was not listed within 0.5 s\."
+    for names in (("half", "slow"), ("half", "slow", "new")):
+        with pytest.raises(ModelsNotAvailable, match=reason):
+            models.config_manager.reload(models.config(*names))
+    models.wait(lambda: models.manager.is_available("new"))
+    assert models.manager.is_available("half")
+    lines = [line for line in caplog.messages if "base path http" in line and "/slow for" in line]
+    assert len(lines) == 1
+
+
+def test_versions_stay_loaded_while_storage_does_not_answer(
+    impatient_models: Models, silent_paths: set[str]
+) -> None:
+    models = impatient_models
+    write_version(models.site / "half" / "1")
+    models.source.set_models(models.config("half").models)
+    models.wait(lambda: models.manager.is_available("half"))
+    silent_paths.add("/half/SHA256SUMS")
+    models.poll()
+    assert "not listed within 0.5 s" in str(models.manager.unavailable_reason("half"))
+    assert models.manager.is_available("half", 1)
+    with pytest.raises(StorageUnavailable, match="not listed within 0.5 s"):
+        models.source.find_versions(models.config("half").models[0])
 
 
 def test_reload_with_a_download_that_fails_ends_with_the_reason(models: Models) -> None:
