@@ -4,33 +4,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from server.metrics import family
-from server.metrics.collectors import Counter, Gauge, Histogram, RecentErrors
+from server.metrics.collectors import Gauge
 from server.metrics.family import Family, Labels, Snapshot
+from server.metrics.own_collectors import OWN, OwnCollectors
 from server.metrics.registry import Registry
+from server.metrics.tensorflow_serving_collectors import SERVING, TensorFlowServingCollectors
 from server.metrics.timeline import Timeline
 
-_SERVING = "/tensorflow/serving/"
-_BATCHING = _SERVING + "batching_session/"
-# The prefix of tpuserve's own metrics. Their names and units are those that Prometheus recommends.
-# Source: https://prometheus.io/docs/practices/naming.
-_OURS = "tpuserve_"
-
-_MODEL_LABELS = ("model_name", "version", "signature", "metagraph")
-
-# The upper bounds of the buckets of durations, in seconds: from the run of a small model to the
-# time limit of REST requests.
-_SECONDS = (
-    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
-    *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
-)
-
-REQUEST_COUNT = _SERVING + "request_count"
-REQUEST_LATENCY = _SERVING + "request_latency"
-QUEUE_SIZE = _OURS + "queue_size"
-IN_FLIGHT = _OURS + "requests_in_flight"
-RESIDENT_BYTES = _OURS + "resident_bytes"
-RECENT_ERRORS = _OURS + "recent_errors"
-"""The name of the family that holds the messages of the latest errors."""
+QUEUE_SIZE = OWN + "queue_size"
+IN_FLIGHT = OWN + "requests_in_flight"
+RESIDENT_BYTES = OWN + "resident_bytes"
 
 # The value of the label "runtime", which TensorFlow Serving gives to models that a tf.Session runs.
 _RUNTIME = "TF1"
@@ -46,83 +29,8 @@ class Metrics:
     def __init__(self, registry: Registry | None = None) -> None:
         """Register the metrics in a registry; None creates a new registry."""
         self._registry = Registry() if registry is None else registry
-        add = self._registry.add
-        latency = exponential_bounds(10, 1.8, 33)
-        counts = exponential_bounds(1, 2, 15)
-        sizes = exponential_bounds(1, 2, 14)
-        self._requests = add(Counter(REQUEST_COUNT, ("model_name", "status")))
-        self._latencies = add(
-            Histogram(REQUEST_LATENCY, ("model_name", "API", "entrypoint"), latency)
-        )
-        self._runtimes = add(
-            Histogram(_SERVING + "runtime_latency", ("model_name", "API", "runtime"), latency)
-        )
-        self._example_counts = add(
-            Histogram(_SERVING + "request_example_counts", ("model",), counts)
-        )
-        self._examples = add(Counter(_SERVING + "request_example_count_total", ("model",)))
-        self._logged = add(Counter(_SERVING + "request_log_count", ("model_name", "status_code")))
-        self._warm_ups = add(
-            Histogram(_SERVING + "model_warmup_latency", ("model_path", "status"), latency)
-        )
-        self._warm_up_records = add(
-            Counter(_SERVING + "model_warmup_records_read", ("model_path", "status"))
-        )
-        self._queuing = add(
-            Histogram(
-                _BATCHING + "queuing_latency",
-                ("thread_pool_name",),
-                exponential_bounds(100, 1.2, 52),
-            )
-        )
-        self._wrapped_runs = add(Counter(_BATCHING + "wrapped_run_count"))
-        self._paddings = add(
-            Histogram(_BATCHING + "padding_size", ("execution_batch_size",), sizes)
-        )
-        self._input_sizes = add(Histogram(_BATCHING + "input_batch_size", (), sizes))
-        self._errors = add(RecentErrors(RECENT_ERRORS))
-        self._processed_sizes = add(Histogram(_BATCHING + "processed_batch_size", (), sizes))
-
-        self._ended_requests = add(
-            Counter(
-                _OURS + "requests_total",
-                (*_MODEL_LABELS, "code"),
-                "Requests that ran a model or failed, by canonical status code.",
-            )
-        )
-        self._queue_times = self._add_durations(
-            "queue_duration_seconds", "Time that a successful request waited in queues."
-        )
-        self._run_times = self._add_durations(
-            "run_duration_seconds", "Time of the model's run for a successful request."
-        )
-        self._request_times = self._add_durations(
-            "request_duration_seconds", "Time from a successful request's arrival to its answer."
-        )
-        self._batch_sizes = add(
-            Histogram(_OURS + "batch_size", _MODEL_LABELS, sizes, "Rows of a run, without padding.")
-        )
-        self._shed = add(
-            Counter(
-                _OURS + "requests_shed_total",
-                ("model_name", "reason"),
-                "Requests that a queue refused.",
-            )
-        )
-        self._reloads = add(
-            Counter(
-                _OURS + "config_reloads_total",
-                ("code",),
-                "Model configurations that were applied (OK) or refused.",
-            )
-        )
-        self._alone = add(
-            Counter(
-                _OURS + "batching_requests_alone_total",
-                ("model_name", "version", "reason"),
-                "Requests that did not share a batch.",
-            )
-        )
+        self._serving = TensorFlowServingCollectors(self._registry)
+        self._own = OwnCollectors(self._registry)
         self._queue_readers: list[Callable[[], Mapping[Labels, float]]] = []
         self._add_gauge(
             QUEUE_SIZE, ("model_name",), self._read_queue_sizes, "Requests that wait for a run."
@@ -136,11 +44,11 @@ class Metrics:
           status_code_name: the name of the canonical code, such as "OK" or "NOT_FOUND".
         """
         labels = timeline.labels
-        self._ended_requests.add((*labels, status_code_name))
+        self._own.ended_requests.add((*labels, status_code_name))
         if status_code_name == "OK" and timeline.ran_ns:
-            self._queue_times.add(labels, timeline.queue_seconds)
-            self._run_times.add(labels, timeline.run_seconds)
-            self._request_times.add(labels, timeline.total_seconds)
+            self._own.queue_times.add(labels, timeline.queue_seconds)
+            self._own.run_times.add(labels, timeline.run_seconds)
+            self._own.request_times.add(labels, timeline.total_seconds)
 
     def model_run(self, labels: Labels, rows: int) -> None:
         """Record a run of a model.
@@ -149,7 +57,7 @@ class Metrics:
           labels: the model, version, signature and metagraph.
           rows: the number of rows of the requests.
         """
-        self._batch_sizes.add(labels, rows)
+        self._own.batch_sizes.add(labels, rows)
 
     def request_done(
         self, model: str, api: str, entrypoint: str, status_code_name: str, latency_us: float
@@ -164,9 +72,9 @@ class Metrics:
           status_code_name: the name of the canonical code, such as "OK" or "NOT_FOUND".
           latency_us: from the request's arrival to its answer, in microseconds.
         """
-        self._requests.add((model, status_code_name))
+        self._serving.requests.add((model, status_code_name))
         if status_code_name == "OK":
-            self._latencies.add((model, api, entrypoint), latency_us)
+            self._serving.latencies.add((model, api, entrypoint), latency_us)
 
     def request_failed(
         self, model: str, entrypoint: str, status_code_name: str, message: str
@@ -179,50 +87,50 @@ class Metrics:
           status_code_name: the name of the canonical code, such as "NOT_FOUND".
           message: the message.
         """
-        self._errors.add(model, entrypoint, status_code_name, message)
+        self._own.errors.add(model, entrypoint, status_code_name, message)
 
     def runtime(self, model: str, api: str, latency_us: float) -> None:
         """Record the duration of a model's run; `api` is "Predict", "Classify" or "Regress"."""
-        self._runtimes.add((model, api, _RUNTIME), latency_us)
+        self._serving.runtimes.add((model, api, _RUNTIME), latency_us)
 
     def examples(self, model: str, count: int) -> None:
         """Record the number of examples in a request."""
-        self._example_counts.add((model,), count)
-        self._examples.add((model,), count)
+        self._serving.example_counts.add((model,), count)
+        self._serving.examples.add((model,), count)
 
     def request_logged(self, model: str, status_code_name: str) -> None:
         """Record whether a request that was sampled for the request log could be written."""
-        self._logged.add((model, status_code_name))
+        self._serving.logged.add((model, status_code_name))
 
     def warmed_up(self, model_path: str, status_code_name: str, latency_us: float) -> None:
         """Record the duration of a version's warm-up, in microseconds."""
-        self._warm_ups.add((model_path, status_code_name), latency_us)
+        self._serving.warm_ups.add((model_path, status_code_name), latency_us)
 
     def warm_up_record_read(self, model_path: str, status_code_name: str) -> None:
         """Record that a record of a warm-up file was read, and whether that succeeded."""
-        self._warm_up_records.add((model_path, status_code_name))
+        self._serving.warm_up_records.add((model_path, status_code_name))
 
     def queued(self, thread_pool_name: str, latency_us: float) -> None:
         """Record how long a request waited in a batching queue, in microseconds."""
-        self._queuing.add((thread_pool_name,), latency_us)
+        self._serving.queuing.add((thread_pool_name,), latency_us)
 
     def request_shed(self, model: str, reason: str) -> None:
         """Record a refusal by a queue; `reason` is "queue full" or "waited too long"."""
-        self._shed.add((model, reason))
+        self._own.shed.add((model, reason))
 
     def reloaded(self, status_code_name: str) -> None:
         """Record the outcome of a configuration reload: "OK", or the code of the error."""
-        self._reloads.add((status_code_name,))
+        self._own.reloads.add((status_code_name,))
 
     def batched_request(self, size: int) -> None:
         """Record the rows of a request that enters a batching queue."""
-        self._input_sizes.add((), size)
+        self._serving.input_sizes.add((), size)
 
     def batch_run(self, size: int, padding: int) -> None:
         """Record the run of a batch of `size` rows, `padding` of which are padding."""
-        self._wrapped_runs.add()
-        self._processed_sizes.add((), size)
-        self._paddings.add((str(size),), padding)
+        self._serving.wrapped_runs.add()
+        self._serving.processed_sizes.add((), size)
+        self._serving.paddings.add((str(size),), padding)
 
     def ran_alone(self, model: str, version: str, reason: str) -> None:
         """Record that a request did not share a batch.
@@ -232,13 +140,13 @@ class Metrics:
           version: the version of the model.
           reason: a value of `AloneReason`.
         """
-        self._alone.add((model, version, reason))
+        self._own.alone.add((model, version, reason))
 
     def watch_states(self, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Export the state of each version; `read` returns (model, version, state) → 1."""
         labels = ("model_name", "version", "state")
         self._add_gauge(
-            _OURS + "version_state", labels, read, "1 for the present state of a version."
+            OWN + "version_state", labels, read, "1 for the present state of a version."
         )
 
     def watch_metagraphs(self, read: Callable[[], Mapping[Labels, float]]) -> None:
@@ -249,18 +157,18 @@ class Metrics:
         """
         labels = ("model_name", "version", "metagraph", "device")
         help_text = "1 for the metagraph that a version runs, and its device."
-        self._add_gauge(_OURS + "version_info", labels, read, help_text)
+        self._add_gauge(OWN + "version_info", labels, read, help_text)
 
     def watch_fallbacks(self, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Export which versions fell back to the CPU; `read` returns (model, version) → 1 or 0."""
         labels = ("model_name", "version")
         help_text = "1 for a version that runs on the CPU for want of the other metagraph."
-        self._add_gauge(_OURS + "fallback_to_cpu", labels, read, help_text)
+        self._add_gauge(OWN + "fallback_to_cpu", labels, read, help_text)
 
     def watch_provenance(self, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Export ML Metadata identifiers; `read` returns (model, version, uuid) → 1."""
         labels = ("model_name", "version", "uuid")
-        self._registry.add(Gauge(_SERVING + "mlmd_map", labels, read))
+        self._registry.add(Gauge(SERVING + "mlmd_map", labels, read))
 
     def watch_in_flight(self, read: Callable[[], int]) -> None:
         """Export the number of requests in flight; `read` returns the number at each export."""
@@ -275,7 +183,7 @@ class Metrics:
     def watch_model_requests(self, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Export the requests in flight of each model; `read` returns (model,) → their number."""
         help_text = "Requests for a model that wait or run."
-        self._add_gauge(_OURS + "model_requests_in_flight", ("model_name",), read, help_text)
+        self._add_gauge(OWN + "model_requests_in_flight", ("model_name",), read, help_text)
 
     def watch_batching(self, read: Callable[[], Mapping[Labels, tuple[int, int]]]) -> None:
         """Export how many batches of each version run, and how many may run at the same time.
@@ -288,11 +196,9 @@ class Metrics:
             return {version: runs[index] for version, runs in read().items()}
 
         labels = ("model_name", "version")
+        self._add_gauge(OWN + "batching_runs", labels, partial(read_number, 0), "Batches that run.")
         self._add_gauge(
-            _OURS + "batching_runs", labels, partial(read_number, 0), "Batches that run."
-        )
-        self._add_gauge(
-            _OURS + "batching_max_runs",
+            OWN + "batching_max_runs",
             labels,
             partial(read_number, 1),
             "Batches that may run at once.",
@@ -326,9 +232,6 @@ class Metrics:
         """
         return self._registry.first_value(name)
 
-    def _add_durations(self, name: str, help: str) -> Histogram:
-        return self._registry.add(Histogram(_OURS + name, _MODEL_LABELS, _SECONDS, help))
-
     def _add_gauge(
         self, name: str, labels: Labels, read: Callable[[], Mapping[Labels, float]], help: str
     ) -> None:
@@ -340,11 +243,3 @@ class Metrics:
             for labels, size in read().items():
                 sizes[labels] = sizes.get(labels, 0) + size
         return sizes
-
-
-def exponential_bounds(first: float, growth: float, count: int) -> list[float]:
-    """Return `count` bucket bounds, each `growth` times the previous bound."""
-    bounds = [first]
-    for _ in range(count - 1):
-        bounds.append(bounds[-1] * growth)
-    return bounds

@@ -1,7 +1,7 @@
 """The latest errors are kept for the console, bounded, and are no metric."""
 
 from server.metrics import Metrics, family
-from server.metrics.metrics import RECENT_ERRORS
+from server.metrics.own_collectors import RECENT_ERRORS
 
 
 def entries(snapshot: family.Snapshot) -> list[tuple[tuple[str, ...], object]]:

@@ -9,14 +9,9 @@ from typing import Any, TypeAlias
 from server.dataplane import DataPlaneInterface, ModelSpec
 from server.metrics import Metrics
 from server.metrics.family import Family, Snapshot
-from server.metrics.metrics import (
-    IN_FLIGHT,
-    QUEUE_SIZE,
-    RECENT_ERRORS,
-    REQUEST_COUNT,
-    REQUEST_LATENCY,
-    RESIDENT_BYTES,
-)
+from server.metrics.metrics import IN_FLIGHT, QUEUE_SIZE, RESIDENT_BYTES
+from server.metrics.own_collectors import RECENT_ERRORS
+from server.metrics.tensorflow_serving_collectors import REQUEST_COUNT, REQUEST_LATENCY
 from server.process import memory_limit
 from server.servables.servable import State, VersionStatus
 from tpuserve.errors import TpuserveError

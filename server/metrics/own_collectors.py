@@ -1,0 +1,79 @@
+"""The collectors of tpuserve's own metrics.
+
+Their names and units are those that Prometheus recommends.
+Source: https://prometheus.io/docs/practices/naming.
+"""
+
+from server.metrics.collectors import Counter, Histogram, RecentErrors
+from server.metrics.registry import Registry
+from server.metrics.tensorflow_serving_collectors import exponential_bounds
+
+OWN = "tpuserve_"
+
+_MODEL_LABELS = ("model_name", "version", "signature", "metagraph")
+
+# The upper bounds of the buckets of durations, in seconds: from the run of a small model to the
+# time limit of REST requests.
+_SECONDS = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+
+RECENT_ERRORS = OWN + "recent_errors"
+"""The name of the family that holds the messages of the latest errors."""
+
+
+class OwnCollectors:
+    """Counters and histograms that TensorFlow Serving does not have."""
+
+    def __init__(self, registry: Registry) -> None:
+        """Register the collectors."""
+        add = registry.add
+        sizes = exponential_bounds(1, 2, 14)
+        self.errors = add(RecentErrors(RECENT_ERRORS))
+        self.ended_requests = add(
+            Counter(
+                OWN + "requests_total",
+                (*_MODEL_LABELS, "code"),
+                "Requests that ran a model or failed, by canonical status code.",
+            )
+        )
+        self.queue_times = _add_durations(
+            registry, "queue_duration_seconds", "Time that a successful request waited in queues."
+        )
+        self.run_times = _add_durations(
+            registry, "run_duration_seconds", "Time of the model's run for a successful request."
+        )
+        self.request_times = _add_durations(
+            registry,
+            "request_duration_seconds",
+            "Time from a successful request's arrival to its answer.",
+        )
+        self.batch_sizes = add(
+            Histogram(OWN + "batch_size", _MODEL_LABELS, sizes, "Rows of a run, without padding.")
+        )
+        self.shed = add(
+            Counter(
+                OWN + "requests_shed_total",
+                ("model_name", "reason"),
+                "Requests that a queue refused.",
+            )
+        )
+        self.reloads = add(
+            Counter(
+                OWN + "config_reloads_total",
+                ("code",),
+                "Model configurations that were applied (OK) or refused.",
+            )
+        )
+        self.alone = add(
+            Counter(
+                OWN + "batching_requests_alone_total",
+                ("model_name", "version", "reason"),
+                "Requests that did not share a batch.",
+            )
+        )
+
+
+def _add_durations(registry: Registry, name: str, help: str) -> Histogram:
+    return registry.add(Histogram(OWN + name, _MODEL_LABELS, _SECONDS, help))
