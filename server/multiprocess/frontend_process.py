@@ -72,6 +72,21 @@ def run_frontend(
         control.send("failed", (error, error.__cause__))
         os._exit(1)
     control.send("listening")
+    _follow_supervisor(control, messages, frontends, client, loop_client)
+    frontends.drain()
+    control.send("stopped", frontends.stop())
+    logging.shutdown()
+    os._exit(0)
+
+
+def _follow_supervisor(
+    control: ControlChannel,
+    messages: "SimpleQueue[ControlMessage]",
+    frontends: FrontendGroup,
+    client: EngineClient,
+    loop_client: EventLoopClient,
+) -> None:
+    """Connect to each engine process that the supervisor starts, until it says to stop."""
     is_first = True
     while (message := messages.get()).name != "stop":
         if message.name == "activity":
@@ -97,11 +112,6 @@ def run_frontend(
         is_first = False
         frontends.mark_ready()
         control.send("connected")
-
-    frontends.drain()
-    control.send("stopped", frontends.stop())
-    logging.shutdown()
-    os._exit(0)
 
 
 def _create_thread_client(on_disconnected: Callable[[], None]) -> EngineClient:
