@@ -1,6 +1,7 @@
 """The command `tpuserve convert`."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,12 +147,7 @@ def convert(
 
     # Read the SavedModel first, to report an error in it before the slow import of TensorFlow.
     metagraph.read_metagraphs(directory)
-    if signing_key is not None:
-        signing.check_key(signing_key, is_private=True)
-    if topologies:
-        from tpuserve.compilation.compiler import require_extra
-
-        require_extra()
+    _check_extras(signing_key, topologies)
     if not verifies and (inputs, atol, rtol) != (None, None, None):
         raise InvalidSetting(
             "--no-verify is set, and --inputs, --atol and --rtol are about the comparison that it "
@@ -184,32 +180,55 @@ def convert(
             signing.sign(out, signing_key)
         results = _Results(conversion)
         if verifies:
-            from tpuserve.verification import verify
-
             tolerance = _BFLOAT16_TOLERANCE if bfloat16 else _TOLERANCE
-            results.verification = verify(
+            results.verification = _verify(
                 out,
-                inputs=inputs,
+                inputs,
                 atol=tolerance if atol is None else atol,
                 rtol=tolerance if rtol is None else rtol,
-                runs=0,
                 progress=progress,
             )
         if topologies:
-            from tpuserve.compilation import aot, cache
-
-            results.compilation = aot.compile(
-                out,
-                topologies=topologies,
-                cache=cache.CompileCache.for_user(),
-                progress=progress,
-            )
+            results.compilation = _compile(out, topologies, progress)
     if as_json:
         click.echo(json.dumps(results.to_dict(), indent=2))
     else:
         results.print_tables()
     if not results.passed:
         context.exit(1)
+
+
+def _check_extras(signing_key: Path | None, topologies: tuple[str, ...]) -> None:
+    """Raise an error if a package that the options need is not installed, or the key is unfit."""
+    if signing_key is not None:
+        signing.check_key(signing_key, is_private=True)
+    if topologies:
+        from tpuserve.compilation.compiler import require_extra
+
+        require_extra()
+
+
+def _verify(
+    out: Path,
+    inputs: Path | None,
+    *,
+    atol: float,
+    rtol: float,
+    progress: Callable[[int, int, str], None],
+) -> Any:
+    from tpuserve.verification import verify
+
+    return verify(out, inputs=inputs, atol=atol, rtol=rtol, runs=0, progress=progress)
+
+
+def _compile(
+    out: Path, topologies: tuple[str, ...], progress: Callable[[int, int, str], None]
+) -> Any:
+    from tpuserve.compilation import aot, cache
+
+    return aot.compile(
+        out, topologies=topologies, cache=cache.CompileCache.for_user(), progress=progress
+    )
 
 
 @dataclass
@@ -223,7 +242,9 @@ class _Results:
     @property
     def passed(self) -> bool:
         """Whether nothing failed."""
-        return all(each is None or each.passed for each in (self.verification, self.compilation))
+        return all(
+            result is None or result.passed for result in (self.verification, self.compilation)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the results as JSON data."""

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,23 +104,10 @@ def evaluate(
                 session.run(update)
     if shutdown is not None and shutdown.is_requested:
         raise graceful_shutdown.GracefulExit
-    progress.estimator_logger.info(
-        "Saving dict for global step %d: %s",
-        final.final_ops_values[checkpoints.GLOBAL_STEP],
-        ", ".join(
-            f"{key} = {_format_bytes(value)}"
-            for key, value in sorted(final.final_ops_values.items())
-        ),
-    )
-    results = {key: _to_python(value) for key, value in final.final_ops_values.items()}
+    results = _report(final.final_ops_values, checkpoint)
     if current_group().is_first:
         directory = eval_directory(program.model_dir, name)
         eval_summary.write_eval_summary(directory, results, checkpoint)
-    logger.info(
-        "evaluated %s: %s",
-        checkpoint or "initial values",
-        ", ".join(f"{key} = {_format_value(value)}" for key, value in sorted(results.items())),
-    )
     return results
 
 
@@ -132,6 +119,22 @@ def eval_directory(model_dir: str, name: str | None = None) -> str:
       name: the name of the evaluation; None for an evaluation without a name.
     """
     return str(tf.io.gfile.join(model_dir, f"eval_{name}" if name else "eval"))
+
+
+def _report(values: Mapping[str, Any], checkpoint: str | None) -> dict[str, Any]:
+    """Log the results of an evaluation, and return them as Python values."""
+    progress.estimator_logger.info(
+        "Saving dict for global step %d: %s",
+        values[checkpoints.GLOBAL_STEP],
+        ", ".join(f"{key} = {_format_bytes(value)}" for key, value in sorted(values.items())),
+    )
+    results = {key: _to_python(value) for key, value in values.items()}
+    logger.info(
+        "evaluated %s: %s",
+        checkpoint or "initial values",
+        ", ".join(f"{key} = {_format_value(value)}" for key, value in sorted(results.items())),
+    )
+    return results
 
 
 def _set_scaffold(hook: Any, scaffold: Any) -> None:

@@ -107,7 +107,6 @@ def train(
             shutdown_hook,
             *host_agreement.stop_together("training", shutdown_hook),
         ]
-        compiled_step_hooks = [hook for hook in all_hooks if isinstance(hook, CompiledStepHook)]
         for hook in all_hooks:
             _set_steps_per_run(hook, train_graph.loop.max_iterations)
         with contextlib.ExitStack() as exit_stack:
@@ -128,15 +127,23 @@ def train(
             )
             if start.is_over:
                 logger.info("nothing to train: step %d of %d is reached", start.step, max_steps)
-            while not (session.should_stop() or start.is_over):
-                try:
-                    session.run(train_graph.loop.train_op)
-                except tf.errors.OpError as error:
-                    if not any(hook.goes_on_after(error) for hook in compiled_step_hooks):
-                        raise
+            _run_loops(session, train_graph.loop, start, all_hooks)
         hosts.wait_for_all("the end of training")
     if progress_hook.loss is not None:
         progress.estimator_logger.info("Loss for final step: %s.", progress_hook.loss)
+
+
+def _run_loops(
+    session: Any, loop: train_loop.TrainLoop, start: StepRangeHook, hooks: Sequence[Any]
+) -> None:
+    """Run the training loop until the session stops or the last step is reached."""
+    compiled_step_hooks = [hook for hook in hooks if isinstance(hook, CompiledStepHook)]
+    while not (session.should_stop() or start.is_over):
+        try:
+            session.run(loop.train_op)
+        except tf.errors.OpError as error:
+            if not any(hook.goes_on_after(error) for hook in compiled_step_hooks):
+                raise
 
 
 def _training_hooks(
