@@ -42,7 +42,7 @@ class LoopArguments:
     iterations: str
 
     @classmethod
-    def of_loop(cls, loop: Any, body: FunctionBody, graph: Any) -> "LoopArguments":
+    def from_loop(cls, loop: Any, body: FunctionBody, graph: Any) -> "LoopArguments":
         """Divide the arguments of a loop's body into variables, counters and constants.
 
         Args:

@@ -95,7 +95,7 @@ class ReplicaStep:
         self._name = loop.attr["body"].func.name
         library = FunctionLibrary(graph)
         body = library.body(self._name)
-        arguments = LoopArguments.of_loop(loop, body, graph)
+        arguments = LoopArguments.from_loop(loop, body, graph)
         self.iterations = arguments.iterations
         self.variables: tuple[VariableSpec, ...] = tuple(arguments.variables.values())
         self.row_shardings = {

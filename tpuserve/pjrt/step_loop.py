@@ -35,7 +35,7 @@ class StepLayout:
     divided: tuple[int, ...] = ()
 
     @classmethod
-    def of_step(cls, step: "ReplicaStep", checked: Sequence[int] = ()) -> "StepLayout":
+    def from_step(cls, step: "ReplicaStep", checked: Sequence[int] = ()) -> "StepLayout":
         """Return the order of the arguments and the results of a step."""
         return cls(
             len(step.feeds),

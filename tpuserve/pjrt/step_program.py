@@ -308,7 +308,7 @@ class StepProgram:
     def _compile(self, step: ReplicaStep, capacity: int, arguments: tuple[Any, ...]) -> Any:
         """Compile the loop for a capacity, or find its executable in the cache."""
         platform = self._devices[0].platform
-        exported, layout = step.export(platform), StepLayout.of_step(step, self._checked)
+        exported, layout = step.export(platform), StepLayout.from_step(step, self._checked)
         if not self._is_local:
             # An executable for the devices of several processes is not stored.
             return build_step_loop(exported, layout, self._mesh, capacity, gathers_results=True)

@@ -110,7 +110,7 @@ class TrainStepBuilder:
         return SerializedStep(
             step.module,
             tuple((tuple(spec.shape), spec.dtype.name) for spec in step.argument_specs()),
-            StepLayout.of_step(step, checked),
+            StepLayout.from_step(step, checked),
             round_up_capacity(steps),
         )
 

@@ -109,15 +109,8 @@ def build_infeed(
       InvalidSetting: a batch has no static shape, or cannot be split as requested.
     """
     padding = padding or RefusePartialBatches()
-    iterations = tf.compat.v1.placeholder_with_default(1, [], name="infeed_iterations")
     batch_axis = shards.effective_batch_axis(topology.input_mode, batch_axis)
-    first: InputSource | None = None
-    core_partition: InputPartition | None = None
-    loops, initializers, limits = [], [], []
-    # The pipelines whose batches one loop feeds, so that it can pad the tensors of all replicas to
-    # equal sizes.
-    together: list[tuple[InputSource, Pipeline]] = []
-    may_be_partial = False
+    sources: list[tuple[InputSource, Pipeline]] = []
     for pipeline in topology.local_pipelines:
         with tf.name_scope(f"input_pipeline_task{pipeline.host}"), tf.device(pipeline.device):
             source = input_source.build_input_source(
@@ -128,48 +121,27 @@ def build_infeed(
                 padding=padding,
                 steps=steps,
             )
-            may_be_partial = may_be_partial or source.may_be_partial
-            if first is None:
-                first = source
-                core_partition = _build_core_partition(
-                    source, topology, input_partition_dims, only_first_core_computes
-                )
-            call = f"call {pipeline.index + 1} of input_fn, on host {pipeline.host},"
-            tensor_nest.check_same_tensors(first.nest, source.nest, call)
-            enqueue_once = partial(
-                enqueue.enqueue_batch,
-                source,
-                topology,
-                pipeline,
-                parallel_get_next=parallel_get_next and not padding.keeps_row_order,
-                partition=core_partition,
-                device_assignment=device_assignment,
-                extra_enqueues=extra_enqueues,
-            )
-            if source.initializer is not None and first.nest.has_varying_sizes:
-                together.append((source, pipeline))
-                initializers.append(source.initializer)
-                continue
-            if source.initializer is None:
-                loop, limit = enqueue.repeat_existing_batch(enqueue_once(), iterations)
-                limits += [] if limit is None else [limit]
-            else:
-                loop = enqueue.repeat_batches(enqueue_once, iterations)
-                initializers.append(source.initializer)
-            loops.append(loop)
-    if together:
-        enqueue_once = partial(
-            enqueue.enqueue_together,
-            together,
-            topology,
-            parallel_get_next=parallel_get_next and not padding.keeps_row_order,
-            partition=core_partition,
-            device_assignment=device_assignment,
-            extra_enqueues=extra_enqueues,
-        )
-        loops.append(enqueue.repeat_batches(enqueue_once, iterations))
-    if first is None:
+        sources.append((source, pipeline))
+        call = f"call {pipeline.index + 1} of input_fn, on host {pipeline.host},"
+        tensor_nest.check_same_tensors(sources[0][0].nest, source.nest, call)
+    if not sources:
         raise InvalidSetting("The topology has no input pipeline, so there is nothing to feed.")
+    first, _ = sources[0]
+    core_partition = _build_core_partition(
+        first, topology, input_partition_dims, only_first_core_computes
+    )
+    iterations = tf.compat.v1.placeholder_with_default(1, [], name="infeed_iterations")
+    loops, limits = _build_loops(
+        sources,
+        iterations,
+        topology=topology,
+        parallel_get_next=parallel_get_next and not padding.keeps_row_order,
+        partition=core_partition,
+        device_assignment=device_assignment,
+        extra_enqueues=extra_enqueues,
+    )
+    initializers = [source.initializer for source, _ in sources if source.initializer is not None]
+    may_be_partial = any(source.may_be_partial for source, _ in sources)
     return Infeed(
         iterations,
         enqueue=tf.group(*loops, name="infeed"),
@@ -186,6 +158,41 @@ def build_infeed(
         has_full_batches=not may_be_partial,
         has_only_full_steps=not may_be_partial and _has_only_full_steps(topology),
     )
+
+
+def _build_loops(
+    sources: Sequence[tuple[InputSource, Pipeline]], iterations: Any, **options: Any
+) -> tuple[list[Any], list[int]]:
+    """Build the ops that feed `iterations` batches of each pipeline.
+
+    Args:
+      sources: each pipeline with the source of its batches.
+      iterations: int32 [], the number of batches.
+      options: the further arguments of `enqueue.enqueue_batch` and `enqueue.enqueue_together`.
+
+    Returns:
+      The ops, and the largest values of `iterations` that they allow.
+    """
+    loops, limits = [], []
+    # One loop feeds the batches of these pipelines, so that it can pad the tensors of all replicas
+    # to equal sizes.
+    together: list[tuple[InputSource, Pipeline]] = []
+    for source, pipeline in sources:
+        if source.initializer is not None and sources[0][0].nest.has_varying_sizes:
+            together.append((source, pipeline))
+            continue
+        with tf.name_scope(f"enqueue_task{pipeline.host}"), tf.device(pipeline.device):
+            enqueue_once = partial(enqueue.enqueue_batch, source, pipeline=pipeline, **options)
+            if source.initializer is None:
+                loop, limit = enqueue.repeat_existing_batch(enqueue_once(), iterations)
+                limits += [] if limit is None else [limit]
+            else:
+                loop = enqueue.repeat_batches(enqueue_once, iterations)
+        loops.append(loop)
+    if together:
+        enqueue_once = partial(enqueue.enqueue_together, together, **options)
+        loops.append(enqueue.repeat_batches(enqueue_once, iterations))
+    return loops, limits
 
 
 def _has_only_full_steps(topology: BatchTopology) -> bool:

@@ -60,7 +60,7 @@ def split_body(headers: Headers, body: bytes) -> tuple[bytes, memoryview]:
     return body[:num_bytes], memoryview(body)[num_bytes:]
 
 
-def parse(
+def parse_body(
     parser: RequestParser,
     headers: Headers,
     body: bytes,
@@ -85,7 +85,7 @@ def parse(
     return request, binary, timeout_ms
 
 
-def run(
+def run_model(
     dataplane: DataPlaneInterface,
     spec: ModelSpec,
     request: InferRequest,

@@ -73,11 +73,11 @@ class V2Router:
             return Response(200, text, model=route.model, version=route.version)
         signature = ""
         try:
-            request, binary, timeout_ms = infer.parse(
+            request, binary, timeout_ms = infer.parse_body(
                 self._parser, headers, body, timeout_ms, cancellation, reservation
             )
             signature = request.signature_name or DEFAULT_SIGNATURE
-            result = infer.run(
+            result = infer.run_model(
                 self._dataplane,
                 ModelSpec(route.model, route.version, signature),
                 request,

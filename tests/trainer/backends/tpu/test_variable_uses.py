@@ -46,24 +46,24 @@ def uses(runs_loop: bool = False, reads: Any = (), writes: Any = ()) -> RunUses:
 def test_fetch_that_waits_for_the_loop_reads_its_variable(program: Program) -> None:
     with tf.control_dependencies([program.done]):
         loss = tf.identity(program.a.read_value())
-    assert program.uses.of_run({object(): [loss]}, {}) == uses(True, reads=[0])
-    assert program.uses.of_run([program.done.op], {}) == uses(True)
+    assert program.uses.find_uses({object(): [loss]}, {}) == uses(True, reads=[0])
+    assert program.uses.find_uses([program.done.op], {}) == uses(True)
 
 
 def test_assignment_writes_and_an_update_also_reads(program: Program) -> None:
     assign = program.a.assign(program.b + 1.0, read_value=False)
     update = program.b.assign_add(1.0, read_value=False)
-    assert program.uses.of_run(assign, {}) == uses(reads=[1], writes=[0])
-    assert program.uses.of_run(update.name, {}) == uses(reads=[1], writes=[1])
+    assert program.uses.find_uses(assign, {}) == uses(reads=[1], writes=[0])
+    assert program.uses.find_uses(update.name, {}) == uses(reads=[1], writes=[1])
 
 
 def test_saver_reads_all_variables(program: Program) -> None:
     saver = v1.train.Saver()
-    assert program.uses.of_run(saver.saver_def.save_tensor_name, {}) == uses(reads=[0, 1])
+    assert program.uses.find_uses(saver.saver_def.save_tensor_name, {}) == uses(reads=[0, 1])
 
 
 def test_other_variables_and_fed_tensors_use_nothing(program: Program) -> None:
     double = program.a.read_value() * 2.0
-    assert program.uses.of_run(program.other.read_value(), {}) == uses()
-    assert program.uses.of_run(double, {double.op.inputs[0]: 1.0}) == uses()
-    assert program.uses.of_run(double, {}) == uses(reads=[0])
+    assert program.uses.find_uses(program.other.read_value(), {}) == uses()
+    assert program.uses.find_uses(double, {double.op.inputs[0]: 1.0}) == uses()
+    assert program.uses.find_uses(double, {}) == uses(reads=[0])

@@ -21,7 +21,7 @@ class NanVariableError(tf.compat.v1.train.NanLossDuringTrainingError):
         return self._text
 
     @classmethod
-    def of_variable(cls, name: str) -> "NanVariableError":
+    def for_variable(cls, name: str) -> "NanVariableError":
         """Return the error for a variable of this name."""
         return cls(
             f"{MESSAGE.format(name=name)}: variable {name!r} became NaN or infinite in a training "
@@ -36,4 +36,4 @@ def explain_nan_error(error: BaseException) -> NanVariableError | None:
     match = _MESSAGE_PATTERN.search(str(error)) if is_op_error else None
     if match is None:
         return None
-    return NanVariableError.of_variable(match["name"])
+    return NanVariableError.for_variable(match["name"])

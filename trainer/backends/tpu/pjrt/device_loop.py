@@ -234,7 +234,7 @@ class DeviceLoop:
     def _check_finite(self, dispatch: Dispatch) -> None:
         for name, is_finite in zip(self._checked, np.asarray(dispatch.is_finite), strict=True):
             if not is_finite:
-                raise nan_errors.NanVariableError.of_variable(name)
+                raise nan_errors.NanVariableError.for_variable(name)
 
 
 def _make_queue(direction: str, core: int, types: list[Any]) -> Any:

@@ -41,7 +41,7 @@ class PjrtSession(session_interface.SessionInterface):
     ) -> Any:
         """Run fetches as a session does; run the loop first if a fetch depends on its end."""
         loop = self._loop
-        uses = self._uses.of_run(fetches, feed_dict or {})
+        uses = self._uses.find_uses(fetches, feed_dict or {})
         if uses.runs_loop:
             loop.run(self._session, feed_dict or {})
         if not uses.reads and not uses.writes:

@@ -43,7 +43,7 @@ class VariableUses:
         self._graph, self._done, self._variables = graph, done, variables
         self._known: dict[Any, RunUses] = {}
 
-    def of_run(self, fetches: Any, feeds: Any) -> RunUses:
+    def find_uses(self, fetches: Any, feeds: Any) -> RunUses:
         """Return the uses of a run.
 
         Args:
