@@ -114,12 +114,37 @@ def _numpy_dtypes() -> "dict[str, np.dtype[Any]]":
     return {**{name: np.dtype(name) for name in names}, "string": _OBJECT}
 
 
+def array_of(value: Any, dtype: "np.dtype[Any]") -> Array:
+    """Return numbers as an array of a dtype, all of whose values are those of the numbers.
+
+    NumPy's conversion to integers rounds fractions and, before version 2, wraps numbers around.
+
+    Args:
+      value: nested lists or an array.
+      dtype: the dtype of the result, which may round floats.
+
+    Raises:
+      OverflowError: a number is none of an integer dtype.
+      TypeError, ValueError: the value is no array of numbers.
+    """
+    array: Array = np.asarray(value, None if dtype.kind in "iu" else dtype)
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind not in "iuf":
+        return np.asarray(array, dtype)
+    with np.errstate(invalid="ignore"):
+        integers: Array = array.astype(dtype)
+    if not np.array_equal(integers, array):
+        raise OverflowError(f"{array[integers != array].flat[0]} is no {dtype}")
+    return integers
+
+
 def _convert(name: str, value: Any, dtype: str | None) -> Array:
     try:
         if dtype is None or dtype == "string":
             array = np.asarray(value)
         else:
-            array = np.asarray(value, numpy_dtype(dtype))
+            array = array_of(value, numpy_dtype(dtype))
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidTensor(
             f"input {name!r} cannot be an array of {dtype or 'one dtype'}: {error}. Give nested "

@@ -6,8 +6,6 @@ Source: the specification of the protocol, open_inference_grpc.proto.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tpuserve.client import arrays, open_inference
 from tpuserve.client.api import Api
 from tpuserve.client.arrays import Array
@@ -123,7 +121,7 @@ def _read_contents(tensor: pb.InferTensor) -> Array:
     try:
         if dtype.hasobject:
             return arrays.object_array(list(values)).reshape(tuple(tensor.shape))
-        return np.array(list(values), dtype).reshape(tuple(tensor.shape))
+        return arrays.array_of(list(values), dtype).reshape(tuple(tensor.shape))
     except (ValueError, OverflowError) as error:
         raise InvalidReply(
             f"the contents of output {tensor.name!r} do not fill its shape {list(tensor.shape)}. "

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
 import orjson
 
 from tpuserve.client import arrays, open_inference
@@ -140,5 +139,5 @@ def _from_json(name: str, data: Any, datatype: str, shape: Sequence[int]) -> Arr
     if dtype.hasobject:
         flat = arrays.object_array([text.encode() for text in data])
     else:
-        flat = np.array(data, dtype)
+        flat = arrays.array_of(data, dtype)
     return flat.reshape(tuple(shape))
