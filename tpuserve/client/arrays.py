@@ -1,6 +1,7 @@
 """Converts the values of inputs to arrays, and the dtypes between NumPy and TensorFlow."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -10,6 +11,9 @@ from tpuserve.errors import InvalidTensor, UnsupportedType
 from tpuserve.saved_model.signature import Signature
 
 Array: TypeAlias = np.ndarray[Any, Any]
+
+# NumPy's arrays have at most 64 dimensions.
+_MAX_DIMENSIONS = 64
 
 _OBJECT: np.dtype[Any] = np.dtype(object)
 _ARRAY_TYPES = (np.ndarray, np.generic)
@@ -94,6 +98,20 @@ def object_array(strings: list[bytes]) -> Array:
     array = np.empty(len(strings), object)
     array[:] = strings
     return array
+
+
+def count_elements(shape: Sequence[int]) -> int:
+    """Return the number of elements of a shape that a server has sent.
+
+    Raises:
+      ValueError: no array has such a shape.
+    """
+    # Check before the product, whose time grows with the square of the number of dimensions.
+    if len(shape) > _MAX_DIMENSIONS:
+        raise ValueError(f"{len(shape)} dimensions")
+    if any(size < 0 for size in shape):
+        raise ValueError("a negative dimension")
+    return math.prod(shape)
 
 
 def little_endian(array: Array) -> Array:

@@ -21,6 +21,7 @@ from tpuserve.saved_model.variables import shape_from_proto
 
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 _METADATA = "/tensorflow.serving.PredictionService/GetModelMetadata"
+_STATE_NAMES = {number: name for name, number in pb.ModelVersionStatus.State.items()}
 _STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 
 MessageType = TypeVar("MessageType", bound=Message)
@@ -41,9 +42,7 @@ class GrpcV1(Api):
         """Run a signature; see `Api.predict`."""
         reply = yield from self._request_prediction(model, inputs, signature_name, outputs)
         response = parse_message(pb.PredictResponse, reply)
-        return {
-            name: tensor_proto.to_array(proto, name) for name, proto in response.outputs.items()
-        }
+        return tensor_proto.to_arrays(response.outputs)
 
     def encode_predict(
         self,
@@ -117,7 +116,7 @@ def _decode_versions(reply: Reply) -> list[VersionStatus]:
     return [
         VersionStatus(
             status.version,
-            pb.ModelVersionStatus.State.Name(status.state),
+            _STATE_NAMES.get(status.state, str(status.state)),
             status.status.error_message,
         )
         for status in response.model_version_status

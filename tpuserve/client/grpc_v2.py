@@ -3,6 +3,7 @@
 Source: the specification of the protocol, open_inference_grpc.proto.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from tpuserve.errors import InvalidReply
 from tpuserve.proto import open_inference_pb2 as pb
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 
+_VERSION = re.compile("[0-9]{1,19}")
 _SERVICE = "/inference.GRPCInferenceService"
 # The protocol's name of a datatype → the field that holds its elements.
 _FIELDS = {
@@ -91,7 +93,7 @@ class GrpcV2(Api):
         return [
             VersionStatus(int(entry.version), entry.state, entry.reason)
             for entry in parse_message(pb.RepositoryIndexResponse, reply).models
-            if entry.name == name and entry.version.isdigit()
+            if entry.name == name and _VERSION.fullmatch(entry.version)
         ]
 
     def _ready_call(self, model: ModelReference) -> Call:
@@ -124,6 +126,7 @@ def _read_contents(tensor: pb.InferTensor) -> Array:
         return arrays.array_of(list(values), dtype).reshape(tuple(tensor.shape))
     except (ValueError, OverflowError) as error:
         raise InvalidReply(
-            f"the contents of output {tensor.name!r} do not fill its shape {list(tensor.shape)}. "
+            f"the contents of output {tensor.name!r} do not fill its shape "
+            f"{list(tensor.shape[:64])}. "
             f"Look at the server that sent the answer."
         ) from error

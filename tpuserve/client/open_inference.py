@@ -3,7 +3,6 @@
 Source: the specification of the protocol, and Triton's binary tensor data extension.
 """
 
-import math
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -83,6 +82,10 @@ def decode_raw(name: str, data: bytes | memoryview, datatype: str, shape: Sequen
       InvalidReply: the datatype is unknown, or the data do not fill the shape.
     """
     dtype = numpy_dtype(name, datatype)
+    try:
+        count = arrays.count_elements(shape)
+    except ValueError as error:
+        raise _wrong_size(name, shape) from error
     if dtype.hasobject:
         flat = _decode_strings(name, data)
     elif len(data) % dtype.itemsize:
@@ -90,9 +93,12 @@ def decode_raw(name: str, data: bytes | memoryview, datatype: str, shape: Sequen
     else:
         # An array over the bytes of a message is read-only.
         flat = np.frombuffer(data, dtype).copy()
-    if len(flat) != math.prod(shape):
+    if len(flat) != count:
         raise _wrong_size(name, shape)
-    return flat.reshape(tuple(shape))
+    try:
+        return flat.reshape(tuple(shape))
+    except ValueError as error:  # An empty array may have dimensions that no array has.
+        raise _wrong_size(name, shape) from error
 
 
 def numpy_dtype(name: str, datatype: str) -> "np.dtype[Any]":
@@ -142,6 +148,6 @@ def _truncated(name: str) -> InvalidReply:
 
 def _wrong_size(name: str, shape: Sequence[int]) -> InvalidReply:
     return InvalidReply(
-        f"the data of output {name!r} do not fill its shape {list(shape)}. Look at the server that "
-        f"sent the answer."
+        f"the data of output {name!r} do not fill its shape {list(shape[:64])}. Look at the server "
+        f"that sent the answer."
     )

@@ -20,6 +20,9 @@ from tpuserve.errors import InvalidReply, NotFound, TpuserveError, UnsupportedTy
 from tpuserve.saved_model.dtypes import DTYPE_NAMES
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+"""The errors of reading a JSON document that has another form than the API defines."""
+
 _NOT_UTF8 = "surrogateescape"
 _JSON = {"content-type": "application/json"}
 # The names of the enum DataType that are not the upper case of TensorFlow's names of dtypes.
@@ -77,7 +80,7 @@ class RestV1(Api):
         try:
             definitions = document["metadata"]["signature_def"]["signature_def"]
             return {name: _signature(definition) for name, definition in definitions.items()}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except MALFORMED as error:
             raise invalid_reply("the metadata have another form", reply) from error
 
     def versions(self, name: str) -> Steps[list[VersionStatus]]:
@@ -186,7 +189,7 @@ def _decode_outputs(
         )
     try:
         return {name: _to_array(values[name], signature.outputs[name]) for name in names}
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
+    except MALFORMED as error:
         raise invalid_reply(
             f"its outputs are not those of the signature ({error})", reply
         ) from None
@@ -248,5 +251,5 @@ def _decode_versions(reply: Reply) -> list[VersionStatus]:
             )
             for status in document["model_version_status"]
         ]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except MALFORMED as error:
         raise invalid_reply("the status has another form", reply) from error

@@ -14,7 +14,7 @@ from tpuserve.client.api import Api
 from tpuserve.client.arrays import Array
 from tpuserve.client.call import Call, Reply, Steps
 from tpuserve.client.model_reference import ModelReference, VersionStatus
-from tpuserve.client.rest_v1 import decode_json, invalid_reply
+from tpuserve.client.rest_v1 import MALFORMED, decode_json, invalid_reply
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
 _HEADER_LENGTH = "inference-header-content-length"
@@ -82,7 +82,7 @@ class RestV2(Api):
                 }
                 for kind in ("inputs", "outputs")
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except MALFORMED as error:
             raise invalid_reply("the metadata have another form", reply) from error
         return {DEFAULT_SIGNATURE: Signature(inputs, outputs)}
 
@@ -95,7 +95,7 @@ class RestV2(Api):
                 for entry in decode_json(reply)
                 if entry["name"] == name and entry.get("version")
             ]
-        except (KeyError, TypeError, ValueError) as error:
+        except MALFORMED as error:
             raise invalid_reply("the index has another form", reply) from error
         return versions
 
@@ -115,7 +115,10 @@ def _path(model: ModelReference) -> str:
 def _decode_outputs(reply: Reply) -> dict[str, Array]:
     size = reply.headers.get(_HEADER_LENGTH, "")
     body = memoryview(reply.body)
-    position = int(size) if size.isascii() and size.isdigit() else len(body)
+    position = len(body)
+    # Python refuses to convert texts of thousands of digits.
+    if size.isascii() and size.isdigit() and len(size) <= len(str(position)):
+        position = int(size)
     document = decode_json(Reply(bytes(body[:position])))
     outputs: dict[str, Array] = {}
     try:
@@ -126,10 +129,12 @@ def _decode_outputs(reply: Reply) -> dict[str, Array]:
             if num_bytes is None:
                 outputs[name] = _from_json(name, tensor["data"], datatype, shape)
                 continue
+            if not 0 <= num_bytes <= len(body) - position:
+                raise ValueError(f"the size {num_bytes} of output {name!r}")
             data = body[position : position + num_bytes]
             position += num_bytes
             outputs[name] = open_inference.decode_raw(name, data, datatype, shape)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except MALFORMED as error:
         raise invalid_reply(f"its outputs have another form ({error})", reply) from error
     return outputs
 

@@ -4,14 +4,14 @@ Source: tensorflow/core/framework/tensor.proto, and `Tensor::FromProto` in
 tensorflow/core/framework/tensor.cc.
 """
 
-import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tpuserve.client import arrays
 from tpuserve.client.arrays import Array
-from tpuserve.errors import InvalidTensor
+from tpuserve.errors import InvalidReply
 from tpuserve.proto import prediction_service_pb2 as pb
 from tpuserve.saved_model import dtypes
 
@@ -34,6 +34,9 @@ _VARINT_FIELDS = {
 }
 # An element of `int_val` or `half_val` is a varint of 32 bits.
 _FIELD_DTYPES: dict[str, Any] = {"int_val": np.int32, "half_val": np.int32}
+# The most bytes by which the arrays of a reply may exceed the reply, because values repeat: a shape
+# of a few bytes may have terabytes of elements.
+MAX_REPEATED_BYTES = 1 << 30
 
 
 def write_array(proto: pb.TensorProto, array: Array, name: str) -> None:
@@ -60,7 +63,27 @@ def write_array(proto: pb.TensorProto, array: Array, name: str) -> None:
         proto.tensor_content = arrays.little_endian(array).tobytes()
 
 
-def to_array(proto: pb.TensorProto, name: str) -> Array:
+def to_arrays(protos: Mapping[str, pb.TensorProto]) -> dict[str, Array]:
+    """Convert the TensorProtos of a reply to arrays; see `to_array`.
+
+    Args:
+      protos: alias → TensorProto.
+
+    Raises:
+      InvalidReply: a content does not fill its shape, or values repeat too often in all together.
+      UnsupportedType: no array has such elements.
+    """
+    result: dict[str, Array] = {}
+    remaining = MAX_REPEATED_BYTES
+    for name, proto in protos.items():
+        array = result[name] = to_array(proto, name, remaining)
+        remaining -= max(0, array.nbytes - proto.ByteSize())
+    return result
+
+
+def to_array(
+    proto: pb.TensorProto, name: str, max_repeated_bytes: int = MAX_REPEATED_BYTES
+) -> Array:
     """Convert a TensorProto to an array; strings to an object array of bytes.
 
     A typed field with fewer values than the shape has elements repeats its last value, and an empty
@@ -69,21 +92,28 @@ def to_array(proto: pb.TensorProto, name: str) -> Array:
     Args:
       proto: the TensorProto.
       name: the alias of the output, for the text of an error.
+      max_repeated_bytes: the largest size of an array whose values repeat, in bytes.
 
     Raises:
-      InvalidTensor: the content does not fill the shape.
+      InvalidReply: the content does not fill the shape, or values repeat too often.
       UnsupportedType: no array has such elements.
     """
     dtype_name = dtypes.dtype_name(proto.dtype)
     dtype = arrays.numpy_dtype(dtype_name)
     shape = tuple(dimension.size for dimension in proto.tensor_shape.dim)
-    count = math.prod(shape)
     try:
-        return _fill(_flat_values(proto, dtype_name, dtype), count, dtype).reshape(shape)
+        count = arrays.count_elements(shape)
+        flat = _flat_values(proto, dtype_name, dtype)
+        if len(flat) < count and count * dtype.itemsize > max_repeated_bytes:
+            raise ValueError(
+                f"{len(flat)} values for {count} elements, and at most {MAX_REPEATED_BYTES} bytes "
+                f"of a reply may repeat"
+            )
+        return _fill(flat, count, dtype).reshape(shape)
     except ValueError as error:
-        raise InvalidTensor(
-            f"the values of tensor {name!r} do not fill the shape {list(shape)}: {error}. Look at "
-            f"the server that sent it."
+        raise InvalidReply(
+            f"the values of tensor {name!r} do not fill the shape {list(shape[:64])}: {error}. "
+            f"Look at the server that sent it."
         ) from error
 
 

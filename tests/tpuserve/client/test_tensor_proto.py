@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
 from tpuserve.client import tensor_proto
-from tpuserve.errors import InvalidTensor, UnsupportedType
+from tpuserve.errors import InvalidReply, UnsupportedType
 from tpuserve.proto import prediction_service_pb2 as pb
 
 pytestmark = pytest.mark.slow
@@ -71,7 +71,7 @@ def test_a_short_list_repeats_its_last_value_and_an_empty_one_is_zeros() -> None
 
 def test_values_that_do_not_fit_are_refused() -> None:
     proto = tensor_pb2.TensorProto(dtype=1, float_val=[1, 2])
-    with pytest.raises(InvalidTensor, match=r"'y' do not fill the shape \[\]: 2 values"):
+    with pytest.raises(InvalidReply, match=r"'y' do not fill the shape \[\]: 2 values"):
         tensor_proto.to_array(to_ours(proto), "y")
     with pytest.raises(UnsupportedType, match="resource"):
         tensor_proto.to_array(pb.TensorProto(dtype=20), "y")

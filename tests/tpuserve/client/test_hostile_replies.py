@@ -1,0 +1,138 @@
+"""No reply of a server makes a client allocate, compute or wait without an end."""
+
+import json
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from tests.tpuserve.client.reply_servers import Answer, over_grpc, over_http
+from tpuserve.client import Client, tensor_proto
+from tpuserve.errors import InvalidReply
+from tpuserve.proto import open_inference_pb2, prediction_service_pb2
+
+X = {"x": np.ones(3, np.float32)}
+GIBIBYTE = 1 << 30
+# The product of so many dimensions takes long to compute.
+MANY_DIMENSIONS = [2**62] * 100_000
+Api = Literal["v1", "v2"]
+
+
+def tensor(shape: list[int], **fields: Any) -> prediction_service_pb2.TensorProto:
+    """Return a TensorProto of float32."""
+    proto = prediction_service_pb2.TensorProto(dtype=1, **fields)
+    for size in shape:
+        proto.tensor_shape.dim.add(size=size)
+    return proto
+
+
+def predict(url: str, api: Api) -> dict[str, Any]:
+    with Client(url, api=api, attempts=1) as client:
+        return client.predict("half", X)
+
+
+@pytest.mark.parametrize("values", [{}, {"string_val": [b"a"]}], ids=["zeros", "strings"])
+@pytest.mark.parametrize(
+    "shape",
+    [[2**40], [2**62, 2**62], [0, 2**62, 2**62], [-4, -1], MANY_DIMENSIONS],
+    ids=["terabytes", "product", "empty", "negative", "dimensions"],
+)
+def test_small_tensor_of_a_large_shape_is_refused(
+    shape: list[int], values: dict[str, list[bytes]]
+) -> None:
+    response = prediction_service_pb2.PredictResponse()
+    response.outputs["y"].CopyFrom(tensor(shape, **values))
+    if values:
+        response.outputs["y"].dtype = 7
+    with over_grpc(response.SerializeToString()) as handler:
+        with pytest.raises(InvalidReply, match="tensor 'y' do not fill the shape") as caught:
+            predict(handler.url, "v1")
+        assert len(str(caught.value)) < 2000
+
+
+def test_outputs_repeat_values_up_to_a_gibibyte_together() -> None:
+    # Two outputs of 3/4 GiB each; NumPy reserves the memory of zeros without using it.
+    protos = {name: tensor([GIBIBYTE * 3 // 16]) for name in "yz"}
+    assert tensor_proto.to_arrays({"y": protos["y"]})["y"].nbytes == GIBIBYTE * 3 // 4
+    with pytest.raises(InvalidReply, match="'z' .* 0 values for 201326592 elements, and at most"):
+        tensor_proto.to_arrays(protos)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [[2**62, 4], [0, 2**62, 2**62], [-4, -1], MANY_DIMENSIONS],
+    ids=["product", "empty", "negative", "dimensions"],
+)
+@pytest.mark.parametrize("has_raw", [False, True], ids=["fields", "raw"])
+def test_open_inference_tensor_of_a_wrong_shape_is_refused_over_grpc(
+    shape: list[int], has_raw: bool
+) -> None:
+    response = open_inference_pb2.ModelInferResponse()
+    response.outputs.add(name="y", datatype="FP32", shape=shape)
+    if has_raw:
+        response.raw_output_contents.append(b"" if 0 in shape else bytes(16))
+    with over_grpc(response.SerializeToString()) as handler:
+        with pytest.raises(InvalidReply, match="output 'y' do not fill its shape") as caught:
+            predict(handler.url, "v2")
+        assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [([2**62, 4], [16]), (MANY_DIMENSIONS, [16]), ([4], [16, -16, 16]), ([0], [-16])],
+    ids=["product", "dimensions", "backwards", "empty"],
+)
+def test_binary_tensor_of_a_wrong_shape_or_size_is_refused(
+    shape: list[int], sizes: list[int]
+) -> None:
+    outputs = [
+        {"name": "y", "datatype": "FP32", "shape": shape, "parameters": {"binary_data_size": size}}
+        for size in sizes
+    ]
+    document = json.dumps({"outputs": outputs}).encode()
+    headers = {"inference-header-content-length": str(len(document))}
+    answer = Answer(200, document + bytes(16), headers)
+    with over_http(answer) as server, pytest.raises(InvalidReply):
+        predict(server.url, "v2")
+
+
+def test_header_length_of_thousands_of_digits_is_ignored() -> None:
+    body = b'{"outputs":[{"name":"y","datatype":"FP32","shape":[2],"data":[1.5,2.5]}]}'
+    headers = {"inference-header-content-length": "9" * 5000}
+    with over_http(Answer(200, body, headers)) as server:
+        assert predict(server.url, "v2")["y"].tolist() == [1.5, 2.5]
+
+
+def test_infinite_version_and_size_are_refused() -> None:
+    status = b'{"model_version_status": [{"version": Infinity, "state": "AVAILABLE"}]}'
+    with (
+        over_http(Answer(200, status)) as server,
+        Client(server.url) as client,
+        pytest.raises(InvalidReply, match="the status has another form"),
+    ):
+        client.versions("half")
+    shape = b'{"tensor_shape": {"dim": [{"size": Infinity}]}, "name": "x", "dtype": "DT_FLOAT"}'
+    metadata = (
+        b'{"metadata": {"signature_def": {"signature_def": {"a": {"inputs": {"x": %s}}}}}}' % shape
+    )
+    with (
+        over_http(Answer(200, metadata)) as server,
+        Client(server.url) as client,
+        pytest.raises(InvalidReply, match="the metadata have another form"),
+    ):
+        client.signatures("half")
+
+
+def test_unknown_state_and_odd_version_over_grpc_raise_no_error_of_python() -> None:
+    response = prediction_service_pb2.GetModelStatusResponse()
+    response.model_version_status.add(version=1, state=99)
+    with over_grpc(response.SerializeToString()) as handler, Client(handler.url) as client:
+        assert [status.state for status in client.versions("half")] == ["99"]
+    index = open_inference_pb2.RepositoryIndexResponse()
+    for version in ("\u00b2", "9" * 5000, "7"):
+        index.models.add(name="half", version=version, state="READY")
+    with (
+        over_grpc(index.SerializeToString()) as handler,
+        Client(handler.url, api="v2") as client,
+    ):
+        assert [status.version for status in client.versions("half")] == [7]
