@@ -148,7 +148,12 @@ def array_of(value: Any, dtype: "np.dtype[Any]") -> Array:
     array: Array = np.asarray(value, None if dtype.kind in "iu" else dtype)
     if array.dtype == dtype:
         return array
-    if array.dtype.kind not in "iuf":
+    if array.dtype.kind == "f" and dtype.itemsize == 8:
+        # NumPy makes floats of small integers beside integers of 64 bits, which rounds the latter.
+        array = np.asarray(value, object)
+        if dtype.kind == "u" and np.any(array < 0):
+            raise OverflowError(f"{array.min()} is no {dtype}")
+    elif array.dtype.kind not in "iuf":
         return np.asarray(array, dtype)
     with np.errstate(invalid="ignore"):
         integers: Array = array.astype(dtype)
