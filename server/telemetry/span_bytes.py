@@ -12,17 +12,18 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from server.tensors.protobuf_wire import encode_field, field_tag
+from server.tensors.protobuf_wire import encode_field, encode_varint, field_tag
 
 INTERNAL, SERVER = Span.SPAN_KIND_INTERNAL, Span.SPAN_KIND_SERVER
 
 # The flags of a sampled span, which also say whether its parent is in another process.
-LOCAL_PARENT, REMOTE_PARENT = 0x101, 0x301
+_LOCAL_PARENT, _REMOTE_PARENT = 0x101, 0x301
 
-# Of a span: trace_id (1), span_id (2), start_time_unix_nano (7), end_time_unix_nano (8), flags (16)
-# and, of a span with a parent, parent_span_id (4); each with its tag.
-_FIELDS = struct.Struct("<2s16s2s8scQcQ2sI")
-_FIELDS_WITH_PARENT = struct.Struct("<2s16s2s8scQcQ2sI2s8s")
+# The fields that belong to one span: span_id (2), start_time_unix_nano (7) and end_time_unix_nano
+# (8); each with its tag.
+_OWN_FIELDS = struct.Struct("<2s8scQcQ")
+# The sizes of trace_id (1) and parent_span_id (4) with their tags and lengths, in bytes.
+_TRACE_SIZE, _PARENT_SIZE = 18, 10
 # The tags of `resource_spans` of a request, `resource` and `scope_spans` of its elements, and
 # `scope` and `spans` of theirs.
 _TAG_1, _TAG_2 = field_tag(1), field_tag(2)
@@ -30,57 +31,68 @@ _TAG_1, _TAG_2 = field_tag(1), field_tag(2)
 Value = str | int
 
 
-def encode_span(
-    trace_id: bytes,
-    span_id: bytes,
-    parent_id: bytes,
-    start_ns: int,
-    end_ns: int,
-    flags: int,
-    description: bytes,
-) -> bytes:
-    """Serialise a span.
+def encode_trace(trace_id: bytes, parent_id: bytes) -> bytes:
+    """Serialise the fields that name the trace and the parent, which siblings have in common.
 
     Args:
       trace_id: 16 bytes.
+      parent_id: the ID of the parent, 8 bytes; empty for spans without a parent.
+    """
+    fields = b"\x0a\x10" + trace_id
+    return fields + b"\x22\x08" + parent_id if parent_id else fields
+
+
+def encode_span(
+    description: bytes, trace: bytes, span_id: bytes, start_ns: int, end_ns: int
+) -> bytes:
+    """Serialise a span, as a field of ScopeSpans.
+
+    Args:
+      description: the other fields, from `describe_span`.
+      trace: the trace and the parent, from `encode_trace`.
       span_id: 8 bytes.
-      parent_id: the ID of the parent, 8 bytes; empty for a span without a parent.
       start_ns: the start in nanoseconds since 1970.
       end_ns: the end in nanoseconds since 1970.
-      flags: `LOCAL_PARENT` or `REMOTE_PARENT`.
-      description: the other fields, from `describe_span`.
     """
-    fields = (
-        *(b"\x0a\x10", trace_id, b"\x12\x08", span_id),
-        *(b"\x39", start_ns, b"\x41", end_ns, b"\x85\x01", flags),
+    return b"".join(
+        (
+            description,
+            trace,
+            _OWN_FIELDS.pack(b"\x12\x08", span_id, b"\x39", start_ns, b"\x41", end_ns),
+        )
     )
-    if not parent_id:
-        return _FIELDS.pack(*fields) + description
-    return _FIELDS_WITH_PARENT.pack(*fields, b"\x22\x08", parent_id) + description
 
 
 def describe_span(
     name: str,
     kind: "Span.SpanKind.ValueType",
+    has_parent: bool,
     attributes: Mapping[str, Value] | None = None,
     trace_state: str = "",
     is_error: bool = False,
 ) -> bytes:
-    """Serialise the fields of a span that many spans have in common.
+    """Serialise what many spans have in common: the tag and the length of the span, and fields.
 
     Args:
       name: the name of the span.
       kind: INTERNAL or SERVER.
+      has_parent: whether the span has a parent, which is in another process for kind SERVER.
       attributes: the attributes of the span.
       trace_state: the W3C trace state; empty for none.
       is_error: whether the server has failed.
     """
     span = Span(
-        name=name, kind=kind, attributes=_key_values(attributes or {}), trace_state=trace_state
+        name=name,
+        kind=kind,
+        attributes=_key_values(attributes or {}),
+        trace_state=trace_state,
+        flags=_REMOTE_PARENT if has_parent and kind == SERVER else _LOCAL_PARENT,
     )
     if is_error:
         span.status.code = Status.STATUS_CODE_ERROR
-    return bytes(span.SerializeToString())
+    fields = span.SerializeToString()
+    size = len(fields) + _TRACE_SIZE + _PARENT_SIZE * has_parent + _OWN_FIELDS.size
+    return b"".join((_TAG_2, encode_varint(size), fields))
 
 
 class RequestEncoder:
@@ -101,7 +113,7 @@ class RequestEncoder:
 
     def encode(self, spans: Iterable[bytes]) -> bytes:
         """Return a serialised ExportTraceServiceRequest with spans of `encode_span`."""
-        scope_spans = self._scope + b"".join(encode_field(_TAG_2, span) for span in spans)
+        scope_spans = self._scope + b"".join(spans)
         return encode_field(_TAG_1, self._resource + encode_field(_TAG_2, scope_spans))
 
 
