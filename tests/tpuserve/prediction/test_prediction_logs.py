@@ -31,16 +31,16 @@ pytestmark = pytest.mark.slow
 def test_tensors_are_those_that_were_given(
     array: np.ndarray, row_counts: tuple[int, ...] | None
 ) -> None:
-    batch = Batch("file", {"input": array}, row_counts, "signature")
-    records = encode_batch(batch, {"a" * 200: array, "b": array})
+    batch = Batch("file", {"input": array}, row_counts, "100%b")
+    records = encode_batch(batch, {"%b" * 100: array, "b": array})
     logs = [prediction_log_pb2.PredictionLog.FromString(record).predict_log for record in records]
     assert len(logs) == len(row_counts or [4])
     begin = 0
     for log, count in zip(logs, row_counts or [4], strict=True):
         rows = array[begin : begin + count]
         begin += count
-        assert log.request.model_spec.signature_name == "signature"
-        assert sorted(log.response.outputs) == ["a" * 200, "b"]
+        assert log.request.model_spec.signature_name == "100%b"
+        assert sorted(log.response.outputs) == ["%b" * 100, "b"]
         for proto in (log.request.inputs["input"], *log.response.outputs.values()):
             found = tf.make_ndarray(proto)
             assert found.dtype == array.dtype
