@@ -4,11 +4,15 @@ Source: tensorflow/core/lib/io/record_writer.h. Each record is stored as its len
 checksum of the length, the content, and the checksum of the content (uint32, little-endian).
 """
 
+import functools
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
 
 import google_crc32c
+import numpy as np
 
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
@@ -33,8 +37,22 @@ class DamagedRecord(Exception):
 
 def frame_record(content: bytes) -> bytes:
     """Return a record as it is stored in a file: length and content with their checksums."""
-    length = _LENGTH.pack(len(content))
-    return b"".join((length, _checksum(length), content, _checksum(content)))
+    return b"".join((_frame_header(len(content)), content, _checksum(content)))
+
+
+def frame_records(contents: Sequence[bytes]) -> bytes:
+    """Return records as they are stored in a file, in less time than by `frame_record`."""
+    headers = map(_frame_header, map(len, contents))
+    crcs = np.fromiter(map(google_crc32c.value, contents), np.uint64, len(contents))
+    checksums = _mask(crcs).astype("<u4").view(f"V{_CHECKSUM.size}").tolist()
+    return b"".join(chain.from_iterable(zip(headers, contents, checksums, strict=True)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _frame_header(size: int) -> bytes:
+    """Return the length of a record of `size` bytes, with its checksum."""
+    length = _LENGTH.pack(size)
+    return length + _checksum(length)
 
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
@@ -66,7 +84,12 @@ def read_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
 
 def _checksum(data: bytes) -> bytes:
-    # Mask the checksum as the format requires: a plain checksum would be weak for data that itself
-    # contains checksums.
-    crc: int = google_crc32c.value(data)
-    return _CHECKSUM.pack((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
+    return _CHECKSUM.pack(_mask(google_crc32c.value(data)))
+
+
+def _mask(crc: Any) -> Any:
+    """Return the form in which a checksum is stored; `crc` is an integer or an array of uint64.
+
+    A plain checksum would be weak for data that itself contains checksums.
+    """
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF

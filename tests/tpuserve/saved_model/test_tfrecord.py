@@ -15,6 +15,13 @@ def test_records_of_tensorflow_are_read_and_framed_alike() -> None:
     assert b"".join(map(tfrecord.frame_record, records)) == path.read_bytes()
 
 
+def test_records_framed_together_are_those_framed_alone() -> None:
+    contents = [b"", b"\xff", b"x" * 5000, b"\xff"]
+    framed = b"".join(map(tfrecord.frame_record, contents))
+    assert tfrecord.frame_records(contents) == framed
+    assert tfrecord.frame_records([]) == b""
+
+
 def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(tf_records(b"one", b"", b"three"))
     assert list(tfrecord.read_records(tmp_path / "file")) == [b"one", b"", b"three"]

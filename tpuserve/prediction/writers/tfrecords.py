@@ -7,7 +7,7 @@ from tpuserve.prediction import prediction_logs
 from tpuserve.prediction.batch import Batch
 from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import Signature
-from tpuserve.saved_model.tfrecord import frame_record
+from tpuserve.saved_model.tfrecord import frame_records
 
 
 class PredictionLogWriter:
@@ -19,7 +19,7 @@ class PredictionLogWriter:
 
     def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
         """Append a record for each record of a batch; see `Writer.write`."""
-        self._file.writelines(map(frame_record, prediction_logs.encode_batch(batch, outputs)))
+        self._file.write(frame_records(prediction_logs.encode_batch(batch, outputs)))
 
     def close(self) -> None:
         """Close the file."""
