@@ -40,15 +40,20 @@ def iterate_records(
     size = 0
 
     def transform_and_count(records: Any) -> Any:
-        bytes_of_records = tf.reduce_sum(tf.cast(tf.strings.length(records), tf.int64))
-        result = records if transform is None else transform(records)
-        return result, bytes_of_records + FRAME_BYTES * tf.size(records, tf.int64)
+        assert transform is not None
+        lengths = tf.cast(tf.strings.length(records), tf.int64)
+        return transform(records), tf.size(records), tf.reduce_sum(lengths)
 
     dataset = tf.data.TFRecordDataset(path, compression_type(path), _BUFFER_BYTES)
     dataset = dataset.batch(batch_size)
-    dataset = dataset.map(transform_and_count, tf.data.AUTOTUNE, deterministic=True)
-    for result, batch_bytes in _iterate(dataset, path):
-        size += int(batch_bytes)
+    if transform is not None:
+        dataset = dataset.map(transform_and_count, tf.data.AUTOTUNE, deterministic=True)
+    for batch in _iterate(dataset, path):
+        # Records as they are need no call of a graph, which takes longer than their sum.
+        result, count, content_bytes = (
+            batch if transform is not None else (batch, len(batch), sum(map(len, batch)))
+        )
+        size += int(content_bytes) + FRAME_BYTES * int(count)
         yield result
     # TensorFlow takes up to 11 bytes behind the last record, a part of the next one, for the end.
     if size != _content_size(path):
