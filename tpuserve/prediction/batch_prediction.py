@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tpuserve.prediction import formats
 from tpuserve.prediction.batch import Batch
@@ -17,13 +16,17 @@ from tpuserve.prediction.predictor import Predictor
 from tpuserve.prediction.readers import READERS
 from tpuserve.prediction.writers import Writer, open_writer
 from tpuserve.runtime import loader
+from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, find_signature
 from tpuserve.tags import TagSet, format_tags
 
 DEFAULT_BATCH_SIZE = 128
 
-# The number of batches whose outputs may wait to be written, which bounds the memory.
+# The number of batches that may run or wait to be written, which bounds the memory.
 _MAX_WAITING = 4
+# While one run waits for a thread of Python or for an op of one thread, another one uses the
+# processors.
+_CONCURRENT_RUNS = 2
 
 
 @dataclass(frozen=True)
@@ -138,17 +141,44 @@ def predict(
 def _predict_file(
     predictor: Predictor, batches: Iterator[Batch], writer: Writer, meter: "_ProgressMeter"
 ) -> None:
-    """Predict the batches of a file; a thread writes the outputs while the model runs."""
-    waiting: deque[Future[Any]] = deque()
-    with ThreadPoolExecutor(1, "write-predictions") as executor:
-        for batch in batches:
-            outputs = predictor.run(batch)
-            waiting.append(executor.submit(writer.write, batch, outputs))
-            if len(waiting) > _MAX_WAITING:
-                waiting.popleft().result()
-            meter.add_rows(batch.rows)
-        for future in waiting:
-            future.result()
+    """Predict the batches of a file; other threads run the model and write the outputs."""
+    waiting: deque[Future[int]] = deque()
+    with (
+        ThreadPoolExecutor(_CONCURRENT_RUNS, "run-predictions") as runs,
+        ThreadPoolExecutor(1, "write-predictions") as writes,
+    ):
+        try:
+            for batch in batches:
+                run = runs.submit(predictor.run, batch)
+                previous = waiting[-1] if waiting else None
+                waiting.append(writes.submit(_write, writer, batch, run, previous))
+                if len(waiting) > _MAX_WAITING:
+                    meter.add_rows(waiting.popleft().result())
+        finally:
+            # An error of a batch is raised before an error of the reader in a later batch.
+            while waiting:
+                meter.add_rows(waiting.popleft().result())
+
+
+def _write(
+    writer: Writer,
+    batch: Batch,
+    run: Future[dict[str, Array]],
+    previous: Future[int] | None,
+) -> int:
+    """Write the outputs of a batch when its run ends; return the number of its rows.
+
+    Args:
+      writer: the output file.
+      batch: the records.
+      run: the run of the batch.
+      previous: the write of the batch before, whose error is raised again, so that the first error
+        of a file is the error of all writes after it.
+    """
+    if previous is not None:
+        previous.result()
+    writer.write(batch, run.result())
+    return batch.rows
 
 
 class _ProgressMeter:

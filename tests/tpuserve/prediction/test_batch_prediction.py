@@ -330,6 +330,15 @@ def test_a_record_that_the_graph_refuses_is_named(model: Path, tmp_path: Path) -
         run(model, tmp_path, path, signature_name="examples")
 
 
+def test_the_first_error_of_a_file_is_raised(model: Path, tmp_path: Path) -> None:
+    good = models.example([1, 2])
+    records = [good] * 3 + [b"\xff"] + [b"\xff"] * 8
+    path = models.write_records(tmp_path / "data", records)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InvalidTensor, match="data, records 0 to 3: "):
+        run(model, tmp_path, path, signature_name="examples")
+
+
 def test_a_pattern_without_files_is_an_error(model: Path, tmp_path: Path) -> None:
     with pytest.raises(InputFileNotFound, match="matches no file"):
         run(model, tmp_path, tmp_path / "*.none")
