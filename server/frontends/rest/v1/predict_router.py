@@ -1,13 +1,7 @@
 """The router of a further path that predicts with one model, as cloud services require."""
 
-from server.admission.cancellation import Cancellation
-from server.admission.memory_budget import MemoryReservation
 from server.frontends.rest.dispatch.router import Route
-from server.frontends.rest.transport.headers import Headers
-from server.frontends.rest.transport.responses import Response
 from server.frontends.rest.v1.router import V1Router
-from server.metrics.timeline import Timeline
-from server.servables.pending import Pending
 from tpuserve.errors import InvalidInput, NotFound
 
 
@@ -28,7 +22,7 @@ class PredictRouter:
         self.prefix = path.lower()
         self._path = path
         self._route = Route(model, operation="predict", runs_model=True, template=path)
-        self._v1 = v1
+        self.handle = v1.handle
 
     def parse_route(self, method: str, path: str) -> Route:
         """Return the endpoint that a request addresses.
@@ -46,25 +40,3 @@ class PredictRouter:
         if method != "POST":
             raise InvalidInput(f"{self._path} does not take the method {method}. Send POST.")
         return self._route
-
-    def handle(
-        self,
-        route: Route,
-        headers: Headers,
-        body: bytes,
-        *,
-        timeout_ms: float | None,
-        cancellation: Cancellation | None = None,
-        reservation: MemoryReservation | None = None,
-        timeline: Timeline | None = None,
-    ) -> Response | Pending[Response]:
-        """Answer one request; see `dispatch.router.Router.handle`."""
-        return self._v1.handle(
-            route,
-            headers,
-            body,
-            timeout_ms=timeout_ms,
-            cancellation=cancellation,
-            reservation=reservation,
-            timeline=timeline,
-        )

@@ -5,10 +5,9 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/dg/mms-container-apis.html.
 
 import json
 import re
+from typing import Any
 from urllib.parse import unquote
 
-from server.admission.cancellation import Cancellation
-from server.admission.memory_budget import MemoryReservation
 from server.codec import json_parser
 from server.dataplane import DataPlaneInterface
 from server.frontends.rest import errors
@@ -16,7 +15,6 @@ from server.frontends.rest.dispatch.router import Route
 from server.frontends.rest.transport.headers import Headers
 from server.frontends.rest.transport.responses import JSON, Response
 from server.frontends.rest.v1.router import V1Router
-from server.metrics.timeline import Timeline
 from server.servables.pending import Pending
 from tpuserve.errors import (
     Code,
@@ -85,27 +83,19 @@ class SageMakerRouter:
         )
 
     def handle(
-        self,
-        route: Route,
-        headers: Headers,
-        body: bytes,
-        *,
-        timeout_ms: float | None,
-        cancellation: Cancellation | None = None,
-        reservation: MemoryReservation | None = None,
-        timeline: Timeline | None = None,
+        self, route: Route, headers: Headers, body: bytes, **options: Any
     ) -> Response | Pending[Response]:
-        """Answer one request; see `dispatch.router.Router.handle`."""
+        """Answer one request.
+
+        Args:
+          route: The result of `parse_route`.
+          headers: The headers of the request.
+          body: The raw body.
+          options: The other arguments of `dispatch.router.Router.handle`. They serve requests that
+            run a model.
+        """
         if route.runs_model:
-            return self._v1.handle(
-                route,
-                headers,
-                body,
-                timeout_ms=timeout_ms,
-                cancellation=cancellation,
-                reservation=reservation,
-                timeline=timeline,
-            )
+            return self._v1.handle(route, headers, body, **options)
         if route.operation == "load":
             return self._load(body)
         if route.operation == "unload":
