@@ -5,33 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from tpuserve.bench.windows import Result
-from tpuserve.errors import ExtraNotInstalled, InvalidInput
+from tpuserve.plot_file import check_plot_path, save_figure
 
-_FORMATS = (".pdf", ".png", ".svg")
 _PLOTTED = (50.0, 99.0)
-
-
-def check_plot_path(path: Path) -> None:
-    """Check that a plot can be written to a path, before a long measurement.
-
-    Raises:
-      InvalidInput: the suffix is not a supported format, or the directory does not exist.
-      ExtraNotInstalled: matplotlib is not installed.
-    """
-    if path.suffix.lower() not in _FORMATS:
-        raise InvalidInput(
-            f"{path} has no supported suffix. Give a file that ends with one of "
-            f"{', '.join(_FORMATS)}."
-        )
-    if not path.parent.is_dir():
-        raise InvalidInput(f"no directory {path.parent} for {path.name}. Create it first.")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ExtraNotInstalled(
-            "a plot needs matplotlib, which is not installed. Install it: "
-            'pip install "tpuserve[plot]"'
-        ) from error
 
 
 def plot_results(results_by_name: Mapping[str, Sequence[Result]], path: Path) -> None:
@@ -72,6 +48,4 @@ def plot_results(results_by_name: Mapping[str, Sequence[Result]], path: Path) ->
         axes.set_ylim(bottom=0)
         axes.grid(visible=True, alpha=0.25)
     diagrams[-1].legend(fontsize="small")
-    temporary = path.with_name(f".{path.stem}.unfinished{path.suffix}")
-    figure.savefig(temporary, dpi=120)
-    temporary.replace(path)
+    save_figure(figure, path)

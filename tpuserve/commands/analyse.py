@@ -12,6 +12,7 @@ from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.multi_value_option import MultiValueCommand
 from tpuserve.commands.options import json_option
 from tpuserve.commands.progress import progress_bar
+from tpuserve.plot_file import check_plot_path
 
 # The percentiles that a measurement has.
 _PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9}
@@ -81,7 +82,7 @@ def analyse(
 
     choice = bench_options.input_choice(options)
     if plot_path is not None:
-        plot.check_plot_path(plot_path)
+        check_plot_path(plot_path)
     with exit_on_sigterm(), progress_bar() as progress:
         analyses = analysis.analyse(
             directory,

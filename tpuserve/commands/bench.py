@@ -12,6 +12,7 @@ from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.multi_value_option import MultiValueCommand
 from tpuserve.commands.options import json_option
 from tpuserve.commands.progress import progress_bar
+from tpuserve.plot_file import check_plot_path
 
 if TYPE_CHECKING:
     from tpuserve.bench.load import Load
@@ -97,7 +98,7 @@ def bench(
 
     loads = _loads(concurrency, rates, poisson)
     if plot_path is not None:
-        plot.check_plot_path(plot_path)
+        check_plot_path(plot_path)
     ca_file = options["ca_file"]
     target = Target(
         url,

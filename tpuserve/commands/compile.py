@@ -17,6 +17,7 @@ from tpuserve.commands.options import (
 from tpuserve.commands.path_type import SavedModelPath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.errors import InvalidInput
+from tpuserve.plot_file import check_plot_path
 
 
 def _parse_load(text: str) -> tuple[int, float]:
@@ -161,7 +162,6 @@ def compile(
     This command needs the extra: pip install 'tpuserve[compile]'
     """
     from tpuserve.compilation.compiler import require_extra
-    from tpuserve.compilation.reporting.plot import check_plot_path
 
     require_extra()
     if plot_path is not None:

@@ -6,9 +6,7 @@ from typing import Any, Protocol
 
 from tpuserve.compilation.reporting.report import CompileReport
 from tpuserve.compilation.stats import CompileStats, CompileTarget
-from tpuserve.errors import InvalidInput
-
-_FORMATS = (".pdf", ".png", ".svg")
+from tpuserve.plot_file import check_plot_path, save_figure
 
 
 class PlottedCompilation(Protocol):
@@ -31,26 +29,11 @@ class PlottedCompilation(Protocol):
         """Rows per second and chip; None without an estimate."""
 
 
-def check_plot_path(path: Path) -> None:
-    """Check that a plot can be written to a path.
-
-    Raises:
-      InvalidInput: The suffix is not a supported format, or the directory does not exist.
-    """
-    if path.suffix.lower() not in _FORMATS:
-        raise InvalidInput(
-            f"{path} has no supported suffix. Give a file that ends with one of "
-            f"{', '.join(_FORMATS)}."
-        )
-    if not path.parent.is_dir():
-        raise InvalidInput(f"no directory {path.parent} for {path.name}. Create it first.")
-
-
 def plot(report: CompileReport, path: Path) -> None:
     """Write a figure of the compilations of a SavedModel; see `plot_compilations`.
 
     Raises:
-      InvalidInput: The path is not usable; see `check_plot_path`.
+      InvalidInput, ExtraNotInstalled: See `check_plot_path`.
     """
     compilations = {
         advice.signature: [
@@ -75,12 +58,12 @@ def plot_compilations(
       path: A PNG, SVG or PDF file.
 
     Raises:
-      InvalidInput: The path is not usable; see `check_plot_path`.
+      InvalidInput, ExtraNotInstalled: See `check_plot_path`.
     """
+    check_plot_path(path)
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    check_plot_path(path)
     # Use matplotlib's Figure without pyplot, which needs a display and keeps figures in memory.
     figure = Figure(figsize=(11, 4.2 * len(compilations_by_name)), layout="constrained")
     rows: Any = figure.subplots(len(compilations_by_name), 2, squeeze=False)
@@ -100,9 +83,7 @@ def plot_compilations(
         if time_axes.lines:
             rows_axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), fontsize="small")
     figure.suptitle("Estimates of the TPU compiler, for the TPU alone; nothing has run")
-    temporary = path.with_name(f".{path.stem}.unfinished{path.suffix}")
-    figure.savefig(temporary, dpi=120)
-    temporary.replace(path)
+    save_figure(figure, path)
 
 
 def _draw_lines(

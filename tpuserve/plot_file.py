@@ -1,0 +1,46 @@
+"""Checks and writes the files of plots, which matplotlib draws."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpuserve.errors import ExtraNotInstalled, InvalidInput
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_FORMATS = (".pdf", ".png", ".svg")
+
+
+def check_plot_path(path: Path) -> None:
+    """Check that a plot can be written to a path, before a long computation.
+
+    Raises:
+      InvalidInput: The suffix is not a supported format, or the directory does not exist.
+      ExtraNotInstalled: matplotlib is not installed.
+    """
+    if path.suffix.lower() not in _FORMATS:
+        raise InvalidInput(
+            f"{path} has no supported suffix. Give a file that ends with one of "
+            f"{', '.join(_FORMATS)}."
+        )
+    if not path.parent.is_dir():
+        raise InvalidInput(f"no directory {path.parent} for {path.name}. Create it first.")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ExtraNotInstalled(
+            "a plot needs matplotlib, which is not installed. Install it: "
+            'pip install "tpuserve[plot]"'
+        ) from error
+
+
+def save_figure(figure: "Figure", path: Path) -> None:
+    """Write a figure to a file, under a temporary name until the file is complete.
+
+    Args:
+      figure: The figure.
+      path: A PNG, SVG or PDF file.
+    """
+    temporary = path.with_name(f".{path.stem}.unfinished{path.suffix}")
+    figure.savefig(temporary, dpi=120)
+    temporary.replace(path)
