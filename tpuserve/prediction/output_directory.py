@@ -6,8 +6,6 @@ that a run that was stopped continues with the next input file.
 """
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -17,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from tpuserve.errors import OutputOfAnotherRun
+from tpuserve.file_lock import lock_file
 from tpuserve.prediction.formats import InputFormat, OutputFormat
 
 DESCRIPTION_FILE = "predict.json"
@@ -191,16 +190,13 @@ class OutputDirectory:
 
     def _acquire_lock(self) -> None:
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno == errno.EWOULDBLOCK:
-                raise OutputOfAnotherRun(
-                    f"--outputs={self._path} is in use by another process that predicts. Wait for "
-                    f"its end, or give another directory."
-                ) from error
             # File systems without locks are used without locks.
-            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF):
-                raise
+            lock_file(self._lock)
+        except BlockingIOError as error:
+            raise OutputOfAnotherRun(
+                f"--outputs={self._path} is in use by another process that predicts. Wait for "
+                f"its end, or give another directory."
+            ) from error
 
     def _remove_temporary_files(self) -> None:
         for path in self._path.glob(f"{_TEMPORARY_PREFIX}*"):

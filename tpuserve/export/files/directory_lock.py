@@ -1,17 +1,16 @@
 """Locks temporary directories, so that a later export can tell which of them are abandoned.
 
-The directory itself is locked, by flock. The system releases the lock when the process ends,
-however it ends.
+The directory itself is locked. The system releases the lock when the process ends, however it ends.
 """
 
-import errno
-import fcntl
 import logging
 import os
 import re
 import shutil
 import uuid
 from pathlib import Path
+
+from tpuserve.file_lock import lock_file
 
 PREFIX = "temp-export-"
 _NAME = re.compile(rf"{PREFIX}[0-9a-f]{{32}}")
@@ -75,10 +74,12 @@ def _lock(path: Path, *, wait: bool = False) -> int | None:
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError as error:
+        if lock_file(descriptor, wait=wait):
+            return descriptor
+    except BlockingIOError:
+        pass
+    except OSError:
         os.close(descriptor)
-        if error.errno not in (errno.EWOULDBLOCK, errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP):
-            raise
-        return None
-    return descriptor
+        raise
+    os.close(descriptor)
+    return None

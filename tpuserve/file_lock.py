@@ -1,0 +1,26 @@
+"""Locks files and directories by flock. The system releases a lock when its process ends."""
+
+import errno
+import fcntl
+
+
+def lock_file(descriptor: int, *, wait: bool = False) -> bool:
+    """Lock an open file or directory exclusively, until its descriptor is closed.
+
+    Args:
+      descriptor: The descriptor of the file or directory.
+      wait: Whether to wait for the process that holds the lock.
+
+    Returns:
+      False if the file system has no locks. Then nothing is locked.
+
+    Raises:
+      BlockingIOError: Another process holds the lock, and `wait` is False.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError as error:
+        if error.errno not in (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP):
+            raise
+        return False
+    return True
