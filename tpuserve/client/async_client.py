@@ -10,7 +10,7 @@ from tpuserve.client.call import Call, Reply, Result, Steps
 from tpuserve.client.client import DEFAULT_ATTEMPTS, DEFAULT_TIMEOUT_SECONDS, check_settings
 from tpuserve.client.model_reference import ModelReference, VersionStatus
 from tpuserve.client.retries import Deadline
-from tpuserve.client.transport import Connection
+from tpuserve.client.transport import DEFAULT_MAX_REPLY_BYTES, Connection
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import Signature
 
@@ -27,11 +27,12 @@ class AsyncClient:
         attempts: int = DEFAULT_ATTEMPTS,
         api_key: str = "",
         ca_file: str | None = None,
+        max_reply_bytes: int = DEFAULT_MAX_REPLY_BYTES,
     ) -> None:
         """Create a client; the arguments and errors are those of `Client`."""
         check_settings(timeout_s, attempts)
         address = parse_url(url)
-        connection = Connection(address, api_key, ca_file)
+        connection = Connection(address, api_key, ca_file, max_reply_bytes)
         self._api = create_api(address, api)
         self._timeout_s = timeout_s
         self._attempts = attempts

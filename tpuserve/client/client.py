@@ -9,7 +9,7 @@ from tpuserve.client.arrays import Array
 from tpuserve.client.call import Call, Reply, Result, Steps
 from tpuserve.client.model_reference import ModelReference, VersionStatus
 from tpuserve.client.retries import Deadline
-from tpuserve.client.transport import Connection
+from tpuserve.client.transport import DEFAULT_MAX_REPLY_BYTES, Connection
 from tpuserve.errors import InvalidSetting, TpuserveError
 from tpuserve.saved_model.signature import Signature
 
@@ -33,6 +33,7 @@ class Client:
         attempts: int = DEFAULT_ATTEMPTS,
         api_key: str = "",
         ca_file: str | None = None,
+        max_reply_bytes: int = DEFAULT_MAX_REPLY_BYTES,
     ) -> None:
         """Create a client; the first call connects.
 
@@ -40,19 +41,19 @@ class Client:
           url: http://HOST:PORT or https://HOST:PORT for REST, grpc://HOST:PORT or
             grpcs://HOST:PORT for gRPC.
           api: "v1" for TensorFlow Serving's API, "v2" for the Open Inference Protocol.
-          timeout_s: the default time limit of a call in seconds. Over HTTP it limits each wait for
-            the server, over gRPC the whole call.
+          timeout_s: the default time limit of a call in seconds, with all of its attempts.
           attempts: the largest number of times that a call is sent.
           api_key: is sent as a bearer token; "" for none.
           ca_file: a PEM file with the certificates that the server's certificate is checked with;
             None for those of the system.
+          max_reply_bytes: the largest size of a reply in bytes, after decompression.
 
         Raises:
           InvalidSetting: an argument is invalid.
         """
         check_settings(timeout_s, attempts)
         address = parse_url(url)
-        connection = Connection(address, api_key, ca_file)
+        connection = Connection(address, api_key, ca_file, max_reply_bytes)
         self._api = create_api(address, api)
         self._timeout_s = timeout_s
         self._attempts = attempts

@@ -10,10 +10,11 @@ from tpuserve.client.retries import Deadline
 from tpuserve.client.transport import Connection, grpc_error
 from tpuserve.errors import TpuserveError
 
+# The largest value of an option, and the largest size of a message.
+_MAX_INT = 2**31 - 1
 _OPTIONS = (
-    # A large tensor is no reason to refuse a message.
+    # A large tensor is no reason to refuse a request.
     ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
     # Connect again soon: the client's own retries wait between attempts.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.enable_retries", 0),
@@ -29,9 +30,11 @@ class GrpcTransport:
         self._metadata = tuple(connection.authorization().items()) or None
         target = connection.address.base
         if connection.address.is_secure:
-            self._channel = grpc.secure_channel(target, _credentials(connection), _OPTIONS)
+            self._channel = grpc.secure_channel(
+                target, _credentials(connection), _options(connection)
+            )
         else:
-            self._channel = grpc.insecure_channel(target, _OPTIONS)
+            self._channel = grpc.insecure_channel(target, _options(connection))
         self._methods: dict[str, Any] = {}
 
     def send(self, call: Call, deadline: Deadline) -> Reply:
@@ -91,8 +94,13 @@ def open_async_channel(connection: Connection) -> Any:
     """Create a channel that belongs to the running event loop."""
     target = connection.address.base
     if connection.address.is_secure:
-        return grpc.aio.secure_channel(target, _credentials(connection), _OPTIONS)
-    return grpc.aio.insecure_channel(target, _OPTIONS)
+        return grpc.aio.secure_channel(target, _credentials(connection), _options(connection))
+    return grpc.aio.insecure_channel(target, _options(connection))
+
+
+def _options(connection: Connection) -> tuple[tuple[str, int], ...]:
+    max_bytes = min(connection.max_reply_bytes, _MAX_INT)
+    return (*_OPTIONS, ("grpc.max_receive_message_length", max_bytes))
 
 
 def _credentials(connection: Connection) -> Any:

@@ -1,14 +1,20 @@
 """Sends calls over HTTP with httpx."""
 
+import asyncio
 import ssl
 from typing import Any
 
 import httpx
 
 from tpuserve.client.call import Call, Reply
+from tpuserve.client.deadline_network import DeadlineNetwork
 from tpuserve.client.retries import Deadline
-from tpuserve.client.transport import Connection, http_error
-from tpuserve.errors import InvalidSetting, TpuserveError
+from tpuserve.client.transport import Connection, http_error, too_large_error
+from tpuserve.errors import InvalidReply, InvalidSetting, TpuserveError
+
+# The encodings that requests accept. Others, and several one after the other, may turn some bytes
+# of a body into gigabytes at once.
+_ENCODINGS = ("", "identity", "gzip", "deflate")
 
 
 class HttpTransport:
@@ -18,6 +24,11 @@ class HttpTransport:
         """Create a transport that connects with its first call."""
         self._connection = connection
         self._client = httpx.Client(**_settings(connection))
+        self._network = DeadlineNetwork()
+        # httpx has no argument for the network. A mount is the connections to a proxy.
+        for transport in (self._client._transport, *self._client._mounts.values()):
+            if isinstance(transport, httpx.HTTPTransport):
+                transport._pool._network_backend = self._network
         self._requests = _RequestFactory(connection)
 
     def send(self, call: Call, deadline: Deadline) -> Reply:
@@ -27,10 +38,18 @@ class HttpTransport:
           TpuserveError: the server has refused the call or does not answer.
         """
         try:
-            response = self._client.send(self._requests.create(call, deadline))
+            with self._network.limit(deadline):
+                request = self._requests.create(call, deadline)
+                response = self._client.send(request, stream=True)
+                try:
+                    body = _Body(self._connection, response)
+                    for chunk in response.iter_bytes():
+                        body.append(chunk)
+                finally:
+                    response.close()
         except httpx.HTTPError as error:
             raise _convert_error(self._connection, error, deadline) from error
-        return _convert_response(response)
+        return body.to_reply()
 
     def close(self) -> None:
         """Close the connections."""
@@ -53,10 +72,21 @@ class AsyncHttpTransport:
           TpuserveError: the server has refused the call or does not answer.
         """
         try:
-            response = await self._client.send(self._requests.create(call, deadline))
+            return await asyncio.wait_for(self._send(call, deadline), deadline.remaining_s())
+        except asyncio.TimeoutError as error:
+            raise deadline.error() from error
         except httpx.HTTPError as error:
             raise _convert_error(self._connection, error, deadline) from error
-        return _convert_response(response)
+
+    async def _send(self, call: Call, deadline: Deadline) -> Reply:
+        response = await self._client.send(self._requests.create(call, deadline), stream=True)
+        try:
+            body = _Body(self._connection, response)
+            async for chunk in response.aiter_bytes():
+                body.append(chunk)
+        finally:
+            await response.aclose()
+        return body.to_reply()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -97,7 +127,7 @@ class _RequestFactory:
         self._urls: dict[str, httpx.URL] = {}
 
     def create(self, call: Call, deadline: Deadline) -> httpx.Request:
-        """Create the request of a call, whose waits end at the deadline."""
+        """Create the request of a call, whose first wait ends at the deadline."""
         url = self._urls.get(call.path)
         if url is None:
             url = self._urls[call.path] = httpx.URL(self._base + call.path)
@@ -119,7 +149,29 @@ def _convert_error(
     return connection.unreachable_error(error)
 
 
-def _convert_response(response: httpx.Response) -> Reply:
-    if response.is_success:
-        return Reply(response.content, response.headers)
-    raise http_error(response.status_code, response.headers, response.content)
+class _Body:
+    """The body of a response, up to the largest size."""
+
+    def __init__(self, connection: Connection, response: httpx.Response) -> None:
+        self._max_bytes = connection.max_reply_bytes
+        self._response = response
+        self._chunks: list[bytes] = []
+        self._size = 0
+        encoding = response.headers.get("content-encoding", "").strip().lower()
+        if encoding not in _ENCODINGS:
+            raise InvalidReply(
+                f"the server's answer has the content encoding {encoding[:80]!r}, and the client "
+                f"accepts gzip or deflate. Look at the server and at the proxies before it."
+            )
+
+    def append(self, chunk: bytes) -> None:
+        self._size += len(chunk)
+        if self._size > self._max_bytes:
+            raise too_large_error(self._max_bytes)
+        self._chunks.append(chunk)
+
+    def to_reply(self) -> Reply:
+        response, body = self._response, b"".join(self._chunks)
+        if response.is_success:
+            return Reply(body, response.headers)
+        raise http_error(response.status_code, response.headers, body)

@@ -11,12 +11,15 @@ from tpuserve.client import statuses
 from tpuserve.client.address import Address
 from tpuserve.errors import (
     Code,
+    InvalidReply,
     InvalidSetting,
     LimitReached,
     ServerUnreachable,
     TpuserveError,
     Unavailable,
 )
+
+DEFAULT_MAX_REPLY_BYTES = 1 << 30
 
 _MAX_SHOWN_CHARACTERS = 200
 _TOO_LARGE = 413
@@ -31,11 +34,20 @@ class Connection:
       api_key: is sent as a bearer token; "" for none.
       ca_file: a PEM file with the certificates that a server's certificate is checked with; None
         for those of the system.
+      max_reply_bytes: the largest size of a reply, in bytes.
     """
 
     address: Address
     api_key: str = ""
     ca_file: str | None = None
+    max_reply_bytes: int = DEFAULT_MAX_REPLY_BYTES
+
+    def __post_init__(self) -> None:
+        if self.max_reply_bytes < 1:
+            raise InvalidSetting(
+                f"max_reply_bytes is {self.max_reply_bytes}. Give 1 or more; the default is "
+                f"{DEFAULT_MAX_REPLY_BYTES}."
+            )
 
     def authorization(self) -> dict[str, str]:
         """Return the headers, or the metadata of gRPC, that authenticate the client."""
@@ -66,6 +78,14 @@ class Connection:
         )
 
 
+def too_large_error(max_bytes: int) -> InvalidReply:
+    """Create the error for a reply that is larger than the limit of bytes."""
+    return InvalidReply(
+        f"the server's answer has more than {max_bytes} bytes. Request fewer rows or outputs, or "
+        f"give a larger max_reply_bytes."
+    )
+
+
 def http_error(status: int, headers: Mapping[str, str], body: bytes) -> TpuserveError:
     """Create the error for an HTTP status of 300 or more.
 
@@ -93,6 +113,8 @@ def grpc_error(connection: Connection, number: int, details: str) -> TpuserveErr
     code = Code(number)
     if code is Code.UNAVAILABLE and _is_local(details):
         return connection.unreachable_error(details)
+    if "CLIENT: Received message larger than max" in details:
+        return too_large_error(connection.max_reply_bytes)
     error = statuses.error_of_code(code, details or code.name)
     if isinstance(error, LimitReached):
         error.retry_after_s = 0.0

@@ -1,14 +1,23 @@
 """No reply of a server makes a client allocate, compute or wait without an end."""
 
+import asyncio
+import gzip
 import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 
+from tests.server.certificates import Authority
 from tests.tpuserve.client.reply_servers import Answer, over_grpc, over_http
-from tpuserve.client import Client, tensor_proto
-from tpuserve.errors import InvalidReply
+from tpuserve.client import AsyncClient, Client, tensor_proto
+from tpuserve.errors import DeadlineExceeded, InvalidReply, InvalidSetting
 from tpuserve.proto import open_inference_pb2, prediction_service_pb2
 
 X = {"x": np.ones(3, np.float32)}
@@ -26,9 +35,106 @@ def tensor(shape: list[int], **fields: Any) -> prediction_service_pb2.TensorProt
     return proto
 
 
-def predict(url: str, api: Api) -> dict[str, Any]:
-    with Client(url, api=api, attempts=1) as client:
+def predict(url: str, api: Api, is_async: bool = False, **options: Any) -> dict[str, Any]:
+    async def predict_async() -> dict[str, Any]:
+        async with AsyncClient(url, api=api, attempts=1, **options) as client:
+            return await client.predict("half", X)
+
+    if is_async:
+        return asyncio.run(predict_async())
+    with Client(url, api=api, attempts=1, **options) as client:
         return client.predict("half", X)
+
+
+@contextmanager
+def dripping(first: bytes, byte: bytes, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Send the first bytes, and then a byte every 50 ms for ever; yield the host and port."""
+    is_over = threading.Event()
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        try:
+            if tls is not None:
+                connection = tls.wrap_socket(connection, server_side=True)
+            with connection:
+                connection.sendall(first)
+                while not is_over.wait(0.05):
+                    connection.sendall(byte)
+        except OSError:
+            pass  # The client has left.
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            is_over.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["blocking", "asyncio"])
+@pytest.mark.parametrize("has_tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize(
+    "first",
+    [b"HTTP/1.1 200 OK\r\nx-name: ", b"HTTP/1.1 200 OK\r\ncontent-length: 10000\r\n\r\n"],
+    ids=["headers", "body"],
+)
+def test_server_that_drips_ends_the_call_at_its_deadline(
+    first: bytes, has_tls: bool, is_async: bool, tmp_path: Path
+) -> None:
+    tls, options = None, {}
+    scheme = "https" if has_tls else "http"
+    if has_tls:
+        authority = Authority()
+        identity = authority.identity()
+        (tmp_path / "server.pem").write_bytes(identity.key + identity.certificate)
+        (tmp_path / "ca.pem").write_bytes(authority.certificate)
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(tmp_path / "server.pem")
+        options = {"ca_file": str(tmp_path / "ca.pem")}
+    with dripping(first, b"x", tls) as address, pytest.raises(DeadlineExceeded) as caught:
+        predict(f"{scheme}://{address}", "v2", is_async, timeout_s=0.5, **options)
+    assert str(caught.value).startswith("the server has not answered within 0.5 s. ")
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["blocking", "asyncio"])
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+def test_large_body_is_refused(encoding: str, is_async: bool) -> None:
+    body = b"[" + b" " * 100_000 + b"]"
+    answer = Answer(200, body)
+    if encoding:
+        answer = Answer(200, gzip.compress(body), {"content-encoding": encoding})
+    with over_http(answer) as server:
+        with pytest.raises(InvalidReply, match="has more than 100001 bytes. .* max_reply_bytes"):
+            predict(server.url, "v2", is_async, max_reply_bytes=100_001)
+        with pytest.raises(InvalidReply, match="its outputs have another form"):
+            predict(server.url, "v2", is_async, max_reply_bytes=100_002)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["blocking", "asyncio"])
+def test_large_message_is_refused(is_async: bool) -> None:
+    with over_grpc(bytes(1000)) as handler:
+        with pytest.raises(InvalidReply, match="has more than 999 bytes. .* max_reply_bytes"):
+            predict(handler.url, "v1", is_async, max_reply_bytes=999)
+        assert len(handler.calls) == 1
+        with pytest.raises(InvalidReply, match="is no PredictResponse"):
+            predict(handler.url, "v1", is_async, max_reply_bytes=2**40)
+
+
+@pytest.mark.parametrize("encoding", ["gzip, gzip", "br", "zstd"])
+def test_encodings_that_expand_bytes_to_gigabytes_are_refused(encoding: str) -> None:
+    message = f"has the content encoding '{encoding}'"
+    with (
+        over_http(Answer(200, b"", {"content-encoding": encoding})) as server,
+        pytest.raises(InvalidReply, match=message),
+    ):
+        predict(server.url, "v2")
+
+
+def test_largest_reply_is_a_positive_number() -> None:
+    with pytest.raises(InvalidSetting, match="max_reply_bytes is 0. Give 1 or more"):
+        Client("http://localhost", max_reply_bytes=0)
 
 
 @pytest.mark.parametrize("values", [{}, {"string_val": [b"a"]}], ids=["zeros", "strings"])
