@@ -13,6 +13,9 @@ OLD_WARNINGS := -W default::DeprecationWarning -W default::UserWarning
 PYTHONS := python3.10 $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python3.10) \
   python3.11 $(wildcard $(HOME)/.pyenv/versions/3.11*/bin/python3.11) $(PYTHON)
 LOWEST_PYTHON = $(firstword $(foreach python,$(PYTHONS),$(shell $(python) -c "" 2>&- && echo $(python))))
+# Images of containers often forbid Python to write what it compiles. Then every process that a test
+# starts would compile our modules again.
+export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 
 .PHONY: help demo test test-fast test-other-processors test-lowest test-latest test-wheel test-image test-clusters mutants check lint types format dev bench-train bench-serve bench-pjrt bench-convert zoo protos clean
