@@ -1,10 +1,10 @@
 """The command `tpuserve convert`."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,10 @@ from tpuserve.commands.options import (
 from tpuserve.commands.path_type import SavedModelPath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.errors import InvalidSetting
+from tpuserve.tags import TagSet
+
+if TYPE_CHECKING:
+    from tpuserve.saved_model.metagraph import Metagraph
 
 _TOLERANCE, _BFLOAT16_TOLERANCE = 1e-5, 2e-2
 
@@ -146,13 +150,14 @@ def convert(
     from tpuserve.saved_model import metagraph
 
     # Read the SavedModel first, to report an error in it before the slow import of TensorFlow.
-    metagraph.read_metagraphs(directory)
+    metagraphs = metagraph.read_metagraphs(directory)
     _check_extras(signing_key, topologies)
     if not verifies and (inputs, atol, rtol) != (None, None, None):
         raise InvalidSetting(
             "--no-verify is set, and --inputs, --atol and --rtol are about the comparison that it "
             "leaves out. Leave out either."
         )
+    source_tags = tag_sets.parse_tags(tags)
     from tpuserve.runtime import tf_logging
 
     with exit_on_sigterm(), progress_bar() as progress:
@@ -160,6 +165,9 @@ def convert(
         tf_logging.import_tensorflow()
         from tpuserve.export import convert as run_conversion
 
+        if inputs is not None:
+            # The comparison reads the file after OUT is written. Report an error in it before.
+            _check_inputs(inputs, metagraphs, source_tags)
         batch_config = make_batch_config(
             allowed_batch_sizes, num_batch_threads, batch_timeout_micros, max_enqueued_batches
         )
@@ -167,7 +175,7 @@ def convert(
         conversion = run_conversion(
             directory,
             out,
-            tags=tag_sets.parse_tags(tags),
+            tags=source_tags,
             signatures=signatures or None,
             function=function,
             whole=whole,
@@ -178,7 +186,11 @@ def convert(
         )
         if signing_key is not None:
             signing.sign(out, signing_key)
-        results = _Results(conversion)
+    results = _Results(conversion)
+    if not as_json:
+        # Print this before the comparison, which may be interrupted: OUT is complete now.
+        results.print_conversion()
+    with exit_on_sigterm(), progress_bar() as progress:
         if verifies:
             tolerance = _BFLOAT16_TOLERANCE if bfloat16 else _TOLERANCE
             results.verification = _verify(
@@ -193,7 +205,7 @@ def convert(
     if as_json:
         click.echo(json.dumps(results.to_dict(), indent=2))
     else:
-        results.print_tables()
+        results.print_checks()
     if not results.passed:
         context.exit(1)
 
@@ -231,6 +243,20 @@ def _compile(
     )
 
 
+def _check_inputs(inputs: Path, metagraphs: Iterable["Metagraph"], tags: TagSet) -> None:
+    """Check that an .npz file has inputs of the signatures of the metagraph with these tags.
+
+    Raises:
+      InvalidInput: The file cannot be used.
+    """
+    from tpuserve.verification.inputs import npz_inputs
+
+    arrays = npz_inputs.read_npz(inputs)
+    for source in metagraphs:
+        if source.tags == tags:
+            npz_inputs.assign_to_signatures(arrays, source.signatures, str(inputs))
+
+
 @dataclass
 class _Results:
     """The results of a conversion, and of the comparison and the compilation if they ran."""
@@ -257,11 +283,14 @@ class _Results:
             data["compilation"] = self.compilation.to_dict()
         return data
 
-    def print_tables(self) -> None:
-        """Print the results as tables."""
+    def print_conversion(self) -> None:
+        """Print what was converted, as tables."""
         from tpuserve.export.conversion import report_tables
 
         report_tables.print_tables(self.conversion)
+
+    def print_checks(self) -> None:
+        """Print the results of the comparison and of the compilation, as tables."""
         if self.verification is not None:
             from tpuserve.verification import rendering
 

@@ -117,6 +117,25 @@ def test_bfloat16_is_compared_with_its_own_tolerance(dense: Path, tmp_path: Path
     assert 0 < data["verification"]["largest_absolute"] < 0.02
 
 
+def test_inputs_of_no_signature_are_refused_before_the_conversion(
+    dense: Path, tmp_path: Path
+) -> None:
+    options = ("--inputs", tmp_path / "inputs.npz")
+    assert "cannot read" in refuse(dense, tmp_path / "out", *options)
+    np.savez(tmp_path / "inputs.npz", z=np.zeros([1, 2], np.float32))
+    assert "has 'z', which is not an input" in refuse(dense, tmp_path / "out", *options)
+
+
+def test_the_conversion_is_printed_before_a_comparison_that_fails(
+    dense: Path, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "inputs.npz", x=np.zeros([1, 3], np.float32))
+    result = run(dense, tmp_path / "out", "--inputs", tmp_path / "inputs.npz")
+    assert "has the shape [1, 3]" in message_of(result)
+    assert result.output.splitlines()[0].startswith(f"{tmp_path / 'out'}: {{serve}} of ")
+    assert (tmp_path / "out" / "saved_model.pb").exists()
+
+
 def test_metagraphs_that_differ_exit_with_1_and_stay(dense: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", x=np.array([[1.001, 2.003]], np.float32))
     options = ("--bfloat16", "--inputs", tmp_path / "inputs.npz", "--atol", 0, "--rtol", 0)
