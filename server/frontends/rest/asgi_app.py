@@ -25,6 +25,7 @@ from server.frontends.rest.transport.responses import (
     not_found,
     send_response,
 )
+from server.frontends.rest.transport.shared_builds import SharedBuilds
 from server.frontends.rest.v2 import paths as v2_paths
 from server.metrics import Metrics
 from tpuserve.errors import ServerStarting, Unauthenticated
@@ -77,6 +78,7 @@ class RootApp:
         self._keys = keys
         self._admission = admission
         self._metrics_paths = {METRICS, *filter(None, [monitoring_path])} if metrics else set()
+        self._metrics_builds: SharedBuilds[bytes] = SharedBuilds()
         self._cors_headers = _CORS_HEADERS if config.allow_origins else ()
         self._open_console_paths = console_paths.OPEN_PATHS if console.is_enabled else ()
         self._health_route = config.health_route
@@ -243,9 +245,8 @@ class RootApp:
             if method != "GET":
                 return errors.error_response(400, f"Malformed request: {method} {path}")
             assert self._metrics is not None
-            # Build the response in a thread, because collecting the metrics of other processes
-            # blocks.
-            return Response(200, await asyncio.to_thread(self._metrics.exposition), METRICS_TEXT)
+            text = await self._metrics_builds.get("", self._metrics.exposition)
+            return Response(200, text, METRICS_TEXT)
         return not_found()
 
     def _get_unready_reason(self) -> str:

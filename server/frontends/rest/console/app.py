@@ -1,18 +1,18 @@
 """Answers the requests of the console's page, and those for the index at the root path."""
 
-import asyncio
 import json
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib import metadata, resources
 
-from server.dataplane import DataPlaneInterface
+from server.dataplane import DataPlaneInterface, ModelSpec
 from server.frontends.rest import errors
 from server.frontends.rest.console import forms, paths
 from server.frontends.rest.console.status import StatusReporter
 from server.frontends.rest.openapi import paths as openapi_paths
 from server.frontends.rest.transport.headers import Headers, get_header
 from server.frontends.rest.transport.responses import JSON, Response, not_found
+from server.frontends.rest.transport.shared_builds import SharedBuilds
 from server.metrics import Metrics
 
 _PAGE = "index.html"
@@ -57,6 +57,7 @@ class ConsoleApp:
         self._dataplane = dataplane
         self._status = StatusReporter(dataplane, metrics)
         self._monitoring_path = monitoring_path
+        self._builds: SharedBuilds[bytes] = SharedBuilds()
 
     def is_routed(self, path: str) -> bool:
         """Return whether `answer` answers a path, which may have a query string."""
@@ -80,22 +81,25 @@ class ConsoleApp:
                 return _file_response(_PAGE, _HTML)
             return Response(200, _encode(self._index()), JSON)
         if path == paths.STATUS:
-            # Build the answer in a thread, because other processes may have to be asked.
-            status = await asyncio.to_thread(self._status.build, unready_reason())
-            return Response(200, _encode(status), JSON, _NO_STORE)
+            build = partial(self._build_status, unready_reason)
+            return Response(200, await self._builds.get(path, build), JSON, _NO_STORE)
         if path.startswith(paths.SIGNATURES + "?"):
-            query = path.partition("?")[2]
             try:
-                forms_of_version = await asyncio.to_thread(
-                    forms.describe_version, self._dataplane, query
-                )
+                spec = forms.parse_query(path.partition("?")[2])
+                body = await self._builds.get(spec, partial(self._build_forms, spec))
             except Exception as error:
                 return errors.response_to_error(error)
-            return Response(200, _encode(forms_of_version), JSON, _NO_STORE)
+            return Response(200, body, JSON, _NO_STORE)
         name = path.removeprefix(paths.STATIC)
         if name in paths.FILES:
             return _file_response(name, paths.FILES[name])
         return not_found()
+
+    def _build_status(self, unready_reason: Callable[[], str]) -> bytes:
+        return _encode(self._status.build(unready_reason()))
+
+    def _build_forms(self, spec: ModelSpec) -> bytes:
+        return _encode(forms.describe_version(self._dataplane, spec))
 
     def _index(self) -> dict[str, str]:
         links = {

@@ -24,30 +24,37 @@ _MIN_SIDE = 8
 _NAMES_OF_PICTURES = ("image", "picture", "pixel")
 
 
-def describe_version(dataplane: DataPlaneInterface, query: str) -> Json:
-    """Describe the signatures of a version, each with a valid value of every input.
-
-    Args:
-      dataplane: Describes the models.
-      query: The query of the URL: model=NAME&version=N.
+def parse_query(query: str) -> ModelSpec:
+    """Return the version that the query of a URL names: model=NAME&version=N.
 
     Raises:
       InvalidInput: The query is invalid.
-      ModelNotFound: No such version is available.
     """
     values = parse_qs(query)
     try:
         (model,), (version,) = values["model"], values["version"]
-        spec = ModelSpec(model, int(version))
+        return ModelSpec(model, int(version))
     except (KeyError, ValueError) as error:
         raise InvalidInput(
             f"the query is {query!r}. Send model=NAME&version=NUMBER, each once."
         ) from error
+
+
+def describe_version(dataplane: DataPlaneInterface, spec: ModelSpec) -> Json:
+    """Describe the signatures of a version, each with a valid value of every input.
+
+    Args:
+      dataplane: Describes the models.
+      spec: The version.
+
+    Raises:
+      ModelNotFound: No such version is available.
+    """
     signatures = dataplane.metadata(spec, ["signature_def"]).signatures
     names = sorted(signatures, key=lambda name: (name != DEFAULT_SIGNATURE, name))
     return {
-        "model": model,
-        "version": version,
+        "model": spec.model,
+        "version": str(spec.version),
         "signatures": [
             _describe_signature(dataplane, spec, name, signatures[name]) for name in names
         ],

@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from server.dataplane import DataPlaneInterface
 from server.frontends.rest.openapi import document, paths
+from server.frontends.rest.transport.shared_builds import SharedBuilds
 
 _HTML = f"""<!DOCTYPE html>
 <html lang="en">
@@ -43,7 +44,8 @@ _SCRIPT = "page.js"
 def build_openapi_app(dataplane: DataPlaneInterface, requires_keys: bool = False) -> FastAPI:
     """Build the ASGI application that serves the OpenAPI document and the Swagger UI page.
 
-    Each request for the document builds it anew, so that it describes the current models.
+    The document is built anew for each request, or for all that wait, so that it describes the
+    current models.
 
     Args:
       dataplane: Lists the models.
@@ -53,10 +55,13 @@ def build_openapi_app(dataplane: DataPlaneInterface, requires_keys: bool = False
 
     script_text = (resources.files(__package__) / _SCRIPT).read_bytes()
 
-    # Define a function and not a coroutine, so that FastAPI builds the document in a thread: the
-    # data plane may have to ask another process.
-    def describe() -> JSONResponse:
+    builds: SharedBuilds[JSONResponse] = SharedBuilds()
+
+    def build() -> JSONResponse:
         return JSONResponse(document.build_document(dataplane, requires_keys))
+
+    async def describe() -> JSONResponse:
+        return await builds.get("", build)
 
     async def page() -> HTMLResponse:
         return HTMLResponse(_HTML)

@@ -1,5 +1,6 @@
 """The console's page, its files, its status, and the index for other clients."""
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from server.dataplane import DataPlane
 from server.frontends.rest import console
 from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.console import paths
+from server.frontends.rest.console.app import ConsoleApp
+from server.frontends.rest.transport.responses import Response
 from server.metrics import Metrics
 from server.models.manager import Manager
 from tests.server.aspiring import aspire
@@ -164,3 +167,16 @@ def test_requests_of_the_page_are_not_counted(
     address = start(dataplane, serve, metrics)
     ask(address, "GET", path, headers=HTML)
     assert b"request_count{" not in metrics.exposition()
+
+
+@pytest.mark.parametrize("path", [paths.STATUS, f"{paths.SIGNATURES}?model=half&version=3"])
+def test_polls_at_the_same_time_are_answered_once(dataplane: DataPlane, path: str) -> None:
+    console_app = ConsoleApp(dataplane, Metrics(), is_enabled=True)
+
+    async def poll() -> list[Response]:
+        polls = (console_app.answer(path, "GET", (), lambda: "") for _ in range(1000))
+        return await asyncio.gather(*polls)
+
+    replies = asyncio.run(poll())
+    assert {reply.status for reply in replies} == {200}
+    assert len({id(reply.body) for reply in replies}) == 1
