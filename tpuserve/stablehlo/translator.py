@@ -75,6 +75,10 @@ class StableHloTranslator:
             if argument.variable is None
         ]
         with eager_context.eager_mode():
+            # Create the variables first: if a tf.function creates variables, it is traced twice.
+            for argument in cluster.arguments:
+                if argument.variable is not None:
+                    self._create_variable(argument.variable)
             try:
                 function = tf.function(computation, jit_compile=True, autograph=False)
                 with register_functions(graph_def):
@@ -120,7 +124,7 @@ class StableHloTranslator:
         input_map = {
             name: next(tensors)
             if argument.variable is None
-            else graph.capture(self._get_variable(argument.variable).handle)
+            else graph.capture(self._variables[argument.variable].handle)
             for name, argument in zip(body.inputs, cluster.arguments, strict=True)
         }
         imported = tf.import_graph_def(
@@ -133,15 +137,10 @@ class StableHloTranslator:
         with tf.control_dependencies(imported[count:]):
             return [tf.identity(output) for output in imported[:count]]
 
-    def _get_variable(self, spec: VariableSpec) -> Any:
-        """Return the tf.Variable of a spec.
-
-        The first call creates the variable, with zeros that take no memory.
-        """
+    def _create_variable(self, spec: VariableSpec) -> None:
+        """Create the tf.Variable of a spec once, with zeros that take no memory."""
         if spec not in self._variables:
-            with tf.init_scope():
-                assert spec.shape is not None
-                shape = tuple(size or 0 for size in spec.shape)
-                value = uninitialized.make_uninitialized_tensor(shape, spec.dtype)
-                self._variables[spec] = tf.Variable(value)
-        return self._variables[spec]
+            assert spec.shape is not None
+            shape = tuple(size or 0 for size in spec.shape)
+            value = uninitialized.make_uninitialized_tensor(shape, spec.dtype)
+            self._variables[spec] = tf.Variable(value)
