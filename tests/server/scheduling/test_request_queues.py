@@ -1,6 +1,7 @@
 """Requests wait per model, run within their limits, and share the threads by run time."""
 
 import threading
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -204,7 +205,8 @@ def test_what_has_waited_too_long_is_refused_and_the_others_keep_their_place() -
     assert queues.queues.refuse_expired() is None
 
 
-def test_the_thread_of_the_queues_refuses_what_waits_too_long() -> None:
+@pytest.mark.parametrize("origin", [-100.0, 100.0])
+def test_the_thread_of_the_queues_refuses_what_waits_too_long(origin: float) -> None:
     refused = threading.Event()
 
     class Waiting(Request):
@@ -212,14 +214,23 @@ def test_the_thread_of_the_queues_refuses_what_waits_too_long() -> None:
             super().refuse(error)
             refused.set()
 
-    queues = RequestQueues(lambda name: RunLimits(1, max_queue_seconds=0.01))
+    began = time.monotonic()
+    limits = {
+        "long": RunLimits(1, max_queue_seconds=100),
+        "short": RunLimits(1, max_queue_seconds=0.01),
+    }
+    queues = RequestQueues(limits.get, clock=lambda: time.monotonic() - began + origin)
     queues.start()
-    pool = RunPool(1)
-    assert queues.submit(Request("a", pool))
-    waiting = Waiting("a", pool)
-    assert not queues.submit(waiting)
+    pool = RunPool(2)
+    assert queues.submit(Request("long", pool))
+    assert queues.submit(Request("short", pool))
+    long, short = Waiting("long", pool), Waiting("short", pool)
+    # The thread waits for the end of the long wait when the short one begins.
+    assert not queues.submit(long)
+    assert not queues.submit(short)
     assert refused.wait(30)
-    assert isinstance(waiting.error, WaitedTooLong)
+    assert isinstance(short.error, WaitedTooLong)
+    assert long.error is None
     queues.close()
 
 
@@ -238,11 +249,11 @@ def test_withdrawn_request_leaves_room_and_never_runs() -> None:
 
 def test_requests_in_flight_are_those_that_wait_or_run() -> None:
     queues = Queues({"a": RunLimits(1)})
-    running, _ = queues.send_all("aa")
-    assert queues.queues.count_waiting() == {("",): 0, ("a",): 1}
-    assert queues.queues.count_in_flight() == {("",): 0, ("a",): 2}
+    running, *_ = queues.send_all("aaa")
+    assert queues.queues.count_waiting() == {("",): 0, ("a",): 2}
+    assert queues.queues.count_in_flight() == {("",): 0, ("a",): 3}
     queues.finish(running)
-    assert queues.queues.count_in_flight() == {("",): 0, ("a",): 1}
+    assert queues.queues.count_in_flight() == {("",): 0, ("a",): 2}
 
 
 def test_limits_of_a_reload_hold_for_the_next_request() -> None:
