@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -77,6 +78,13 @@ def test_help_lists_each_command_with_a_line(capsys: pytest.CaptureFixture[str])
         assert f"\n  {command} " in text
 
 
+def test_help_cuts_no_description_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    run("--help")
+    commands = capsys.readouterr().out.partition("\nCommands:\n")[2].partition("\n\n")[0]
+    for line in commands.splitlines():
+        assert re.search(r"[^.]\.$", line), line
+
+
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 0
     assert "\n  inspect " in capsys.readouterr().out
@@ -91,6 +99,14 @@ def test_every_option_of_every_command_has_a_help_text() -> None:
         for each in command.params:
             if each.param_type_name == "option":
                 assert getattr(each, "help", None), f"{name} {each.name}"
+
+
+def test_help_names_the_unit_of_every_number(capsys: pytest.CaptureFixture[str]) -> None:
+    context = cli.cli.make_context("tpuserve", ["inspect", "x"])
+    for name in {*cli.cli.list_commands(context)} - {"serve"}:
+        run(name, "--help")
+        text = capsys.readouterr().out
+        assert not re.search(r"--\S+ (INTEGER|FLOAT)\b", text), name
 
 
 def test_the_help_of_every_command_ends_with_two_examples(

@@ -40,7 +40,9 @@ Examples:
     show_default=True,
     help="Percentile of the latency that the goal is for.",
 )
-@click.option("--signature", default="", metavar="NAME", help="Signature to run. [serving_default]")
+@click.option(
+    "--signature", default="", metavar="NAME", help="Signature to run. Default: serving_default."
+)
 @click.option(
     "--protocol",
     type=click.Choice(["rest", "grpc"]),
@@ -71,7 +73,7 @@ def analyse(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Find the flags of `tpuserve serve` for a model, a latency goal and this machine.
+    """Find the fastest flags of `tpuserve serve` for a latency goal.
 
     DIRECTORY is the base path of a model. The model is served with each engine that is installed,
     with and without batching, and measured as by `tpuserve bench`. The flags with the most requests

@@ -28,6 +28,7 @@ _OPTIONS = (
         type=click.IntRange(min=1),
         default=2,
         show_default=True,
+        metavar="THREADS",
         help="Number of batches that run in parallel.",
     ),
     click.option(
@@ -36,6 +37,7 @@ _OPTIONS = (
         type=click.IntRange(min=0),
         default=1000,
         show_default=True,
+        metavar="MICROSECONDS",
         help="How long a batch waits for more rows at most, in microseconds.",
     ),
     click.option(
@@ -44,6 +46,7 @@ _OPTIONS = (
         type=click.IntRange(min=1),
         default=100,
         show_default=True,
+        metavar="BATCHES",
         help="Largest number of waiting batches; further requests are refused.",
     ),
 )

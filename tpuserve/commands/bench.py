@@ -32,7 +32,9 @@ Examples:
 @click.command(cls=MultiValueCommand, epilog=_EXAMPLES)
 @click.argument("url")
 @click.option("--model", required=True, metavar="NAME", help="Name of the model.")
-@click.option("--signature", default="", metavar="NAME", help="Signature to run. [serving_default]")
+@click.option(
+    "--signature", default="", metavar="NAME", help="Signature to run. Default: serving_default."
+)
 @click.option(
     "--api",
     type=click.Choice(["v1", "v2"]),

@@ -70,6 +70,7 @@ _OPTIONS = (
         type=click.IntRange(min=3),
         default=10,
         show_default=True,
+        metavar="WINDOWS",
         help="Windows after which a load counts as not stable.",
     ),
     click.option(
@@ -96,7 +97,8 @@ _OPTIONS = (
         "plot_path",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Write a figure of p50 and p99 over requests per second (.png, .svg or .pdf).",
+        help="Write a figure of p50 and p99 over requests per second (.png, .svg or .pdf). "
+        "Needs the extra tpuserve[plot].",
     ),
 )
 

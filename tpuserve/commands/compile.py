@@ -93,12 +93,14 @@ Examples:
     type=click.IntRange(min=1),
     default=4,
     show_default=True,
+    metavar="SIZES",
     help="Recommend at most this many batch sizes.",
 )
 @click.option(
     "--p99-ms",
     "latency_goal_ms",
     type=click.FloatRange(min=0, min_open=True),
+    metavar="MILLISECONDS",
     help="Pick the smallest chip, and its largest batch size, whose estimated time is within this "
     "goal. The compiler's estimate covers the TPU alone, without queue, host and network.",
 )
@@ -107,6 +109,7 @@ Examples:
     type=click.IntRange(min=1),
     default=128,
     show_default=True,
+    metavar="SIZE",
     help="Size to assume for dimensions left open by both the signature and --batch-size.",
 )
 @json_option
@@ -119,6 +122,7 @@ Examples:
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
+    metavar="PROCESSES",
     help="Number of modules to compile in parallel. Default: one for each processor core.",
 )
 @click.option(
@@ -143,7 +147,7 @@ def compile(
     jobs: int | None,
     no_cache: bool,
 ) -> int:
-    """Compile the TPU metagraph of a SavedModel with the TPU compiler, without a TPU.
+    """Compile a TPU metagraph with the TPU compiler, without a TPU.
 
     DIRECTORY holds a saved_model.pb: a version directory such as /models/half/1.
 

@@ -47,6 +47,7 @@ Examples:
     "--tags",
     default="serve",
     show_default=True,
+    metavar="TAGS",
     help="Tags of the metagraph to convert, separated by commas.",
 )
 @signature_option("Convert")
@@ -95,10 +96,16 @@ Examples:
     help="Compare on these arrays; see `tpuserve verify`.",
 )
 @click.option(
-    "--atol", type=float, help="Absolute tolerance. Default: 1e-05, with --bfloat16 0.02."
+    "--atol",
+    type=float,
+    metavar="TOLERANCE",
+    help="Absolute tolerance. Default: 1e-05, with --bfloat16 0.02.",
 )
 @click.option(
-    "--rtol", type=float, help="Relative tolerance. Default: 1e-05, with --bfloat16 0.02."
+    "--rtol",
+    type=float,
+    metavar="TOLERANCE",
+    help="Relative tolerance. Default: 1e-05, with --bfloat16 0.02.",
 )
 @click.option(
     "--topology",
@@ -134,7 +141,7 @@ def convert(
     signing_key: Path | None,
     as_json: bool,
 ) -> None:
-    """Write a SavedModel again with a TPU metagraph, without the program that made it.
+    """Add a TPU metagraph to a SavedModel, without its program.
 
     DIRECTORY holds a saved_model.pb of TensorFlow 1 or 2, such as /models/half/1. OUT is the
     directory to write; it must not exist.

@@ -29,7 +29,7 @@ Examples:
 @json_option
 @click.pass_context
 def doctor(context: click.Context, timeout_s: float, as_json: bool) -> None:
-    """Check whether this machine can run TPU graphs, and say what to do if not.
+    """Check whether this machine can run TPU graphs.
 
     The output lists the TPU and its chips, the versions of the packages, the environment variables
     that concern TPUs, and the processes that use the TPU. If no other process uses the TPU, a small

@@ -65,7 +65,7 @@ def export(
     warm_up: bool,
     signing_key: Path | None,
 ) -> None:
-    """Export a file of Keras as a SavedModel with a CPU and a TPU metagraph.
+    """Export a file of Keras with a CPU and a TPU metagraph.
 
     FILE is a .keras or .h5 file of Keras 3 or of tf_keras. DIRECTORY is the model's base path: the
     command writes a new version into it, and prints the version's directory.

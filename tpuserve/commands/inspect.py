@@ -22,7 +22,7 @@ Examples:
 @click.argument("directory", type=SavedModelPath(), nargs=-1, required=True)
 @json_option
 def inspect(directory: tuple[Path, ...], as_json: bool) -> None:
-    """Show the contents of a SavedModel without loading it or importing TensorFlow.
+    """Show the contents of a SavedModel without loading it.
 
     DIRECTORY holds a saved_model.pb: a version directory such as /models/half/1. Several
     directories may be given; with --json the output is one object for each.

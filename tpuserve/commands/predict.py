@@ -70,9 +70,14 @@ Examples:
     type=click.IntRange(min=1),
     default=128,
     show_default=True,
+    metavar="ROWS",
     help="Rows of a run of the model, e.g. `--batch-size 512`.",
 )
-@click.option("--tags", help="Tags of the metagraph, e.g. `serve,tpu`. Default: by the machine.")
+@click.option(
+    "--tags",
+    metavar="TAGS",
+    help="Tags of the metagraph, e.g. `serve,tpu`. Default: by the machine.",
+)
 @click.option(
     "--engine",
     type=click.Choice(_ENGINES),
@@ -91,7 +96,7 @@ def predict(
     engine: str | None,
     as_json: bool,
 ) -> None:
-    """Predict all records of files, on this machine and without a server.
+    """Predict all records of files, without a server.
 
     DIRECTORY holds a saved_model.pb: a version directory such as /models/half/1.
 

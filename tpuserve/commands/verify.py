@@ -38,13 +38,28 @@ Examples:
     "sizes. Default: the rows of the given inputs, else the allowed_batch_sizes of the model's "
     "batch functions, else 1 8."
 )
-@click.option("--atol", type=float, default=1e-5, show_default=True, help="Absolute tolerance.")
-@click.option("--rtol", type=float, default=1e-5, show_default=True, help="Relative tolerance.")
+@click.option(
+    "--atol",
+    type=float,
+    default=1e-5,
+    show_default=True,
+    metavar="TOLERANCE",
+    help="Absolute tolerance.",
+)
+@click.option(
+    "--rtol",
+    type=float,
+    default=1e-5,
+    show_default=True,
+    metavar="TOLERANCE",
+    help="Relative tolerance.",
+)
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
+    metavar="NUMBER",
     help="Random seed for generated inputs.",
 )
 @click.option(
@@ -52,6 +67,7 @@ Examples:
     type=click.IntRange(min=0),
     default=5,
     show_default=True,
+    metavar="RUNS",
     help="Number of further runs after the first, for the median wall time.",
 )
 @json_option
@@ -68,7 +84,7 @@ def verify(
     runs: int,
     as_json: bool,
 ) -> None:
-    """Compare the TPU metagraph of a SavedModel with its CPU metagraph, without a TPU.
+    """Compare the TPU and the CPU metagraph of a SavedModel.
 
     DIRECTORY holds a saved_model.pb with the metagraphs {serve} and {serve, tpu}: a version
     directory such as /models/half/1.

@@ -63,6 +63,7 @@ def _validate_topology(
 @click.option(
     "--processes",
     type=click.IntRange(min=1),
+    metavar="PROCESSES",
     help="Run SCRIPT in so many processes on this machine, as if each ran on a host of its own, "
     "with --cores of JAX's CPU devices each. With --emulate-tpu, the processes share the emulated "
     "cores, and train in one session of TensorFlow servers.",
@@ -70,6 +71,7 @@ def _validate_topology(
 @click.option(
     "--cores",
     type=click.IntRange(min=1),
+    metavar="CORES",
     help="Number of devices of each process of --processes.  [default: 1]",
 )
 @click.option(
@@ -81,6 +83,7 @@ def _validate_topology(
 @click.option(
     "--host-index",
     type=click.IntRange(min=0),
+    metavar="NUMBER",
     help="Number of this host in --hosts, from 0.",
 )
 @click.argument("script")
@@ -97,7 +100,7 @@ def run(
     script: str,
     arguments: tuple[str, ...],
 ) -> int | None:
-    """Run a program that was written for TPUEstimator, without changes to the program.
+    """Run a program that was written for TPUEstimator, unchanged.
 
     tf.estimator, tf.contrib.tpu and the other names that such programs use are available on today's
     TensorFlow. Everything after SCRIPT is passed to the program. The output and the exit status are

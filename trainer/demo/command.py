@@ -30,10 +30,11 @@ Examples:
     default=DEFAULT_STEPS,
     show_default=True,
     type=click.IntRange(1),
+    metavar="STEPS",
     help="Number of training steps; fewer may miss the accuracy that the demo requires.",
 )
 def demo(keep: bool, directory: Path | None, steps: int) -> None:
-    """Train, export, serve and compare a model of real handwritten digits.
+    """Train, export, serve and compare a model of handwritten digits.
 
     Trains a CNN on 4,000 digits, exports it for CPU and TPU, serves both metagraphs (the TPU
     metagraph lowered to the CPU) and compares their predictions over REST and gRPC. Takes about

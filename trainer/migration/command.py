@@ -27,11 +27,11 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def migrate(scripts: tuple[Path, ...], only_this_file: bool, as_json: bool) -> int:
-    """Report which TensorFlow names of an old program work, and the command that runs the program.
+    """Report which TensorFlow names of an old program work.
 
     Reads the script and the modules beside the script that it imports. Runs nothing and changes
-    nothing. Lists the TensorFlow names that work unchanged, the names that tpuserve supplies, and
-    the names that no longer exist, with their replacements.
+    nothing. Lists the TensorFlow names that work unchanged, the names that tpuserve supplies, the
+    names that no longer exist, with their replacements, and the command that runs the program.
 
     SCRIPT is a Python file, or a directory of programs.
 
