@@ -79,11 +79,15 @@ async function sendRequest() {
   } catch (error) {
     return showError(`The server does not answer: ${error.message}`);
   }
-  const quoted = body.replaceAll("'", "'\\''");
   byId("command").hidden = body.length > LONGEST_COMMAND;
   setText(byId("command-text"), body.length > LONGEST_COMMAND ? "" :
-    `curl ${hasKey() ? '-H "Authorization: Bearer $KEY" ' : ""}-d '${quoted}' ` +
-      `'${location.origin}${path}'`);
+    `curl ${hasKey() ? '-H "Authorization: Bearer $KEY" ' : ""}-d ${quote(body)} ` +
+      quote(location.origin + path));
+}
+
+// Quotes a text for a shell. encodeURIComponent leaves ' in a path as it is.
+function quote(text) {
+  return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 function showAnswer(text, title = "") {

@@ -1,6 +1,7 @@
 """The console works in Chromium: it shows the models and their load, and tries every signature."""
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,25 @@ def test_page_asks_for_the_key_and_sends_it(browser: Any, base_path: Path, tmp_p
         command = page.locator("#command-text").text_content()
         assert command.startswith('curl -H "Authorization: Bearer $KEY" -d ')
         assert KEY not in command
+
+
+def test_command_with_quotes_runs_in_a_shell(browser: Any, base_path: Path) -> None:
+    name = "it's $(touch x)"
+    server = ConsoleServer(base_path.parent, {name: base_path})
+    with server, browsers.open_page(browser) as page:
+        page.goto(f"http://{HOST}:{server.port}/")
+        page.get_by_role("button", name=f"Try {name}, version 1").click()
+        page.get_by_label("Signature").select_option("age_next_year")
+        page.get_by_label("colours (bytes, any number of values)").fill('["it\'s `red`"]')
+        answer = submit(page)
+        assert "it's`red`" in answer
+        page.get_by_text("As a command").click()
+        command = page.locator("#command-text").text_content()
+        # The name of the server exists in the browser alone.
+        curl = f"curl -sS --resolve {HOST}:{server.port}:127.0.0.1"
+        command = command.replace("curl", curl, 1)
+        finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+        assert (re.sub(r"\s+", "", finished.stdout), finished.stderr) == (answer, "")
 
 
 def test_page_tells_that_the_server_has_gone(browser: Any, base_path: Path) -> None:
