@@ -133,8 +133,11 @@ class Dispatcher:
                     response = await self._run_model(router, route, scope, receive, timeline)
                 else:
                     work = partial(router.handle, route, headers, b"", timeout_ms=self._timeout_ms)
-                    tracker = self._get_tracker(router, route)
-                    result = await self._workers.run("", work, 0, tracker)
+                    if route.changes_models:
+                        result = await self._workers.run_change(work)
+                    else:
+                        tracker = self._get_tracker(router, route)
+                        result = await self._workers.run("", work, 0, tracker)
                     response = result.finish() if isinstance(result, Pending) else result
         except Exception as error:
             response = _to_response(error, route)
@@ -200,9 +203,12 @@ class Dispatcher:
             watcher = asyncio.ensure_future(_cancel_on_disconnect(receive, cancellation))
 
         try:
-            answer = await self._workers.run(
-                route.model, work, size, tracker, release, cancellation, watch_for_disconnect
-            )
+            if route.changes_models:
+                answer = await self._workers.run_change(work, release)
+            else:
+                answer = await self._workers.run(
+                    route.model, work, size, tracker, release, cancellation, watch_for_disconnect
+                )
             if isinstance(answer, Pending):
                 return await self._finish_later(answer, cancellation, route.model)
             return answer

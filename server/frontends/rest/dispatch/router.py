@@ -22,6 +22,7 @@ class Route:
       operation: The name of the operation, for example "predict" or "status".
       runs_model: Whether the request has a body and runs a model, as predict does. Such a request
         counts in admission control, and its latency is recorded under its operation.
+      changes_models: Whether the request loads or unloads a model, which may take minutes.
       has_body: Whether a request that runs no model has a body. Such a request counts in admission
         control too.
       template: The path with placeholders, such as "/v1/models/{model}:predict". Empty for a path
@@ -34,6 +35,7 @@ class Route:
     operation: str = ""
     runs_model: bool = False
     has_body: bool = False
+    changes_models: bool = False
     template: str = ""
 
 

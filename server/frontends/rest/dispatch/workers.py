@@ -27,6 +27,8 @@ MAX_INLINE_BYTES = 4096
 _MAX_SMALL_BYTES = MAX_LOCAL_BYTES
 # The largest number of threads. The queues let fewer requests run at the same time.
 _MAX_THREADS = 4096
+# The largest number of loads and unloads of models that clients wait for at the same time.
+_CHANGE_THREADS = 4
 
 
 class Workers:
@@ -58,6 +60,7 @@ class Workers:
         self._large_pool = RunPool(max(1, threads // 2), share=0.5)
         # This pool sets no limit of its own: the queues decide how many requests run.
         self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="rest-worker")
+        self._change_threads = ThreadPoolExecutor(_CHANGE_THREADS, thread_name_prefix="rest-change")
         self._timeout_ms = timeout_ms
         self.may_run_inline = may_run_inline
 
@@ -129,6 +132,32 @@ class Workers:
             if ticket.future.cancelled():
                 self._withdraw(ticket)
 
+    async def run_change(
+        self, work: Callable[[], Result], on_dropped: Callable[[], object] = lambda: None
+    ) -> Result:
+        """Run a function that loads or unloads a model, in a thread of its own.
+
+        Such a function may wait for minutes, for example for requests in flight: it takes neither
+        the event loop nor the threads of the requests that run models.
+
+        Args:
+          work: The function.
+          on_dropped: Called if `work` never runs.
+
+        Raises:
+          DeadlineExceeded: The function has no result within the `timeout_ms` that was passed to
+            the constructor. A function that has begun continues, and its result is discarded.
+        """
+        future = self._change_threads.submit(work)
+        timeout_seconds = None if self._timeout_ms is None else self._timeout_ms / 1000
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), timeout_seconds)
+        except asyncio.TimeoutError:
+            raise self.timeout_error() from None
+        finally:
+            if future.cancel():
+                on_dropped()
+
     def begin_inline(self, model: str) -> Ticket | None:
         """Begin to run a request in the event loop, unless the request would have to wait.
 
@@ -150,6 +179,7 @@ class Workers:
     def close(self) -> None:
         """Stop the threads. Functions that have not begun to run never run."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._change_threads.shutdown(wait=False, cancel_futures=True)
 
     def _withdraw(self, ticket: "_WorkTicket") -> None:
         if self._queues.withdraw(ticket):

@@ -79,6 +79,7 @@ class SageMakerRouter:
             operation=operation,
             runs_model=operation == "predict",
             has_body=operation == "load",
+            changes_models=operation in ("load", "unload"),
             template=template,
         )
 

@@ -60,6 +60,7 @@ def parse_path(method: str, path: str) -> Route:
             model=_percent_decode(match[1]),
             operation=match[2],
             has_body=True,
+            changes_models=True,
             template=f"/v2/repository/models/{{model}}/{match[2]}",
         )
     match = _MODEL.fullmatch(path)

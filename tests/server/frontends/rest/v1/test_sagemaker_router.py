@@ -1,14 +1,21 @@
 """A model that does not fit into memory is answered with the status that SageMaker acts on."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from server.config.settings import Settings
 from server.dataplane import DataPlane
+from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.transport.responses import Response
 from server.frontends.rest.v1.router import V1Router
 from server.frontends.rest.v1.sagemaker_router import SageMakerRouter
 from server.parsing.request_parser import RequestParser
+from tests.server.frontends.rest.conftest import Serve
+from tests.server.frontends.rest.wire import ask
 from tpuserve.errors import (
     InvalidInput,
     MemoryBudgetExceeded,
@@ -18,6 +25,7 @@ from tpuserve.errors import (
     VersionNotFound,
 )
 
+PREDICT, HALF = "/v1/models/half:predict", b'{"instances": [1.0, 2.0]}'
 BODY = json.dumps({"model_name": "large", "url": "/opt/ml/models/large/model"}).encode()
 
 
@@ -31,6 +39,43 @@ def test_lack_of_memory_is_507(dataplane: DataPlane, monkeypatch: pytest.MonkeyP
     response = router.handle(route, (), BODY, timeout_ms=None)
     assert isinstance(response, Response)
     assert (response.status, json.loads(response.body)) == (507, {"error": "out of memory"})
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "operation"),
+    [("DELETE", "/models/half", "remove_model"), ("POST", "/models", "add_model")],
+    ids=["unload", "load"],
+)
+def test_loads_and_unloads_that_wait_leave_threads_to_predictions(
+    dataplane: DataPlane,
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    path: str,
+    operation: str,
+) -> None:
+    may_wait, may_end = threading.Event(), threading.Event()
+
+    def change(*model: str) -> None:
+        if may_wait.is_set():
+            assert may_end.wait(60)
+
+    monkeypatch.setattr(dataplane, operation, change)
+    settings = Settings(Path("/models/half"), sagemaker_multi_model=True, rest_api_num_threads=2)
+    address = serve(build_rest_app(dataplane, settings))
+    # A route whose requests are quick would run in the event loop.
+    for _ in range(20):
+        assert ask(address, method, path, BODY)[0].status == 200
+    may_wait.set()
+    with ThreadPoolExecutor(8) as pool:
+        changes = [pool.submit(ask, address, method, path, BODY) for _ in range(8)]
+        try:
+            for _ in range(3):
+                assert ask(address, "POST", PREDICT, HALF)[0].status == 200
+            assert not any(change.done() for change in changes)
+        finally:
+            may_end.set()
+        assert [change.result()[0].status for change in changes] == 8 * [200]
 
 
 def test_data_plane_with_a_fixed_configuration_refuses(dataplane: DataPlane) -> None:
