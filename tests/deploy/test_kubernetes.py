@@ -9,7 +9,6 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from kubeflow_trainer_api import models as trainer_models
 
 from tests.server.open_inference_clients.test_clients import PYTHON as CLIENTS_PYTHON
 
@@ -107,14 +106,21 @@ def test_runtime_offers_the_protocols_on_the_ports_that_kserve_expects() -> None
     }
 
 
+@pytest.mark.slow
 def test_job_set_has_the_fields_of_its_published_schema() -> None:
+    # The import takes over a second, which other tests need not wait for.
+    from kubeflow_trainer_api import models as trainer_models
+
     (job_set,) = documents("jobset.yaml")
     parsed = trainer_models.JobsetV1alpha2JobSet.from_dict(job_set)
     assert parsed is not None
     assert contains(parsed.to_dict(), job_set)
 
 
+@pytest.mark.slow
 def test_train_job_has_the_fields_of_its_published_schema() -> None:
+    from kubeflow_trainer_api import models as trainer_models
+
     runtime, job = documents("trainjob.yaml")
     for manifest, model in (
         (runtime, trainer_models.TrainerV1alpha1ClusterTrainingRuntime),

@@ -1,11 +1,13 @@
 import importlib.metadata
+import importlib.util
 
 import pytest
 
 from tpuserve import jax_client
 from tpuserve.errors import ExtraNotInstalled, TpuInUse, TpuNotFound
 
-jax = pytest.importorskip("jax")
+# Do not import jax to find out: every process that collects the tests would wait for the import.
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax")
 
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -14,7 +16,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     def local_devices(backend: str) -> None:
         raise RuntimeError(text)
 
-    monkeypatch.setattr(jax, "local_devices", local_devices)
+    monkeypatch.setattr("jax.local_devices", local_devices)
 
 
 @pytest.mark.parametrize(

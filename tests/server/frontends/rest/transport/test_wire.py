@@ -89,7 +89,7 @@ def test_gzip_body_is_decompressed(address: Address) -> None:
         BODY,
         gzip.compress(BODY, mtime=0)[:-1],
         gzip.compress(BODY, mtime=0)[:-5] + b"12345",
-        gzip.compress(b'{"inputs": 2' + b" " * 100_000_000 + b"}"),
+        gzip.compress(b'{"inputs": 2' + b" " * 100_000_000 + b"}", compresslevel=1),
         b"",
     ],
     ids=["plain", "cut short", "wrong sum", "bomb", "empty"],
