@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tpuserve.runtime import gc_control
+
 _SLOW_FILE = re.compile(r"^pytestmark = (\[[^]]*)?pytest\.mark\.slow\b", re.MULTILINE)
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -94,6 +96,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     path = item.path.relative_to(item.config.rootpath).as_posix()
     hidden = "" if path.startswith(_WITH_EXTRAS) else _WITHOUT_EXTRAS
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [hidden, _PYTHONPATH]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Import all tests without garbage collections, which would scan TensorFlow's objects."""
+    with gc_control.gc_disabled():
+        yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
