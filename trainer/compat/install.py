@@ -1,16 +1,17 @@
 """Prepares the process so that a program for TPUEstimator finds tf.estimator, tf.contrib etc."""
 
 import contextlib
+import functools
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tpuserve.devices import EMULATION_VARIABLE
 from tpuserve.errors import InvalidSetting
-from tpuserve.runtime import tf_logging
+from tpuserve.runtime import gc_control, tf_logging
 from trainer.compat import removed_names
 from trainer.compat.contrib_names import module_aliases
 from trainer.compat.imports import estimator_aliases, install_names, override_shims
@@ -127,7 +128,7 @@ def install(
         }
     )
     removed_names.supply_names()
-    context = tf_logging.filtered_log if filters_log else contextlib.nullcontext
+    context = functools.partial(_importing_tensorflow, filters_log)
     sys.meta_path.insert(0, ImportHook(installation.prepare_tensorflow, context))
     if is_tensorflow_imported:
         installation.prepare_tensorflow()
@@ -138,6 +139,14 @@ def install(
     ProgramImportFunction(
         program, lambda: installation.proxy, packages, installation.find_package_proxy
     )
+
+
+@contextlib.contextmanager
+def _importing_tensorflow(filters_log: bool) -> Iterator[None]:
+    """Pause the garbage collector, and filter TensorFlow's log if the user has set no log level."""
+    log = tf_logging.filtered_log() if filters_log else contextlib.nullcontext()
+    with log, gc_control.gc_disabled():
+        yield
 
 
 def read_tf1_variable() -> dict[str, Any]:
