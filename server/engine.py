@@ -121,7 +121,7 @@ class Engine:
             load_model=self._config_manager.load_model,
             unload_model=self._config_manager.unload_model,
             config_manager=self._config_manager,
-            make_sample=runner_factory.make_sample_request if load is None else None,
+            make_sample=runner_factory.make_sample(settings) if load is None else None,
         )
         self._config_text = ""
         self._last_config_error = ""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from server.config.settings import Settings
+from server.dataplane.data_plane import MakeSample
 from server.dataplane.results import SampleRequest
 from server.metrics import Metrics
 from server.models.servable_loader import MakeRunner, WarmUp
@@ -81,11 +82,17 @@ def _sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[
     return sample_rows(model, directory, signature_name)
 
 
-def make_sample_request(model: Model, directory: Path, signature_name: str) -> SampleRequest:
-    """Return a valid request; see `server.warmup.sample_request.make_sample_request`."""
-    from server.warmup import sample_request
+def make_sample(settings: Settings) -> MakeSample:
+    """Return a function that makes valid requests; see `sample_request.make_sample_request`."""
 
-    return sample_request.make_sample_request(model, directory, signature_name)
+    def make_sample_request(model: Model, directory: Path, signature_name: str) -> SampleRequest:
+        from server.warmup import sample_request
+
+        return sample_request.make_sample_request(
+            model, directory, signature_name, settings.show_warm_up_requests
+        )
+
+    return make_sample_request
 
 
 def make_warm_up(

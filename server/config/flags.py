@@ -329,6 +329,11 @@ SECTIONS = (
                 "Show a web page with the models, their load and a form to try them, at / of the "
                 "REST port.",
             ),
+            _own_flag(
+                "show_warm_up_requests",
+                "Show the first row of a version's warm-up requests as the example of the web page "
+                "and of /docs; generated values by default, because the row may be private.",
+            ),
             _own_flag("open_health", "Serve health checks without an API key."),
             _own_flag("max_request_bytes", "Largest request body after decompression, in bytes."),
             _own_flag(

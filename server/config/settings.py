@@ -68,6 +68,8 @@ class Settings:
       enable_model_control: whether clients of the Open Inference Protocol may load and unload
         models.
       enable_console: whether the REST port shows a web page for operators at its root path.
+      show_warm_up_requests: whether examples for users show a row of a version's warm-up requests,
+        which may be private, and not generated values.
       allow_links: whether symbolic links may lead out of a model's base path.
       model_signature_policy: "off", or "require" to load only models whose signature verifies.
       model_signing_key: the file of the public key that verifies signatures.
@@ -141,6 +143,7 @@ class Settings:
     enable_profiler: bool = True
     enable_model_control: bool = False
     enable_console: bool = True
+    show_warm_up_requests: bool = False
 
     fallback_to_cpu: bool = False
     shutdown_grace_seconds: float = 30

@@ -1,4 +1,4 @@
-"""Creates a valid request for a signature: from the warm-up requests of a version, or generated."""
+"""Creates a valid request for a signature: generated, or from the warm-up requests of a version."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,13 +20,17 @@ from tpuserve.verification.inputs import warm_up_inputs
 _MAX_ELEMENTS = 4096
 
 
-def make_sample_request(model: Model, directory: Path, signature_name: str) -> SampleRequest:
+def make_sample_request(
+    model: Model, directory: Path, signature_name: str, may_show_warm_up: bool = False
+) -> SampleRequest:
     """Return a valid request of one row, or of as many rows as the signature has.
 
     Args:
       model: the loaded model.
       directory: the directory of the version.
       signature_name: the name of the signature.
+      may_show_warm_up: whether the request may be the first row of a warm-up request, which may be
+        private: some are recorded from users.
 
     Raises:
       TpuserveError: no inputs can be generated, for example for a sparse tensor.
@@ -34,7 +38,9 @@ def make_sample_request(model: Model, directory: Path, signature_name: str) -> S
     signature = model.signatures[signature_name]
     graph = sample_rows.find_meta_graph(model, directory, signature_name)
     rows = _count_rows(signature)
-    arrays = _first_warm_up_request(directory, signature_name, signature, rows)
+    arrays = None
+    if may_show_warm_up:
+        arrays = _first_warm_up_request(directory, signature_name, signature, rows)
     if arrays is None:
         arrays = samples.generate_inputs(graph, signature_name, rows or 1)
     inputs = {}

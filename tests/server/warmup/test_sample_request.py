@@ -1,14 +1,20 @@
 """A sample request is valid: the model answers it."""
 
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from server.config.settings import Settings
+from server.runner_factory import make_sample
 from server.warmup.sample_request import make_sample_request
+from tests import models
 from tests.server.frontends.rest.console import exports
+from tests.server.warmup.test_sample_rows import write_warm_up
 from tpuserve.runtime import loader
 
 pytestmark = pytest.mark.slow
@@ -38,6 +44,22 @@ def test_model_answers_the_sample_of_each_signature(model: Any, directory: Path)
         }
         outputs = model.run(name, inputs)
         assert {len(output) for output in outputs.values()} == {1}, name
+
+
+def test_warm_up_requests_are_shown_to_nobody_without_the_flag(tmp_path: Path) -> None:
+    directory = models.export(models.half_plus_two, tmp_path)
+    write_warm_up(directory, [[123.0], [4.0]])
+    settings = Settings(directory.parent)
+    with closing(loader.load(directory)) as model:
+        values = [
+            make_sample(replace(settings, show_warm_up_requests=is_shown))(
+                model, directory, "serving_default"
+            ).inputs["x"]
+            for is_shown in (False, True)
+        ]
+    assert [value.shape for value in values] == [(1, 1), (1, 1)]
+    assert values[0].array != [[123.0]]
+    assert values[1].array == [[123.0]]
 
 
 def test_sample_describes_examples_and_pictures(model: Any, directory: Path) -> None:
