@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +13,10 @@ from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.multi_value_option import MultiValueCommand
 from tpuserve.commands.options import directory_argument, json_option
 from tpuserve.commands.progress import progress_bar
+from tpuserve.errors import SignatureNotFound
+
+if TYPE_CHECKING:
+    from tpuserve.saved_model.metagraph import Metagraph
 
 _ENGINES = ("session", "xla", "pjrt")
 _INPUT_FORMATS = ("examples", "requests", "prediction_logs", "jsonl")
@@ -40,7 +46,7 @@ Examples:
 @click.option(
     "--outputs",
     required=True,
-    type=click.Path(path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     metavar="DIRECTORY",
     help="Directory to write to. It is empty or missing, or has the files of a run to continue.",
 )
@@ -110,7 +116,7 @@ def predict(
 
     # Read the SavedModel and look for the files first, to report an error before the slow import of
     # TensorFlow.
-    metagraph.read_metagraphs(directory)
+    _check_signature(directory, metagraph.read_metagraphs(directory), signature_name)
     formats.match_files(patterns)
     to_format = formats.OutputFormat(output_format)
     to_format.require_extra()
@@ -140,4 +146,19 @@ def predict(
     click.echo(f"metagraph: {report.metagraph}")
     skipped = f", {report.skipped_files} complete before" if report.skipped_files else ""
     click.echo(f"{report.rows} rows in {report.seconds:.1f} s, {report.rows_per_second:.0f} rows/s")
-    click.echo(f"wrote {report.files} files to {report.outputs}{skipped}")
+    files = "file" if report.files == 1 else "files"
+    click.echo(f"wrote {report.files} {files} to {report.outputs}{skipped}")
+
+
+def _check_signature(directory: Path, metagraphs: Iterable["Metagraph"], name: str) -> None:
+    """Check that a metagraph has a signature of this name.
+
+    Raises:
+      SignatureNotFound: No metagraph has it.
+    """
+    available = sorted({name for metagraph in metagraphs for name in metagraph.signatures})
+    if name not in available:
+        raise SignatureNotFound(
+            f"no signature {name!r} in {directory}; found {', '.join(available) or 'none'}. Name "
+            f"one of those with --signature."
+        )

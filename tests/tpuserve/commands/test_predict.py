@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from tests.tpuserve.prediction import models
 from tpuserve.commands.predict import predict
-from tpuserve.errors import InputFileNotFound, SavedModelNotFound
+from tpuserve.errors import InputFileNotFound, SavedModelNotFound, SignatureNotFound
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +51,16 @@ def test_errors_come_before_tensorflow_is_loaded(model: Path, tmp_path: Path) ->
     arguments = ("--inputs", tmp_path / "none", "--outputs", tmp_path / "out")
     assert isinstance(run(model, *arguments).exception, InputFileNotFound)
     assert isinstance(run(tmp_path / "none", *arguments).exception, SavedModelNotFound)
+    error = run(model, *arguments, "--signature", "serve").exception
+    assert isinstance(error, SignatureNotFound)
+    assert str(error) == (
+        f"no signature 'serve' in {model}; found examples, name, serving_default, total. "
+        f"Name one of those with --signature."
+    )
+    path = models.write_lines(tmp_path / "rows.jsonl", [])
+    result = run(model, "--inputs", path, "--outputs", path)
+    assert result.exit_code == 2
+    assert f"Directory '{path}' is a file." in result.output
 
 
 def test_a_missing_package_is_one_line(model: Path, tmp_path: Path) -> None:
