@@ -15,6 +15,7 @@ from server.frontends.rest.transport.responses import Response
 from server.parsing.request_parser import MAX_LOCAL_BYTES
 from server.scheduling.request_queues import RequestQueues
 from server.scheduling.ticket import InlineTicket, RunPool, Ticket
+from server.servables.pending import Pending
 from tpuserve.errors import Cancelled, DeadlineExceeded, QueueFull, TpuserveError
 
 Result = TypeVar("Result")
@@ -237,13 +238,22 @@ class _WorkTicket(Ticket):
 
 def _set_result(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
     if future.cancelled():
-        if isinstance(result, Response):
+        if isinstance(result, Pending):
+            result.add_done_callback(partial(_discard, result))
+        elif isinstance(result, Response):
             result.release()
         return
     if error is None:
         future.set_result(result)
     else:
         future.set_exception(error)
+
+
+def _discard(pending: Pending[Response]) -> None:
+    # Only `finish` gives back what a waiting request holds, such as its admission slot. Its error
+    # is of no interest, because the client has had an answer.
+    with suppress(Exception):
+        pending.finish().release()
 
 
 def _run_timed(tracker: LatencyTracker, work: Callable[[], Result]) -> Result:

@@ -8,8 +8,11 @@ from functools import partial
 import pytest
 
 from server.admission.latency_tracker import LatencyTracker, runqueue_wait_seconds
+from server.batching.tasks import BatchTask
 from server.frontends.rest.dispatch.workers import Workers
-from tpuserve.errors import DeadlineExceeded
+from server.frontends.rest.transport.responses import Response
+from server.servables.pending import Pending
+from tpuserve.errors import Cancelled, DeadlineExceeded
 
 QUICK, SLOW = 0.0001, 0.2
 
@@ -96,3 +99,31 @@ def test_late_work_is_abandoned() -> None:
         asyncio.run(workers.run("m", partial(gate.wait, 10), 0, LatencyTracker()))
     gate.set()
     workers.close()
+
+
+def test_pending_result_that_comes_too_late_is_finished() -> None:
+    workers = Workers(threads=1, timeout_ms=20)
+    is_late = threading.Event()
+    # The task is done when the batch of the request has run.
+    task = BatchTask({}, 0, 0.0, None)
+    finished = threading.Event()
+
+    def finish() -> Response:
+        finished.set()
+        return Response(200, b"")
+
+    def start_late() -> Pending[Response]:
+        assert is_late.wait(60)
+        return Pending(task, finish)
+
+    async def give_up() -> None:
+        with pytest.raises(DeadlineExceeded):
+            await workers.run("half", start_late, 10_000, LatencyTracker())
+        is_late.set()
+        # The thread passes its result to the event loop before it ends.
+        await asyncio.to_thread(workers._threads.shutdown)
+
+    asyncio.run(give_up())
+    assert not finished.is_set()
+    task.fail(Cancelled(""))
+    assert finished.is_set()
