@@ -14,7 +14,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ _NUMBER = re.compile(
     r"\d+(?:\.\d+)*(?:e[+-]?\d+)?(?: ?(?:ns|us|ms|s|B|kB|MB|GB)\b|[kMGTP]\b)?", re.ASCII
 )
 _VERSION = re.compile(r"\b\d{10}\b")
+_ERROR = re.compile(r"Error: |tpuserve\.errors\.")
 _FRAME = re.compile("[─│╭╮╰╯]+")
 
 # The time limit of a command in seconds. No command takes nearly as long, even on a busy machine.
@@ -89,10 +90,42 @@ def run_blocks(document: Path, directory: Path) -> dict[str, str]:
 
     Args:
       document: The document.
-      directory: The working directory of this process.
+      directory: The working directory of the blocks.
     """
-    blocks = read_blocks(document)
-    source = directory / f"{document.stem}.py"
+    with _run_in(directory):
+        return _run_in_order(read_blocks(document), directory / f"{document.stem}.py", directory)
+
+
+def check_output(block: Block, outputs: Mapping[str, str]) -> None:
+    """Assert that a block printed the output in the document, and no error beside it.
+
+    Args:
+      block: A block of the document.
+      outputs: The result of `run_blocks`.
+    """
+    output = outputs[str(block)]
+    if block.is_command:
+        assert shows_all(block, output), output
+        return
+    assert shows_some(block, output), output
+    if not _ERROR.search(block.output or ""):
+        assert "Error: " not in output
+
+
+@contextlib.contextmanager
+def _run_in(directory: Path) -> Iterator[None]:
+    """Change the working directory; restore it, and the level of TensorFlow's log, at the end."""
+    logger = logging.getLogger("tensorflow")
+    before, level = Path.cwd(), logger.level
+    os.chdir(directory)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        logger.setLevel(level)
+
+
+def _run_in_order(blocks: list[Block], source: Path, directory: Path) -> dict[str, str]:
     source.write_text(_python_source(blocks))
     program: dict[str, Any] = {}
     environment = _environment(directory)
@@ -207,7 +240,6 @@ def _pattern(words: list[str]) -> str:
 
 def _print_all(document: Path, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    os.chdir(directory)
     outputs = run_blocks(document, directory)
     for block in read_blocks(document):
         prompt = "$ " if block.is_command else ""

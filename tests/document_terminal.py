@@ -198,6 +198,17 @@ def wait_for(condition: Callable[[], bool], description: str) -> None:
         time.sleep(0.01)
 
 
+def check_output(step: Step, shown: Mapping[str, Shown]) -> None:
+    """Assert that a command printed the output in the document.
+
+    Args:
+      step: A command of the document.
+      shown: The result of `run_sections`.
+    """
+    log, printed = shown[str(step)]
+    assert shows(step.output, log, printed), f"{step.text}\n{log}{printed}"
+
+
 def shows(expected: str, log: str, printed: str) -> bool:
     """Return whether the document shows the log lines and the output, in either order.
 

@@ -1,7 +1,5 @@
 """The code and the commands in docs/client.md run, and print the output in the document."""
 
-from pathlib import Path
-
 import pytest
 
 import tpuserve
@@ -19,21 +17,15 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Run the blocks; the commands measure a server that has the ports of the document."""
     directory = tmp_path_factory.mktemp("client")
     base = models.export(models.half_plus_two, directory / "served").parent
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        tpuserve.serve({"half": base}) as server,
-    ):
-        patch.chdir(directory)
-        copy = Path(directory / "client.md")
+    with tpuserve.serve({"half": base}) as server:
+        copy = directory / "client.md"
         copy.write_text(DOCUMENT.read_text().replace("http://localhost:8501", server.rest_url))
         return document_blocks.run_blocks(copy, directory)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_a_block_prints_the_output_in_the_document(block: Block, printed: dict[str, str]) -> None:
-    output = printed[str(block)]
-    shows = document_blocks.shows_all if block.is_command else document_blocks.shows_some
-    assert shows(block, output), output
+    document_blocks.check_output(block, printed)
 
 
 def test_the_table_of_errors_is_that_of_the_client() -> None:

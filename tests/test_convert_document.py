@@ -17,17 +17,12 @@ BLOCKS = document_blocks.read_blocks(DOCUMENT)
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    directory = tmp_path_factory.mktemp("convert")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(directory)
-        return document_blocks.run_blocks(DOCUMENT, directory)
+    return document_blocks.run_blocks(DOCUMENT, tmp_path_factory.mktemp("convert"))
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_a_block_prints_the_output_in_the_document(block: Block, printed: dict[str, str]) -> None:
-    output = printed[str(block)]
-    shows = document_blocks.shows_all if block.is_command else document_blocks.shows_some
-    assert shows(block, output), output
+    document_blocks.check_output(block, printed)
 
 
 def test_all_options_in_the_document_exist() -> None:

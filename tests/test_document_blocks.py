@@ -27,16 +27,13 @@ $ pwd
 """
 
 
-def test_code_and_commands_are_run_in_order_and_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_and_commands_are_run_in_order_and_compared(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text(DOCUMENT)
-    monkeypatch.chdir(tmp_path)
     code, echo, pwd = document_blocks.read_blocks(tmp_path / "page.md")
     outputs = document_blocks.run_blocks(tmp_path / "page.md", tmp_path)
     assert [block.line for block in (code, echo, pwd)] == [4, 14, 17]
-    assert document_blocks.shows_some(code, outputs[str(code)])
-    assert document_blocks.shows_all(echo, outputs[str(echo)])
+    document_blocks.check_output(code, outputs)
+    document_blocks.check_output(echo, outputs)
     assert outputs[str(pwd)].strip() == str(tmp_path)
 
 
@@ -53,3 +50,10 @@ def test_numbers_and_line_breaks_may_differ_and_words_may_not() -> None:
     assert not shows_all("passed\n", "passed\nand more\n")
     assert not shows_all("first\nlast\n", "first\n")
     assert not shows_all("1 row\n", "row\n")
+
+
+def test_code_prints_no_error_that_the_document_does_not_show() -> None:
+    outputs = {"line_1": "1\nbuiltins.KeyError: 'a'"}
+    document_blocks.check_output(Block(1, False, "", "1\nbuiltins.KeyError: 'a'\n"), outputs)
+    with pytest.raises(AssertionError):
+        document_blocks.check_output(Block(1, False, "", "1\n"), outputs)

@@ -27,8 +27,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_a_command_prints_the_output_in_the_document(block: Block, printed: dict[str, str]) -> None:
-    output = printed[str(block)]
-    assert document_blocks.shows_all(block, output), output
+    document_blocks.check_output(block, printed)
 
 
 def test_all_programs_are_named_and_all_commands_are_run() -> None:

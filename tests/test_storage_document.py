@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from server.config import flags
-from tests.document_terminal import ROOT, Shown, Step, read_sections, run_sections, shows
+from tests.document_terminal import ROOT, Shown, Step, check_output, read_sections, run_sections
 
 pytestmark = pytest.mark.slow
 
@@ -44,8 +44,7 @@ def shown(bucket: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, S
 
 @pytest.mark.parametrize("step", COMMANDS, ids=str)
 def test_a_command_prints_the_output_in_the_document(step: Step, shown: dict[str, Shown]) -> None:
-    log, printed = shown[str(step)]
-    assert shows(step.output, log, printed), f"{step.text}\n{log}{printed}"
+    check_output(step, shown)
 
 
 def test_all_commands_are_found() -> None:

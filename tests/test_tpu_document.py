@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.document_terminal import ROOT, Shown, Step, read_sections, run_sections, shows
+from tests.document_terminal import ROOT, Shown, Step, check_output, read_sections, run_sections
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,8 +27,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
 
 @pytest.mark.parametrize("step", COMMANDS, ids=str)
 def test_a_command_prints_the_output_in_the_document(step: Step, shown: dict[str, Shown]) -> None:
-    log, printed = shown[str(step)]
-    assert shows(step.output, log, printed), f"{step.text}\n{log}{printed}"
+    check_output(step, shown)
 
 
 def test_all_commands_are_found() -> None:
