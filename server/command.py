@@ -127,10 +127,10 @@ def _flags_on_command_line(context: click.Context) -> list[str]:
 
 def _apply_environment(values: dict[str, Any]) -> None:
     """Set the flags that a cloud service sets with environment variables, unless they are given."""
-    given = _flags_on_command_line(click.get_current_context())
+    flag_names = _flags_on_command_line(click.get_current_context())
     for name, value in cloud.flags_from_environment(os.environ).items():
         is_replaced = name == "model_base_path" and values["model_config_file"]
-        if name not in given and not is_replaced:
+        if name not in flag_names and not is_replaced:
             values[name] = value
 
 

@@ -60,9 +60,9 @@ def measure(directory: Path, gigabytes: float, arguments: Any) -> str:
         options = ["--verify"] if arguments.verify else []
         results.append(json.loads(_run("convert", model, *options).splitlines()[-1]))
     copy = statistics.median(copies)
-    seconds = statistics.median(each["seconds"] for each in results)
-    peak = statistics.median(each["peak"] for each in results)
-    before = statistics.median(each["before"] for each in results)
+    seconds = statistics.median(result["seconds"] for result in results)
+    peak = statistics.median(result["peak"] for result in results)
+    before = statistics.median(result["before"] for result in results)
     return (
         f"{size / 2**20:6.0f} MB  {copy:6.2f}  {seconds:9.2f}  {seconds / copy:5.1f}  "
         f"{peak / 2**20:7.0f}  {before / 2**20:9.0f}  {(peak - before) / size:15.2f}"

@@ -89,11 +89,11 @@ def print_call_times(
                 times[runtime].append(_time_calls(loaded[runtime], x, calls))
         for samples in times.values():
             del samples[0]  # Leave out the first round, which warms up.
-        shown = ", ".join(f"{each} {statistics.median(times[each]):.0f} us" for each in loaded)
+        shown = ", ".join(f"{name} {statistics.median(times[name]):.0f} us" for name in loaded)
         ratios = ", ".join(
-            f"{each}/CPU {_median_ratio(times[each], times['CPU']):.2f}"
-            for each in loaded
-            if each != "CPU"
+            f"{name}/CPU {_median_ratio(times[name], times['CPU']):.2f}"
+            for name in loaded
+            if name != "CPU"
         )
         print(f"{name}, batch {rows}: {shown}; {ratios}")
     for model in loaded.values():
@@ -162,7 +162,7 @@ def _time_calls(model: LoadedModel, x: Any, calls: int) -> float:
 
 
 def _median_ratio(times: Sequence[float], base: Sequence[float]) -> float:
-    return statistics.median(one / other for one, other in zip(times, base, strict=True))
+    return statistics.median(seconds / other for seconds, other in zip(times, base, strict=True))
 
 
 def _resident_megabytes() -> float:

@@ -55,9 +55,9 @@ def main() -> None:
     print(f"before the first load: {before:8.1f} MB")
     for cycle, size in enumerate(after, 1):
         print(f"cycle {cycle:3}: {size:8.1f} MB")
-    kept = sizes[-1] - before
+    growth = sizes[-1] - before
     print(f"after the last / before the first load: {sizes[-1] / before:.3f}")
-    print(f"kept: {kept:.1f} MB, {kept / arguments.megabytes:.2f} of the model")
+    print(f"kept: {growth:.1f} MB, {growth / arguments.megabytes:.2f} of the model")
 
 
 def save_model(directory: Path, megabytes: int) -> Path:

@@ -197,7 +197,9 @@ def main() -> None:
     print(f"an image of {SHAPE} float32: processor time of the server for a request")
     binary = turns["V2 binary"]
     for name, figures in turns.items():
-        ratios = [figure / each for figure, each in zip(figures, binary, strict=True)]
+        ratios = [
+            figure / binary_figure for figure, binary_figure in zip(figures, binary, strict=True)
+        ]
         print(
             f"  {name:18} {statistics.median(figures):6.2f} ms, {statistics.median(ratios):5.1f}x "
             f"V2 binary ({min(ratios):.1f} to {max(ratios):.1f})"

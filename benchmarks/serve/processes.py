@@ -197,8 +197,8 @@ def probing(side: Side) -> Iterator[dict[str, float]]:
 
     check_grpc()
     threads = [
-        threading.Thread(target=probe, args=each)
-        for each in zip(latencies, (check_rest, check_grpc), strict=True)
+        threading.Thread(target=probe, args=arguments)
+        for arguments in zip(latencies, (check_rest, check_grpc), strict=True)
     ]
     for thread in threads:
         thread.start()

@@ -194,9 +194,9 @@ def bench(**options: Any) -> None:
     }
     for name, device in devices.items():
         with device():
-            found = _estimator_rates(case, use_tpu=name != "off the TPU")
+            rates = _estimator_rates(case, use_tpu=name != "off the TPU")
         for rate, plain, kind in zip(
-            found, (lookups, updates), ("lookups", "updates"), strict=True
+            rates, (lookups, updates), ("lookups", "updates"), strict=True
         ):
             print(f"tables, {name:<19} {rate:>12,.0f} {kind}/s, {rate / plain:.2f} of the above")
 

@@ -80,8 +80,8 @@ def format_snapshot(snapshot: Snapshot) -> bytes:
     return "\n".join([*lines, ""]).encode("utf-8", "backslashreplace")
 
 
-def _add(one: Family, other: Family) -> Family:
-    values = dict(one.values)
+def _add(first: Family, other: Family) -> Family:
+    values = dict(first.values)
     for labels, value in other.values.items():
         known = values.get(labels)
         if isinstance(value, tuple) and isinstance(known, tuple):
@@ -90,4 +90,4 @@ def _add(one: Family, other: Family) -> Family:
             values[labels] = value
         else:
             values[labels] = known + value
-    return replace(one, values=values)
+    return replace(first, values=values)

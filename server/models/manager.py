@@ -507,7 +507,7 @@ class Manager:
         for replaced in set(self._servables.get(name, ())) - set(others):
             self._fingerprints.pop(replaced, None)
         # The sort is stable, so of two servables with the same version the newer comes first.
-        newest_first = sorted([servable, *others], key=lambda one: -one.version)
+        newest_first = sorted([servable, *others], key=lambda candidate: -candidate.version)
         self._servables[name] = tuple(newest_first)
         self._note_change(servable, State.START)
         return servable

@@ -280,17 +280,17 @@ class EngineEndpoint:
         return protocol.RESULT, prediction.version, outputs, timeline.pack_run()
 
     def _find_signature(self, channel: Channel, number: int, spec: Sequence[Any]) -> Message:
-        found: list[Signature] = []
+        signatures: list[Signature] = []
 
         def read_inputs(signature: Signature) -> Mapping[str, Array]:
-            found.append(signature)
+            signatures.append(signature)
             raise _SignatureFound
 
         # Let `predict` find the signature, because it also makes all checks that come before the
         # inputs are read. So the errors are those of a server of one process.
         with contextlib.suppress(_SignatureFound):
             self._dataplane.predict(ModelSpec(*spec), read_inputs)
-        (signature,) = found
+        (signature,) = signatures
         return (
             protocol.RESULT,
             self._add_target(ModelSpec(*spec), signature),

@@ -92,7 +92,7 @@ class InferRequest(NamedTuple):
           InvalidTensor: an input is not of the signature's type and shape, or the binary data have
             another size.
         """
-        signature.check_inputs(dict.fromkeys(each.name for each in self.inputs).keys())
+        signature.check_inputs(dict.fromkeys(tensor.name for tensor in self.inputs).keys())
         arrays: dict[str, Array] = {}
         position = 0
         for name, datatype_name, shape, num_bytes in self.inputs:
@@ -270,6 +270,6 @@ def _member(
         value = value.tolist()
     if type(value) is not kind:
         names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
-        found = "has no" if key not in document else "has another"
-        raise InvalidJson(f"{subject} {found} '{key}'. Send {names.get(kind, 'an integer')}.")
+        fault = "has no" if key not in document else "has another"
+        raise InvalidJson(f"{subject} {fault} '{key}'. Send {names.get(kind, 'an integer')}.")
     return value

@@ -60,7 +60,7 @@ def check_matches(name: str, datatype: Datatype, shape: Sequence[int], spec: Ten
     if expected is None:
         return
     if len(shape) != len(expected) or any(
-        size is not None and size != given for given, size in zip(shape, expected, strict=True)
+        size is not None and size != length for length, size in zip(shape, expected, strict=True)
     ):
         raise InvalidTensor(
             f"input {name!r} has the shape {format_shape(shape)}; the signature expects {spec}."

@@ -158,7 +158,7 @@ class Describer:
         """
         entries = []
         for name, model in sorted(self._dataplane.list_models().items()):
-            for status in sorted(model.versions, key=lambda each: each.version):
+            for status in sorted(model.versions, key=lambda version: version.version):
                 if is_ready and status.state is not State.AVAILABLE:
                     continue
                 entry = {"name": name, "version": str(status.version)}

@@ -89,10 +89,10 @@ def supports_direct_polling() -> bool:
         return False
 
 
-def _has_names(thing: Any, dotted_names: Iterable[str]) -> bool:
+def _has_names(owner: Any, dotted_names: Iterable[str]) -> bool:
     try:
         for dotted_name in dotted_names:
-            attrgetter(dotted_name)(thing)
+            attrgetter(dotted_name)(owner)
     except AttributeError:
         return False
     return True

@@ -57,7 +57,7 @@ def multi_inference_function(dataplane: DataPlaneInterface) -> UnaryFunction:
             cancellation=call.cancellation,
             timeline=call.timeline,
         )
-        return pending.transform(results, lambda each: serialize(each, call))
+        return pending.transform(results, lambda result: serialize(result, call))
 
     def serialize(results: Sequence[Classification | Regression], call: CallContext) -> bytes:
         response = inference_pb2.MultiInferenceResponse()
@@ -99,7 +99,7 @@ def _examples_function(
             cancellation=call.cancellation,
             timeline=call.timeline,
         )
-        return pending.transform(result, lambda each: serialize(each, call))
+        return pending.transform(result, lambda inference: serialize(inference, call))
 
     def serialize(result: _Result, call: CallContext) -> bytes:
         call.version = result.version

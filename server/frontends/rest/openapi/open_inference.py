@@ -47,7 +47,9 @@ def describe_model(
       samples: Valid requests by the name of their signature.
     """
     base = f"/v2/models/{quote(model, safe='')}"
-    request = {"anyOf": [_infer_schema(name, each) for name, each in sorted(signatures.items())]}
+    request = {
+        "anyOf": [_infer_schema(name, signature) for name, signature in sorted(signatures.items())]
+    }
     examples = sample_body.build_examples(sample_body.build_infer_body, samples)
     infer = _operation(
         f"Infer with {model}", "The outputs of the model.", request, _INFER, examples

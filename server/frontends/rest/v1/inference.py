@@ -95,7 +95,9 @@ def _predict(
         raise InvalidInput(
             f'Serving signature name: "{name}" not found in signature def'
         ) from error
-    return pending.transform(prediction, lambda each: _encode_prediction(each, request, budget))
+    return pending.transform(
+        prediction, lambda outputs: _encode_prediction(outputs, request, budget)
+    )
 
 
 def _encode_prediction(
@@ -132,7 +134,7 @@ def _classify(
         cancellation=cancellation,
         timeline=timeline,
     )
-    return pending.transform(result, lambda each: _encode_classification(each, budget))
+    return pending.transform(result, lambda classes: _encode_classification(classes, budget))
 
 
 def _encode_classification(result: Classification, budget: MemoryBudget) -> EncodedResult:
@@ -157,7 +159,7 @@ def _regress(
         cancellation=cancellation,
         timeline=timeline,
     )
-    return pending.transform(result, lambda each: _encode_regression(each, budget))
+    return pending.transform(result, lambda values: _encode_regression(values, budget))
 
 
 def _encode_regression(result: Regression, budget: MemoryBudget) -> EncodedResult:

@@ -125,7 +125,7 @@ def run_model(
         cancellation=cancellation,
         timeline=timeline,
     )
-    return pending.transform(prediction, lambda each: _encode(each, request, budget))
+    return pending.transform(prediction, lambda outputs: _encode(outputs, request, budget))
 
 
 def _encode(prediction: Prediction, request: InferRequest, budget: MemoryBudget) -> InferResult:

@@ -71,7 +71,8 @@ class ModelInfer:
         is_raw = bool(message.raw_input_contents) or not message.inputs
         request_id = message.id
         return pending.transform(
-            prediction, lambda each: _serialize(each, request_id, outputs, is_raw, call)
+            prediction,
+            lambda outputs_by_name: _serialize(outputs_by_name, request_id, outputs, is_raw, call),
         )
 
 
