@@ -206,16 +206,16 @@ def check_installed() -> None:
       ExtraNotInstalled: jax is not installed, or has another version.
     """
     try:
-        found = importlib.metadata.version("jax")
+        version = importlib.metadata.version("jax")
     except importlib.metadata.PackageNotFoundError as error:
         raise _missing_error() from error
     # Compare the first two numbers only, such as (0, 11) of "0.11.0.dev2" and of "0.11rc1".
-    match = re.match(r"(\d+)\.(\d+)", found)
+    match = re.match(r"(\d+)\.(\d+)", version)
     if match is None or not _LOWEST <= (int(match[1]), int(match[2])) < _TOO_NEW:
         low, high = (".".join(map(str, version)) for version in (_LOWEST, _TOO_NEW))
         raise ExtraNotInstalled(
             f"running on PJRT devices was tested with jax from {low} to below {high}; found "
-            f"{found}. Install one of these versions."
+            f"{version}. Install one of these versions."
         )
 
 

@@ -223,7 +223,7 @@ def _why_not_found(tags: TagSet, chosen_by: str, available: Collection[TagSet], 
     """Return the message for a tag set that the SavedModel does not have."""
     names = ", ".join(sorted(map(tag_sets.format_tags, available)))
     flags = " or ".join(
-        f"--saved_model_tags={','.join(sorted(found))}" for found in sorted(available, key=sorted)
+        f"--saved_model_tags={','.join(sorted(tags))}" for tags in sorted(available, key=sorted)
     )
     return (
         f"no metagraph tagged {tag_sets.format_tags(tags)} ({chosen_by}) in {where}; "

@@ -220,11 +220,14 @@ class _TrainRun:
 
 def _parse_directory(context: click.Context, arguments: tuple[str, ...]) -> Path:
     if len(arguments) != 1:
-        found = f"found {len(arguments)}" if arguments else "found none"
+        arguments_text = f"found {len(arguments)}" if arguments else "found none"
         raise click.UsageError(
-            f"Give one DIRECTORY with a SavedModel, or --train PROGRAM.py; {found}.", context
+            f"Give one DIRECTORY with a SavedModel, or --train PROGRAM.py; {arguments_text}.",
+            context,
         )
-    parameter = next(each for each in context.command.params if each.name == "arguments")
+    parameter = next(
+        parameter for parameter in context.command.params if parameter.name == "arguments"
+    )
     directory: Path = SavedModelPath().convert(arguments[0], parameter, context)
     return directory
 

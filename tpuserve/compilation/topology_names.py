@@ -98,4 +98,6 @@ def find_topology(name: str) -> str | None:
     for generation in chips.GENERATIONS:
         if short == generation.generation:
             return generation.topology
-    return next((each.name for each in list_topologies() if each.cloud_name == short), None)
+    return next(
+        (topology.name for topology in list_topologies() if topology.cloud_name == short), None
+    )

@@ -107,5 +107,5 @@ def _reason_against_all_reduce(
 
 def _split(text: str) -> tuple[str, str]:
     """Split the message of an error into what was found and what to do."""
-    found, _, advice = text.partition(". ")
-    return found, advice.removesuffix(".")
+    cause, _, advice = text.partition(". ")
+    return cause, advice.removesuffix(".")

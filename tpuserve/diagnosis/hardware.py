@@ -87,14 +87,14 @@ def check_users(users: OpenFiles) -> Iterable[Finding]:
 
 
 def _missing_tpu(request: RuntimeRequest) -> Finding:
-    found = "no TPU: no TPU chip on the PCI bus, no /dev/accel*, no /dev/vfio/*"
+    summary = "no TPU: no TPU chip on the PCI bus, no /dev/accel*, no /dev/vfio/*"
     if request.needs_libtpu:
         return problem(
             CHECK,
-            f"{found}; {devices.RUNTIME_VARIABLE}=pjrt needs one",
+            f"{summary}; {devices.RUNTIME_VARIABLE}=pjrt needs one",
             f"Set {jax_client.PLATFORM_VARIABLE}=cpu to run on the CPU, or use a TPU VM",
         )
-    return note(CHECK, f"{found}. What can be tried:", *_WITHOUT_TPU)
+    return note(CHECK, f"{summary}. What can be tried:", *_WITHOUT_TPU)
 
 
 def _join(paths: Iterable[object]) -> str:

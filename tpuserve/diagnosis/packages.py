@@ -86,13 +86,14 @@ def _check_same_files(
     versions: Mapping[str, str], tested: Mapping[str, SpecifierSet]
 ) -> Iterable[Finding]:
     for wheels in (_TENSORFLOW_WHEELS, _LIBTPU_WHEELS):
-        found = [name for name in wheels if name in versions]
-        if len(found) > 1:
-            wanted = f"{wheels[0]}{tested.get(wheels[0], '')}"
+        installed = [name for name in wheels if name in versions]
+        if len(installed) > 1:
+            tested_wheel = f"{wheels[0]}{tested.get(wheels[0], '')}"
             yield problem(
                 CHECK,
-                f"{' and '.join(found)} are installed together, and overwrite each other's files",
-                f"Run: pip uninstall -y {' '.join(found)}; pip install '{wanted}'",
+                f"{' and '.join(installed)} are installed together, and overwrite each other's "
+                f"files",
+                f"Run: pip uninstall -y {' '.join(installed)}; pip install '{tested_wheel}'",
             )
 
 

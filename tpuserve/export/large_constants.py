@@ -33,7 +33,7 @@ class _Variables:
     @property
     def num_bytes(self) -> list[int]:
         """The size of each variable, in bytes."""
-        return [_num_bytes(each.shape, each.dtype) for each in self._by_value.values()]
+        return [_num_bytes(constant.shape, constant.dtype) for constant in self._by_value.values()]
 
     def is_large(self, shape: Any, dtype: Any) -> bool:
         """Return whether a constant becomes a variable.

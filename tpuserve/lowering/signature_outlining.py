@@ -121,7 +121,7 @@ def _find_body(main: GraphIR, fed: set[str], results: Any) -> dict[str, Node]:
 
 
 def _check_ops(body: Mapping[str, Node], library: "Library", signature: str) -> None:
-    for node in op_defs.walk_calls((each.definition for each in body.values()), library):
+    for node in op_defs.walk_calls((node.definition for node in body.values()), library):
         definition = op_defs.op_definition(node, library)
         reason = _REFUSED_OPS.get(node.op)
         if definition is None:

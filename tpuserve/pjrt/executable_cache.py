@@ -126,9 +126,9 @@ class ExecutableCache:
 
     def _delete_oldest(self) -> None:
         assert self._directory is not None
-        found = [(path, path.stat()) for path in self._directory.glob(f"*{_SUFFIX}")]
-        size = sum(status.st_size for _, status in found)
-        for path, status in sorted(found, key=lambda pair: pair[1].st_mtime):
+        files = [(path, path.stat()) for path in self._directory.glob(f"*{_SUFFIX}")]
+        size = sum(status.st_size for _, status in files)
+        for path, status in sorted(files, key=lambda pair: pair[1].st_mtime):
             if size <= _MAX_BYTES:
                 return
             path.unlink(missing_ok=True)

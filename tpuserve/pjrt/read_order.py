@@ -54,4 +54,4 @@ def _producers(node: Any) -> Iterator[str]:
 
 def _find_later(name: str, followers: Mapping[str, Sequence[str]]) -> set[str]:
     """Return the names of a node and of all nodes that depend on it."""
-    return find_reachable([name], lambda each: followers.get(each, ()))
+    return find_reachable([name], lambda reached: followers.get(reached, ()))

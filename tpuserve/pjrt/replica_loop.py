@@ -55,11 +55,13 @@ class LoopArguments:
             static shape.
         """
         nodes = {node.name: node for node in graph.node}
-        used = {full_tensor_name(given) for node in body.nodes for given in data_inputs(node)}
+        used = {
+            full_tensor_name(reference) for node in body.nodes for reference in data_inputs(node)
+        }
         arguments = cls({}, {}, [], [], {}, [], "")
         iterations = ""
-        for name, output, given in zip(body.inputs, body.outputs, loop.input, strict=False):
-            producer = _find_producer(given, nodes)
+        for name, output, initial in zip(body.inputs, body.outputs, loop.input, strict=False):
+            producer = _find_producer(initial, nodes)
             if producer.op == "VarHandleOp":
                 variable = VariableSpec(
                     producer.attr["shared_name"].s.decode() or producer.name,

@@ -189,7 +189,9 @@ class ReplicaStep:
     def argument_specs(self) -> list[Any]:
         """Return a jax.ShapeDtypeStruct for each argument of the exported function."""
         feeds = [_array_spec(feed.shape, feed.dtype) for feed in self.feeds]
-        variables = [_array_spec(each.shape, each.dtype) for each in self.variables_of_replica]
+        variables = [
+            _array_spec(variable.shape, variable.dtype) for variable in self.variables_of_replica
+        ]
         return [*feeds, _array_spec([4], tf.int64), *variables]
 
     def export(self, platform: str) -> Any:
@@ -224,7 +226,7 @@ class ReplicaStep:
                     # tf.function would order the uses of a variable by the creation of the ops;
                     # wrap_function keeps the order from `read_before_changes`.
                     imported = tf.compat.v1.wrap_function(
-                        lambda *given: self._import_step(graph, given, values), specs
+                        lambda *arguments: self._import_step(graph, arguments, values), specs
                     )
                     return list(imported(*arguments))
 
@@ -264,8 +266,8 @@ class ReplicaStep:
         used = {full_tensor_name(name) for node in graph.node for name in data_inputs(node)}
         condition = [] if self._sent.condition is None else [self._sent.condition]
         outputs = [name for name in self._body.outputs if name not in self._body.inputs]
-        wanted = [*self._sent.tensors, *condition]
-        fetched = [name for name in wanted if name not in input_map]
+        fetches = [*self._sent.tensors, *condition]
+        fetched = [name for name in fetches if name not in input_map]
         imported = tf.import_graph_def(
             graph,
             input_map={name: tensor for name, tensor in input_map.items() if name in used},
@@ -339,11 +341,15 @@ class ReplicaStep:
 
     def _drop_control_inputs(self) -> None:
         """Remove the control inputs from arguments and from the infeed, which come first anyway."""
-        given = {name.partition(":")[0] for name in (*self._feed_names, *self._body.inputs)}
+        argument_names = {
+            name.partition(":")[0] for name in (*self._feed_names, *self._body.inputs)
+        }
         for node in self._nodes.node:
-            kept = [name for name in node.input if name[0] != "^" or name[1:] not in given]
+            remaining = [
+                name for name in node.input if name[0] != "^" or name[1:] not in argument_names
+            ]
             del node.input[:]
-            node.input.extend(kept)
+            node.input.extend(remaining)
 
     def _check_ops(self) -> None:
         """Check that the step has no op that only TensorFlow's own TPU runtime can run."""
@@ -384,9 +390,9 @@ class _Module:
 def _remove_uncalled_functions(graph: Any) -> None:
     """Remove the functions that the nodes of a graph do not call, directly or indirectly."""
     functions = {function.signature.name: function for function in graph.library.function}
-    kept = [functions[name] for name in sorted(find_called_functions(graph.node, functions))]
+    reachable = [functions[name] for name in sorted(find_called_functions(graph.node, functions))]
     del graph.library.function[:]
-    graph.library.function.extend(kept)
+    graph.library.function.extend(reachable)
 
 
 def _dequeued_tensors(node: Any) -> list[AbstractTensor]:

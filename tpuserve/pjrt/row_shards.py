@@ -94,19 +94,19 @@ def _add_local_rows(graph: Any, rows: str, dtype: int, sharding: RowSharding, nu
         replica_op = tf.compat.v1.GraphDef()
         replica_op.node.add(name=_REPLICA, op="XlaReplicaId")
         (replica,) = tf.import_graph_def(replica_op, return_elements=[f"{_REPLICA}:0"], name="")
-        given = tf.compat.v1.placeholder(dtype, name="rows")
-        is_own = tf.equal(sharding.owner(given), tf.cast(replica, dtype))
-        is_row = (given >= 0) & (given < sharding.num_rows)
+        placeholder = tf.compat.v1.placeholder(dtype, name="rows")
+        is_own = tf.equal(sharding.owner(placeholder), tf.cast(replica, dtype))
+        is_row = (placeholder >= 0) & (placeholder < sharding.num_rows)
         outside = tf.constant(sharding.rows_per_replica, dtype)
-        result = tf.where(is_own & is_row, sharding.local_row(given), outside)
+        result = tf.where(is_own & is_row, sharding.local_row(placeholder), outside)
     prefix = f"tpuserve_local_rows_{number}/"
     for node in computation.as_graph_def().node:
-        if node.name == given.op.name:
+        if node.name == placeholder.op.name:
             continue
         copy = graph.node.add()
         copy.CopyFrom(node)
         copy.name = prefix + node.name
-        inputs = [rows if name == given.op.name else prefix + name for name in node.input]
+        inputs = [rows if name == placeholder.op.name else prefix + name for name in node.input]
         del copy.input[:]
         copy.input.extend(inputs)
     return f"{prefix}{result.op.name}:0"

@@ -40,7 +40,7 @@ def remove_outfeed(graph: Any, refuse: RaiseUnsupported) -> SentTensors:
     sent: SentTensors | None = None
     for node in graph.node:
         if op_spec(node.op).kind is OpKind.OUTFEED_ENQUEUE:
-            found = SentTensors(tuple(full_tensor_name(name) for name in data_inputs(node)))
+            tensors = SentTensors(tuple(full_tensor_name(name) for name in data_inputs(node)))
             _make_no_op(node, [f"^{name.partition(':')[0]}" for name in data_inputs(node)])
         elif not any(called_functions(node)):
             continue
@@ -48,7 +48,7 @@ def remove_outfeed(graph: Any, refuse: RaiseUnsupported) -> SentTensors:
             in_branch = _remove_from_branches(node, functions, refuse)
             if in_branch is None:
                 continue
-            found = in_branch
+            tensors = in_branch
         else:
             for name in called_functions(node):
                 for inner in functions[name].node_def if name in functions else ():
@@ -57,7 +57,7 @@ def remove_outfeed(graph: Any, refuse: RaiseUnsupported) -> SentTensors:
             continue
         if sent is not None:
             refuse(node, "")
-        sent = found
+        sent = tensors
     return sent or SentTensors()
 
 
@@ -75,10 +75,10 @@ def _remove_from_branches(
         for inner in function.node_def:
             if op_spec(inner.op).kind is not OpKind.OUTFEED_ENQUEUE:
                 continue
-            condition, *arguments = (full_tensor_name(given) for given in data_inputs(node))
+            condition, *arguments = (full_tensor_name(reference) for reference in data_inputs(node))
             by_name = {
-                argument.name: given
-                for argument, given in zip(function.signature.input_arg, arguments, strict=True)
+                argument.name: value
+                for argument, value in zip(function.signature.input_arg, arguments, strict=True)
             }
             sent = [_find_argument(reference, function) for reference in data_inputs(inner)]
             if not all(argument in by_name for argument in sent):

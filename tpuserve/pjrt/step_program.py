@@ -117,7 +117,7 @@ class StepProgram:
         """
         sharding = self.step.row_shardings.get(index)
         if sharding is not None:
-            shards = (take_shard(value, sharding, each) for each in self.local_replicas)
+            shards = (take_shard(value, sharding, replica) for replica in self.local_replicas)
             self.set_shards(index, shards)
             return
         with self._explaining_memory(index, value.nbytes):
@@ -264,13 +264,13 @@ class StepProgram:
 
         capacity = batches[0].shape[1] if batches else round_up_capacity(count)
         try:
-            given = tuple(self._put(batch, self._by_replica) for batch in batches)
+            on_devices = tuple(self._put(batch, self._by_replica) for batch in batches)
             position = np.array([seed, step, done, iterations], np.int64)
             sizes = tuple(
                 batches[index].shape[2 + dimension] for index, dimension in self.step.unknown_sizes
             )
             self._pad_batch_variables(self._step_for(sizes))
-            arguments = (tuple(self._variables), given, position, np.int64(count))
+            arguments = (tuple(self._variables), on_devices, position, np.int64(count))
             key = (capacity, *sizes)
             if key not in self._executables:
                 self._executables[key] = self._compile(self._step_for(sizes), capacity, arguments)

@@ -67,10 +67,10 @@ def _describe_cut_variables(directory: Path) -> list[str]:
     for path in sorted(index.parent.iterdir()):
         match = _SHARD_NAME.fullmatch(path.name)
         needed = sizes.get(int(match[1]), 0) if match else 0
-        found = path.stat().st_size if needed else 0
-        if found < needed:
+        num_bytes = path.stat().st_size if needed else 0
+        if num_bytes < needed:
             problems.append(
-                f"{VARIABLES}/{path.name} in {directory} has {found} bytes of {needed}: it was "
+                f"{VARIABLES}/{path.name} in {directory} has {num_bytes} bytes of {needed}: it was "
                 f"cut. {_COPY_AGAIN}"
             )
     return problems

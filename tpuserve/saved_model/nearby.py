@@ -54,8 +54,8 @@ def why_not_found(directory: Path, names: Sequence[str]) -> str:
         return f"no {binary} in {shown}, which is a part of the SavedModel {parent}. Name {parent}."
     inner = [version for child in _children(directory) for version in _versions(child, names)]
     if inner:
-        found = ", ".join(str(version) for version in inner[:_MAX_NAMED])
-        return f"no {binary} in {shown}; found the SavedModels {found}. Name one of them."
+        numbers = ", ".join(str(version) for version in inner[:_MAX_NAMED])
+        return f"no {binary} in {shown}; found the SavedModels {numbers}. Name one of them."
     saved_by_keras = [path for path in _entries(directory) if path.suffix in KERAS_SUFFIXES]
     if saved_by_keras:
         return f"no {binary} in {shown}; found {_advise_export(saved_by_keras[0])}"
@@ -89,10 +89,10 @@ def _parent(path: Path, names: Sequence[str]) -> Path | None:
 
 def _versions(directory: Path, names: Sequence[str]) -> list[Path]:
     """Return the SavedModels in a directory; the newest version is the last."""
-    found = [path for path in _entries(directory) if _is_saved_model(path, names)]
+    directories = [path for path in _entries(directory) if _is_saved_model(path, names)]
     # Sort by number, so that the error message suggests the newest version directory.
     return sorted(
-        found, key=lambda path: (int(path.name) if path.name.isdecimal() else -1, path.name)
+        directories, key=lambda path: (int(path.name) if path.name.isdecimal() else -1, path.name)
     )
 
 

@@ -211,8 +211,8 @@ def _some(names: Iterable[str], separator: str = ", ") -> Text:
     return shown.append(f" and {more} more") if more > 0 else shown
 
 
-def _number(things: list[str], noun: str) -> str:
-    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
+def _number(items: list[str], noun: str) -> str:
+    return f"{len(items)} {noun}{'' if len(items) == 1 else 's'}"
 
 
 def _plain(text: str, style: str = "") -> Text:

@@ -35,7 +35,7 @@ def transpose_convolutions(module: Any) -> None:
 
     with module.context, ir.Location.unknown():
         for operation in jax_internals.find_operations(
-            module, lambda found: found.name == "stablehlo.convolution"
+            module, lambda candidate: candidate.name == "stablehlo.convolution"
         ):
             _transpose(operation)
 

@@ -83,16 +83,16 @@ class FunctionLibrary:
 
     def reachable(self, name: str) -> list[str]:
         """Return the names of a function and all functions that it calls, in calling order."""
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         pending = deque([name])
         while pending:
             function_name = pending.popleft()
-            if function_name in found or function_name not in self._by_name:
+            if function_name in names or function_name not in self._by_name:
                 continue
-            found[function_name] = None
+            names[function_name] = None
             for node in self._by_name[function_name].node_def:
                 pending.extend((node.op, *_called_functions_sorted(node)))
-        return list(found)
+        return list(names)
 
     def serialize_normalized(self, name: str) -> bytes:
         """Serialise a function and everything that it calls, with normalised function names.
@@ -110,7 +110,9 @@ class FunctionLibrary:
         for function in graph.library.function:
             # Remove the empty attributes that TensorFlow has added to the arguments when it
             # imported the function.
-            for index in [index for index, each in function.arg_attr.items() if not each.attr]:
+            for index in [
+                index for index, attributes in function.arg_attr.items() if not attributes.attr
+            ]:
                 del function.arg_attr[index]
         serialized: bytes = graph.SerializeToString(deterministic=True)
         return serialized

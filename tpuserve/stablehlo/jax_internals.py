@@ -131,7 +131,9 @@ def _replace_mhlo(module: Any) -> None:
     """
     from jaxlib.mlir import ir
 
-    for operation in find_operations(module, lambda found: found.name in ("mhlo.copy", "mhlo.erf")):
+    for operation in find_operations(
+        module, lambda candidate: candidate.name in ("mhlo.copy", "mhlo.erf")
+    ):
         (value,) = operation.operands
         if operation.name == "mhlo.erf":
             with module.context, operation.location, ir.InsertionPoint(operation):
@@ -154,15 +156,15 @@ def find_operations(module: Any, is_wanted: Callable[[Any], bool]) -> list[Any]:
     """Return the operations of an MLIR module and its regions for which `is_wanted` is true."""
     from jaxlib.mlir import ir
 
-    found = []
+    operations = []
 
     def collect(operation: Any) -> Any:
         if is_wanted(operation):
-            found.append(operation)
+            operations.append(operation)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(collect)
-    return found
+    return operations
 
 
 def compile_module(module: Any, device: Any) -> tuple[Mapping[str, float], Any]:

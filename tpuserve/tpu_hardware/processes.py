@@ -48,7 +48,7 @@ def find_processes(files: Iterable[Path]) -> OpenFiles:
     targets = {str(path) for path in files}
     if not targets or not _PROC.is_dir():
         return OpenFiles((), 0)
-    found, num_hidden = [], 0
+    holders, num_hidden = [], 0
     for directory in _PROC.glob("[0-9]*"):
         pid = int(directory.name)
         if pid == os.getpid():
@@ -56,14 +56,14 @@ def find_processes(files: Iterable[Path]) -> OpenFiles:
         command = _read_command(directory)
         try:
             if _list_open_files(directory) & targets:
-                found.append(Process(pid, command))
+                holders.append(Process(pid, command))
         except PermissionError:
             # Skip threads of the kernel: they have no command line, and use no device files.
             num_hidden += bool(command)
         except OSError:
             # The process has ended.
             continue
-    return OpenFiles(tuple(sorted(found, key=lambda process: process.pid)), num_hidden)
+    return OpenFiles(tuple(sorted(holders, key=lambda process: process.pid)), num_hidden)
 
 
 def _list_open_files(directory: Path) -> set[str]:

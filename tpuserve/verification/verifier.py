@@ -143,7 +143,9 @@ def _run_cases(
     baseline = metagraph_runs.run_cases(
         lambda: metagraphs.load_baseline(pair.directory), all_cases, runs, steps.start
     )
-    ran = [number for number, each in enumerate(baseline) if not isinstance(each, TpuserveError)]
+    ran = [
+        number for number, result in enumerate(baseline) if not isinstance(result, TpuserveError)
+    ]
     steps.report(len(all_cases), f"loading {tags.format_tags(tags.SERVE_TPU)}")
     outcomes = metagraph_runs.run_cases(
         lambda: metagraphs.load_candidate(pair.directory),

@@ -22,8 +22,10 @@ def pick_for_latency(compilations: Sequence[Compilation], goal_seconds: float) -
         and not compilation.stats.untimed_operations
         and compilation.stats.seconds <= goal_seconds
     ]
-    by_size = chips.sort_by_size(list({each.topology.name for each in within}))
+    by_size = chips.sort_by_size(list({compilation.topology.name for compilation in within}))
     if not by_size:
         return LatencyPick(goal_seconds, None)
-    candidates = [each for each in within if each.topology.name == by_size[0]]
-    return LatencyPick(goal_seconds, max(candidates, key=lambda each: each.batch_size))
+    candidates = [compilation for compilation in within if compilation.topology.name == by_size[0]]
+    return LatencyPick(
+        goal_seconds, max(candidates, key=lambda compilation: compilation.batch_size)
+    )

@@ -160,8 +160,8 @@ def _describe_limit(topology: str, compilations: list[Compilation]) -> str:
     The remark is for the largest compiled batch size; "" if the memory is unknown.
     """
     largest = max(
-        (each for each in compilations if each.topology.name == topology),
-        key=lambda each: each.batch_size,
+        (compilation for compilation in compilations if compilation.topology.name == topology),
+        key=lambda compilation: compilation.batch_size,
         default=None,
     )
     if largest is None or largest.chip_bytes is None:

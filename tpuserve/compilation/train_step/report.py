@@ -110,7 +110,7 @@ class TrainStepReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as dicts, lists, strings and numbers."""
-        compilations: Sequence[Any] = [each.to_dict() for each in self.compilations]
+        compilations: Sequence[Any] = [compilation.to_dict() for compilation in self.compilations]
         return {"passed": self.passed, "compilations": compilations}
 
 

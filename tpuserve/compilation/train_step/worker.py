@@ -79,7 +79,7 @@ def _lower(step: SerializedStep, devices: Any) -> Any:
     )
     position, *variables = arguments[layout.num_feeds :]
     return build_step_loop(exported, layout, mesh, step.capacity).lower(
-        tuple(variable_spec(*each) for each in enumerate(variables)),
+        tuple(variable_spec(*numbered_variable) for numbered_variable in enumerate(variables)),
         batches,
         spec(position.shape, position.dtype),
         spec((), np.int64),
@@ -92,7 +92,9 @@ def _count_reduced_bytes(module: bytes) -> int:
 
     parsed = jax_internals.parse_stablehlo(module)
     total = 0
-    for operation in jax_internals.find_operations(parsed, lambda each: each.name in _SUMS):
+    for operation in jax_internals.find_operations(
+        parsed, lambda candidate: candidate.name in _SUMS
+    ):
         for operand in operation.operands:
             tensor = ir.RankedTensorType(operand.type)
             bits = int(re.sub(r"\D", "", str(tensor.element_type)))

@@ -101,14 +101,14 @@ def convert(
 
 
 def _compile_patterns(patterns: Any, *, bfloat16: bool) -> list[re.Pattern[str]]:
-    if isinstance(patterns, str) or not all(isinstance(each, str) for each in patterns):
+    if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
         raise InvalidType(f"keep_float32 is {patterns!r}. Give a list of regular expressions.")
     if patterns and not bfloat16:
         raise InvalidSetting(
             "keep_float32 is set, and everything computes in float32. Set bfloat16 as well."
         )
     try:
-        return [re.compile(each) for each in patterns]
+        return [re.compile(pattern) for pattern in patterns]
     except re.error as error:
         raise InvalidSetting(
             f"keep_float32 has {error.pattern!r}, which is no regular expression: {error}."
@@ -129,12 +129,12 @@ def _find_compilable(
         tpu, converted = rewriting.rewrite_meta_graph(
             model.meta_graph, model.signatures, options, refused
         )
-        found = probing.find_refused(
-            tpu, [each.name for each in converted if each.functions], sizes
+        refused_ops = probing.find_refused(
+            tpu, [signature.name for signature in converted if signature.functions], sizes
         )
-        if not found:
+        if not refused_ops:
             return tpu, converted
-        new = {node: reason for node, reason in found.items() if node not in refused}
+        new = {node: reason for node, reason in refused_ops.items() if node not in refused}
         if not new:
             break
         logger.info("XLA refuses %s, which stay on the host", ", ".join(new))
@@ -155,7 +155,9 @@ def _write(
     """Write the converted SavedModel; return notes for the user, one sentence each."""
     notes = []
     saved_model = model.saved_model
-    by_tags = {frozenset(each.meta_info_def.tags): each for each in saved_model.meta_graphs}
+    by_tags = {
+        frozenset(metagraph.meta_info_def.tags): metagraph for metagraph in saved_model.meta_graphs
+    }
     if tag_sets.SERVE not in by_tags:
         notes.append(
             f"the metagraph {tag_sets.format_tags(model.meta_graph.meta_info_def.tags)} is tagged "

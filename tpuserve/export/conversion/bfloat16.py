@@ -78,10 +78,10 @@ class _Caster:
         self._types |= {Value(name): dtype for name, dtype in arguments.items()}
         for node in self._graph.nodes.values():
             self._convert_node(node)
-        wanted = result_types or [self._before[value] for value in self._graph.results]
+        final_types = result_types or [self._before[value] for value in self._graph.results]
         results = [
             self._cast(value, dtype)
-            for value, dtype in zip(self._graph.results, wanted, strict=True)
+            for value, dtype in zip(self._graph.results, final_types, strict=True)
         ]
         return dataclasses.replace(
             self._graph,
@@ -93,9 +93,9 @@ class _Caster:
     def _convert_node(self, node: Node) -> None:
         definition = self._choose_definition(node)
         op = op_defs.op_definition(definition, self._library)
-        wanted = _list_types(op.input_arg, definition)
+        input_types = _list_types(op.input_arg, definition)
         inputs = [
-            self._cast(value, dtype) for value, dtype in zip(node.inputs, wanted, strict=True)
+            self._cast(value, dtype) for value, dtype in zip(node.inputs, input_types, strict=True)
         ]
         self._nodes[node.name] = dataclasses.replace(node, definition=definition, inputs=inputs)
         for index, (_, dtype) in enumerate(op_defs.node_outputs(definition, self._library)):
@@ -103,7 +103,7 @@ class _Caster:
 
     def _choose_definition(self, node: Node) -> "NodeDef":
         """Return the definition of a node in bfloat16, or unchanged if it stays float32."""
-        if node.op in _FLOAT32_OPS or any(each.search(node.name) for each in self._keep):
+        if node.op in _FLOAT32_OPS or any(pattern.search(node.name) for pattern in self._keep):
             return node.definition
         definition = type(node.definition)()
         definition.CopyFrom(node.definition)
@@ -123,8 +123,10 @@ class _Caster:
         if converted not in self._library:
             function = self._library[name]
             body = graph_ir.from_function_def(function, self._library)
-            arguments = {each: _in_bfloat16(dtype) for each, dtype in body.arguments.items()}
-            results = [_in_bfloat16(each.type) for each in function.signature.output_arg]
+            arguments = {
+                argument: _in_bfloat16(dtype) for argument, dtype in body.arguments.items()
+            }
+            results = [_in_bfloat16(result.type) for result in function.signature.output_arg]
             graph = _Caster(body, self._library, self._keep).convert(arguments, results)
             self._library[converted] = graph_ir.to_function_def(graph, converted, self._library)
         return converted

@@ -116,7 +116,10 @@ def _inline(
         return arguments.get(value) or Value(names[value.producer], value.output_index)
 
     for name, node in body.nodes.items():
-        controls = [*call.controls, *(names[each] for each in node.controls if each in names)]
+        controls = [
+            *call.controls,
+            *(names[control] for control in node.controls if control in names),
+        ]
         inputs = [inlined(value) for value in node.inputs]
         nodes[names[name]] = Node(names[name], node.definition, inputs, controls)
     results = [inlined(value) for value in body.results]
@@ -171,7 +174,7 @@ def find_observer(node: Node, library: "Library") -> str:
       One of `OBSERVERS`; "" if the node neither checks nor prints values.
     """
     inner = op_defs.walk_calls([node.definition], library)
-    return next((each.op for each in inner if each.op in OBSERVERS), "")
+    return next((inner_node.op for inner_node in inner if inner_node.op in OBSERVERS), "")
 
 
 def has_effect(node: Node, library: "Library") -> bool:

@@ -56,7 +56,7 @@ def find_free(graph: GraphIR, names: Collection[str]) -> set[str]:
         is_handle = node.op == "Identity" and node.definition.attr["T"].type == dtypes.RESOURCE
         is_read = node.op == "ReadVariableOp" and not has_updates
         if node.op in _FREE or (
-            (is_handle or is_read) and all(each.producer in free for each in node.inputs)
+            (is_handle or is_read) and all(value.producer in free for value in node.inputs)
         ):
             free.add(name)
     return free
@@ -128,12 +128,12 @@ def _find_reason(
     resources = taken or [value for value in outputs if types[value] == dtypes.RESOURCE]
     if not all(_is_variable(value, graph) for value in resources):
         return TABLE
-    unknown = next((each for each in _walk(node, library) if not _compiles(each, library)), None)
+    unknown = next((inner for inner in _walk(node, library) if not _compiles(inner, library)), None)
     if unknown is not None:
         return NO_KERNEL if unknown.op == node.op else f"XLA cannot compile {unknown.op} in it"
     if flattening.has_effect(node, library):
         return VARIABLE_UPDATE
-    if any(_DYNAMIC_SHAPE_OPS.fullmatch(each.op) for each in _walk(node, library)):
+    if any(_DYNAMIC_SHAPE_OPS.fullmatch(inner.op) for inner in _walk(node, library)):
         return SHAPE_OF_VALUES
     return None
 

@@ -52,16 +52,16 @@ def find_refused(
         if failure is None:
             continue
         text = str(failure.__cause__ or failure)
-        found = {op.node: REFUSED for op in xla_errors.find_unsupported_ops(text)} | {
+        causes = {op.node: REFUSED for op in xla_errors.find_unsupported_ops(text)} | {
             op.node: NOT_CONSTANT.format(op.input_number)
             for op in xla_errors.find_nonconstant_inputs(text)
         }
-        if not found:
+        if not causes:
             raise ExportError(
                 f"XLA refuses the TPU part of signature {name!r}: {failure}. Leave a part of the "
                 f"model on the host: convert a function by its alias."
             )
-        refused |= {_find_caller(graph, node): reason for node, reason in found.items()}
+        refused |= {_find_caller(graph, node): reason for node, reason in causes.items()}
     return refused
 
 
@@ -121,26 +121,32 @@ def _close(shape: Any, rows: int, size: int) -> tuple[int, ...] | None:
     if shape is None:
         return None
     return tuple(
-        (rows if axis == 0 else size) if each is None else each for axis, each in enumerate(shape)
+        (rows if axis == 0 else size) if length is None else length
+        for axis, length in enumerate(shape)
     )
 
 
 def _find_caller(graph: Any, node: str) -> str:
     """Return the outermost loop or branch that contains a node; the node itself if none does."""
-    functions: Mapping[str, Any] = {each.signature.name: each for each in graph.library.function}
-    holders = {inner.name: name for name, each in functions.items() for inner in each.node_def}
+    functions: Mapping[str, Any] = {
+        function.signature.name: function for function in graph.library.function
+    }
+    holders = {
+        inner.name: name for name, function in functions.items() for inner in function.node_def
+    }
     visited: set[str] = set()
     while node in holders and holders[node] not in visited:
         function = holders[node]
         visited.add(function)
         callers = [
-            each.name
+            caller.name
             for other in functions.values()
-            for each in other.node_def
-            if each.op in ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
+            for caller in other.node_def
+            if caller.op
+            in ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
             and any(
                 function in (attr.func.name, *(item.name for item in attr.list.func))
-                for attr in each.attr.values()
+                for attr in caller.attr.values()
             )
         ]
         if not callers:

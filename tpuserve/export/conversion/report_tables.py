@@ -38,8 +38,10 @@ def _print_host_ops(signature: ConvertedSignature, console: Console) -> None:
     console.print()
     console.print(Text(f"On the host, in signature {signature.name}"))
     table = _new_table("op", "place", "reason", "node")
-    for each in signature.host_ops[:_MOST_ROWS]:
-        table.add_row(each.op, each.place or "left out", Text(each.reason), Text(each.node))
+    for host_op in signature.host_ops[:_MOST_ROWS]:
+        table.add_row(
+            host_op.op, host_op.place or "left out", Text(host_op.reason), Text(host_op.node)
+        )
     # Print wide rows and let the terminal wrap them: a truncated node name would be useless.
     Console(file=console.file, width=_WIDTH).print(table)
     more = len(signature.host_ops) - _MOST_ROWS

@@ -116,7 +116,7 @@ def rewrite_meta_graph(
     converted = tuple(
         _convert_signature(rewriting, name, meta_graph.signature_def[name]) for name in signatures
     )
-    if not any(each.functions for each in converted):
+    if not any(signature.functions for signature in converted):
         raise ExportError(_describe_nothing(converted))
     del graph.node[:]
     graph_ir.append_node_defs(rewriting.nodes.values(), graph.node)
@@ -154,13 +154,13 @@ def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> Conv
         for tensor in find_tensors(info)
     ]
     producers = {value.producer for value in feeds}
-    needed = graph_ir.find_needed(graph.nodes, [each.producer for each in fetches], producers)
-    nodes = {each: graph.nodes[each] for each in graph.nodes if each in needed}
+    needed = graph_ir.find_needed(graph.nodes, [fetch.producer for fetch in fetches], producers)
+    nodes = {name: graph.nodes[name] for name in graph.nodes if name in needed}
     free = host_ops.find_free(graph, list(nodes))
     names = needed - free
     inferred = shapes.infer_all(nodes, feeds, rewriting.function_library)
     reasons = host_ops.find_host_ops(graph, names, feeds, rewriting.library, inferred.first)
-    reasons |= {each: reason for each, reason in rewriting.refused.items() if each in names}
+    reasons |= {name: reason for name, reason in rewriting.refused.items() if name in names}
     groups = _choose_groups(rewriting, name, names, reasons)
     on_tpu = set[str]().union(*groups)
     parts = [
@@ -171,15 +171,15 @@ def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> Conv
     observers = _find_observers(rewriting, fetches, producers, needed, on_tpu | behind)
     host = [*_list_host_ops(graph, names - on_tpu, reasons, behind), *observers.values()]
     host += [
-        HostOp(graph.nodes[each].op, each, "", _LEFT_OUT)
-        for each in nodes
-        if each in on_tpu and graph.nodes[each].op.startswith("CheckNumerics")
+        HostOp(graph.nodes[name].op, name, "", _LEFT_OUT)
+        for name in nodes
+        if name in on_tpu and graph.nodes[name].op.startswith("CheckNumerics")
     ]
     if rewriting.options.whole and names - on_tpu:
         raise ExportError(_describe_not_whole(name, host))
-    kept = [each for each, op in observers.items() if op.place]
+    on_host = [name for name, op in observers.items() if op.place]
     functions = _insert_parts(
-        rewriting, name, parts, on_tpu, names - on_tpu, inferred, signature, kept
+        rewriting, name, parts, on_tpu, names - on_tpu, inferred, signature, on_host
     )
     return ConvertedSignature(name, len(on_tpu), len(names - on_tpu), tuple(host), tuple(functions))
 
@@ -200,7 +200,10 @@ def _choose_groups(
     for call, group in groups.items():
         inner = [name for name in graph.nodes if name in group and name in reasons]
         if inner:
-            ops = [HostOp(graph.nodes[each].op, each, "", reasons[each]) for each in inner]
+            ops = [
+                HostOp(graph.nodes[inner_name].op, inner_name, "", reasons[inner_name])
+                for inner_name in inner
+            ]
             raise ExportError(
                 f"call {call!r} in signature {signature!r} cannot run on a TPU: "
                 f"{_name_ops(ops)}. Give the alias to a function without these ops."
@@ -214,7 +217,7 @@ def _find_behind(graph: GraphIR, names: Collection[str], on_tpu: Collection[str]
     for name, node in graph.nodes.items():
         if name in names and name not in on_tpu:
             before = graph_ir.predecessors(node)
-            if any(each in on_tpu or each in behind for each in before):
+            if any(predecessor in on_tpu or predecessor in behind for predecessor in before):
                 behind.add(name)
     return behind
 
@@ -297,7 +300,7 @@ def _insert_parts(
     for name, node in rewriting.ordered.nodes.items():
         if name in host:
             inputs = [replaced.get(value, value) for value in node.inputs]
-            waits = [awaited.get(each, each) for each in node.controls]
+            waits = [awaited.get(control, control) for control in node.controls]
             if inputs != node.inputs or waits != node.controls:
                 copy = graph_ir.unused_name(f"{name}/behind_tpu", rewriting.nodes)
                 rewriting.nodes[copy] = Node(copy, node.definition, inputs, waits)
@@ -310,7 +313,7 @@ def _insert_parts(
                 rewriting.nodes[name] = node
     for node in calls:
         node.inputs = [replaced.get(value, value) for value in node.inputs]
-        node.controls = [awaited.get(each, each) for each in node.controls]
+        node.controls = [awaited.get(control, control) for control in node.controls]
 
     def rename(tensor: str) -> str:
         value = flattening.resolve(parse_value(tensor), rewriting.flat.replaced)
@@ -378,7 +381,7 @@ def _count_outputs(node: Node, library: Mapping[str, Any]) -> int:
 
 
 def _name_ops(ops: Sequence[HostOp]) -> str:
-    named = "; ".join(f"{each.op} ({each.node!r}): {each.reason}" for each in ops[:_MOST_NAMED])
+    named = "; ".join(f"{op.op} ({op.node!r}): {op.reason}" for op in ops[:_MOST_NAMED])
     more = len(ops) - _MOST_NAMED
     return f"{named}; and {more} others" if more > 0 else named
 
@@ -391,8 +394,8 @@ def _describe_not_whole(name: str, ops: Sequence[HostOp]) -> str:
 
 
 def _describe_nothing(converted: Sequence[ConvertedSignature]) -> str:
-    ops = [op for each in converted for op in each.host_ops]
-    names = ", ".join(repr(each.name) for each in converted)
+    ops = [op for signature in converted for op in signature.host_ops]
+    names = ", ".join(repr(signature.name) for signature in converted)
     why = f": {_name_ops(ops)}" if ops else ""
     return (
         f"nothing of signature {names} would run on a TPU{why}. Convert a signature that computes "
@@ -407,10 +410,12 @@ def _replace_library(graph: Any, library: Mapping[str, Any]) -> None:
     """
     reachable = find_called_functions(graph.node, library)
     functions = [library[name] for name in library if name in reachable]
-    copies = [type(each).FromString(each.SerializeToString()) for each in functions]
+    copies = [type(function).FromString(function.SerializeToString()) for function in functions]
     del graph.library.function[:]
     graph.library.function.extend(copies)
-    gradients = [each for each in graph.library.gradient if each.function_name in reachable]
+    gradients = [
+        gradient for gradient in graph.library.gradient if gradient.function_name in reachable
+    ]
     del graph.library.gradient[:]
     graph.library.gradient.extend(gradients)
     del graph.library.registered_gradients[:]

@@ -36,14 +36,14 @@ def find_row_counts(
       Value → its elements: for each a constant, or None if it equals the number of rows.
     """
     values = list(values)
-    found = {}
+    counts = {}
     for value in values:
         if types.get(value) in dtypes.WHOLE_NUMBERS:
             elements = shapes.row_counts(value)
             if elements is not None:
-                found[value] = elements
-    has_source = any(value not in found and shapes.has_rows(value) for value in values)
-    return {value: found[value] for value in found if has_source or None not in found[value]}
+                counts[value] = elements
+    has_source = any(value not in counts and shapes.has_rows(value) for value in values)
+    return {value: counts[value] for value in counts if has_source or None not in counts[value]}
 
 
 def make_nodes(

@@ -135,7 +135,7 @@ def infer(
     graph_def.library.function.extend(constants.select_functions(definitions, library))
     stand_ins = {name: _replace_lookup(node, nodes) for name, node in nodes.items()}
     graph_ir.append_node_defs(
-        (_without_location(node) for each in stand_ins.values() for node in each), graph_def.node
+        (_without_location(node) for nodes in stand_ins.values() for node in nodes), graph_def.node
     )
     saved = {
         Value(name, index): tf.TensorShape(shape)

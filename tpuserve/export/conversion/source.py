@@ -67,7 +67,9 @@ def read_source(directory: Path, tags: TagSet, signatures: Sequence[str]) -> Sou
         raise DamagedSavedModel(
             f"TensorFlow cannot read {directory}: {error}. Export the model again."
         ) from error
-    by_tags = {frozenset(each.meta_info_def.tags): each for each in saved_model.meta_graphs}
+    by_tags = {
+        frozenset(metagraph.meta_info_def.tags): metagraph for metagraph in saved_model.meta_graphs
+    }
     _check_tags(directory, tags, by_tags)
     meta_graph = by_tags[tags]
     _check_ops(directory, tags, meta_graph)
@@ -96,22 +98,22 @@ def find_aliased_functions(source: Source, alias: str) -> frozenset[str]:
     aliases = source.meta_graph.meta_info_def.function_aliases
     functions = frozenset(name for name, value in aliases.items() if value == alias)
     if not functions:
-        found = ", ".join(sorted(set(aliases.values()))) or "none"
+        alias_list = ", ".join(sorted(set(aliases.values()))) or "none"
         raise ExportError(
-            f"no function has the alias {alias!r} in {source.directory}; found {found}. Save the "
-            f"model with tf.saved_model.SaveOptions(function_aliases={{{alias!r}: function}})."
+            f"no function has the alias {alias!r} in {source.directory}; found {alias_list}. Save "
+            f"the model with tf.saved_model.SaveOptions(function_aliases={{{alias!r}: function}})."
         )
     return functions
 
 
-def _check_tags(directory: Path, tags: TagSet, found: Iterable[TagSet]) -> None:
-    texts = ", ".join(sorted(map(tag_sets.format_tags, found)))
-    if tags not in found:
+def _check_tags(directory: Path, tags: TagSet, available: Iterable[TagSet]) -> None:
+    texts = ", ".join(sorted(map(tag_sets.format_tags, available)))
+    if tags not in available:
         raise MetagraphNotFound(
             f"no metagraph tagged {tag_sets.format_tags(tags)} in {directory}; found {texts}. "
             f"Choose one of these with --tags."
         )
-    if tag_sets.SERVE_TPU in found:
+    if tag_sets.SERVE_TPU in available:
         raise ExportError(
             f"{directory} has a metagraph {tag_sets.format_tags(tag_sets.SERVE_TPU)} already. "
             f"Serve it as it is, or convert the SavedModel that it was made from."

@@ -125,7 +125,7 @@ def extract_part(
         {argument.producer: types[value] for value, argument in arguments.items()},
         results=list(results),
     )
-    awaited = {each for node in inside.values() for each in node.controls} - inside.keys()
+    awaited = {control for node in inside.values() for control in node.controls} - inside.keys()
     return TpuPart(body, [*values, *handles], len(handles), results, sorted(awaited))
 
 

@@ -107,7 +107,7 @@ class _Rewriter:
         # passes these values on from one iteration to the next.
         constant = dict.fromkeys([*loop.condition.entered, *loop.body.entered])
         arguments = [
-            *(self._types[Value(each.merge)] for each in loop.variables),
+            *(self._types[Value(variable.merge)] for variable in loop.variables),
             *(self._types[self._nodes[name].inputs[0]] for name in constant),
         ]
         first = len(loop.variables)
@@ -118,11 +118,11 @@ class _Rewriter:
             f"{name}_body", loop.body, arguments, entered, range(first, len(arguments))
         )
         inputs = [
-            *(self._resolve(each.initial) for each in loop.variables),
-            *(self._nodes[each].inputs[0] for each in constant),
+            *(self._resolve(variable.initial) for variable in loop.variables),
+            *(self._nodes[enter].inputs[0] for enter in constant),
         ]
-        entering = [*constant, *(each.enter for each in loop.variables)]
-        controls = [control for each in entering for control in self._nodes[each].controls]
+        entering = [*constant, *(variable.enter for variable in loop.variables)]
+        controls = [control for enter in entering for control in self._nodes[enter].controls]
         node = self._add_node("While", f"{name}/functional", inputs, controls)
         node.definition.attr["T"].list.type.extend(arguments)
         node.definition.attr["cond"].func.name = condition
@@ -130,7 +130,11 @@ class _Rewriter:
         node.definition.attr["output_shapes"].list.SetInParent()
         node.definition.attr["parallel_iterations"].i = 10
         self._finish_node(node, arguments, [condition, body])
-        switches = {each.switch: index for index, each in enumerate(loop.variables) if each.switch}
+        switches = {
+            variable.switch: index
+            for index, variable in enumerate(loop.variables)
+            if variable.switch
+        }
         self._replace(
             {
                 Value(exit_name): Value(node.name, switches[exit_node.inputs[0].producer])
@@ -160,7 +164,7 @@ class _Rewriter:
             node.definition.attr[attribute].func.name = function
         self._finish_node(node, results, names)
         self._replace(
-            {Value(each): Value(node.name, index) for index, each in enumerate(branch.merges)}
+            {Value(merge): Value(node.name, index) for index, merge in enumerate(branch.merges)}
         )
 
     def _add_function(
@@ -182,7 +186,7 @@ class _Rewriter:
         """
         body = subgraph.to_graph(arguments, entered, passed)
         functional = _prune(functionalize(body, self._library).graph)
-        safe = "".join(each if each.isalnum() else "_" for each in name)
+        safe = "".join(character if character.isalnum() else "_" for character in name)
         unused = graph_ir.unused_name(safe, self._library)
         self._library[unused] = graph_ir.to_function_def(functional, unused, self._library)
         return unused
@@ -225,7 +229,7 @@ class _Rewriter:
 def _prune(graph: GraphIR) -> GraphIR:
     """Return the graph without the nodes of replaced loops and branches."""
     results = [value.producer for value in graph.results]
-    kept = graph_ir.find_needed(graph.nodes, [*results, *graph.control_outputs])
+    needed = graph_ir.find_needed(graph.nodes, [*results, *graph.control_outputs])
     removed: set[str] = set()
     num_removed = -1
     # The nodes of a loop form a cycle, which has no topological order. So repeat the search until
@@ -233,7 +237,7 @@ def _prune(graph: GraphIR) -> GraphIR:
     while len(removed) > num_removed:
         num_removed = len(removed)
         for name, node in graph.nodes.items():
-            if name not in kept and (
+            if name not in needed and (
                 node.op in version_1_loops.OPS
                 or not removed.isdisjoint(graph_ir.predecessors(node))
             ):

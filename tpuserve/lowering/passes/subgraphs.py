@@ -98,13 +98,13 @@ def extract_subgraph(
       stop: Names of nodes at which the search ends; they are not part of the subgraph.
       stop_ops: Op types at which the search ends as well.
     """
-    found: dict[str, Node] = {}
+    subgraph: dict[str, Node] = {}
     entered: dict[str, None] = {}
     stopped: dict[str, None] = {}
     pending = [value.producer for value in results]
     while pending:
         name = pending.pop()
-        if name in found or name not in nodes:
+        if name in subgraph or name not in nodes:
             continue
         node = nodes[name]
         if name in stop or node.op in stop_ops:
@@ -112,6 +112,6 @@ def extract_subgraph(
         elif node.op == "Enter":
             entered[name] = None
         else:
-            found[name] = node
+            subgraph[name] = node
             pending.extend(graph_ir.predecessors(node))
-    return Subgraph(found, tuple(results), inputs, tuple(entered), tuple(stopped))
+    return Subgraph(subgraph, tuple(results), inputs, tuple(entered), tuple(stopped))

@@ -56,24 +56,32 @@ def find_loop(nodes: Mapping[str, Node], loop_cond: str) -> Loop | None:
     variables = [_find_variable(nodes, name, switches.get(name)) for name in merges]
     if not all(variables):
         return None
-    found = tuple(each for each in variables if each is not None)
-    stop = {*merges, *(each.switch for each in found if each.switch), loop_cond}
-    condition_inputs = {Value(each.merge): index for index, each in enumerate(found)}
+    loop_variables = tuple(variable for variable in variables if variable is not None)
+    stop = {
+        *merges,
+        *(variable.switch for variable in loop_variables if variable.switch),
+        loop_cond,
+    }
+    condition_inputs = {
+        Value(variable.merge): index for index, variable in enumerate(loop_variables)
+    }
     body_inputs = {
         value: index
-        for index, each in enumerate(found)
-        for value in [Value(each.switch, 1) if each.switch else Value(each.merge)]
+        for index, variable in enumerate(loop_variables)
+        for value in [Value(variable.switch, 1) if variable.switch else Value(variable.merge)]
     }
     # If the body does not change a loop variable, it may take the variable directly from the Merge.
     body_inputs |= {value: index for value, index in condition_inputs.items()}
     condition = extract_subgraph(nodes, [predicate], condition_inputs, stop)
-    body = extract_subgraph(nodes, [each.next_value for each in found], body_inputs, stop)
+    body = extract_subgraph(
+        nodes, [variable.next_value for variable in loop_variables], body_inputs, stop
+    )
     inner = [*condition.nodes.values(), *body.nodes.values()]
     if any(node.op in ("LoopCond", "NextIteration", "Exit") for node in inner):
         return None
     if not (condition.is_closed and body.is_closed):
         return None
-    return Loop(condition, body, found)
+    return Loop(condition, body, loop_variables)
 
 
 def is_loop_merge(nodes: Mapping[str, Node], name: str) -> bool:

@@ -142,8 +142,8 @@ class _ClusterSearch:
             name, _, output = skip_identities(tensor, nodes).partition(":")
             if name not in results:
                 node = nodes[name]
-                given = [resolve(reference) for reference in data_inputs(node)]
-                results[name] = self._call(node, given)
+                inputs = [resolve(reference) for reference in data_inputs(node)]
+                results[name] = self._call(node, inputs)
             # An output is "node" or "node:index" in a graph, "node:output:index" in a function.
             return results[name][int(output.rpartition(":")[2] or 0)]
 
@@ -169,6 +169,6 @@ class _ClusterSearch:
         signature = function.signature
         return self._resolve_all(
             {inner.name: inner for inner in function.node_def},
-            dict(zip((each.name for each in signature.input_arg), arguments, strict=True)),
+            dict(zip((argument.name for argument in signature.input_arg), arguments, strict=True)),
             [function.ret[result.name] for result in signature.output_arg],
         )
