@@ -69,7 +69,7 @@ class _RunSaver(tf.compat.v1.train.Saver):
             hooks = {id(variable) for variable in self._variables_of_hooks}
             objects = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVEABLE_OBJECTS)
             self._saver_of_model = tf.compat.v1.train.Saver(
-                [each for each in (*variables, *objects) if id(each) not in hooks]
+                [saveable for saveable in (*variables, *objects) if id(saveable) not in hooks]
             )
 
     def restore(self, sess: Any, save_path: str) -> None:

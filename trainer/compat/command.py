@@ -169,7 +169,7 @@ def _check_hosts(
             "--cores and --emulate-tpu were given. Give one of them: --emulate-tpu has the number "
             "of cores of all processes together."
         )
-    given = {"--emulate-tpu": emulate_tpu, "--processes": processes, "--hosts": hosts}
-    names = [name for name, value in given.items() if value is not None]
+    options = {"--emulate-tpu": emulate_tpu, "--processes": processes, "--hosts": hosts}
+    names = [name for name, value in options.items() if value is not None]
     if len(names) > 1 and hosts is not None:
         raise click.UsageError(f"{' and '.join(names)} were given. Give one of them.")

@@ -268,12 +268,14 @@ class BatchTopology:
     def local_pipelines(self) -> tuple[Pipeline, ...]:
         """The input pipelines that this process runs."""
         host = self.system.local_host
-        return tuple(each for each in self.pipelines if host is None or each.host == host)
+        return tuple(
+            pipeline for pipeline in self.pipelines if host is None or pipeline.host == host
+        )
 
     @property
     def local_replicas(self) -> tuple[int, ...]:
         """Numbers of the replicas that this process feeds, in order."""
-        return tuple(replica for each in self.local_pipelines for replica in each.replicas)
+        return tuple(replica for pipeline in self.local_pipelines for replica in pipeline.replicas)
 
     def host_device(self, host: int) -> str:
         """Return the name of a host's CPU device."""

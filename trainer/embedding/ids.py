@@ -177,8 +177,8 @@ def sparse_ids(
       InvalidSetting, InvalidType: see `pad_features`.
     """
     feature, table = config.features[name], config.table_of(name)
-    given = None if feature.weight_key is None else _find(feature.weight_key, features)
-    ids, weights = _ids_and_weights(name, _find(name, features), given, table, feature)
+    row_weights = None if feature.weight_key is None else _find(feature.weight_key, features)
+    ids, weights = _ids_and_weights(name, _find(name, features), row_weights, table, feature)
     if not isinstance(ids, tf.SparseTensor):
         indices = tf.where(ids >= 0)
         ids = tf.SparseTensor(indices, tf.gather_nd(ids, indices), tf.shape(ids, tf.int64))

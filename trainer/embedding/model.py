@@ -169,7 +169,7 @@ def _cut_on_host(features: Any, config: EmbeddingConfig) -> Any:
             for sparse in ids.cut_sequences(sequences, config).values()
         ]
     )
-    cut = [tf.SparseTensor(*each) for each in parts]
+    cut = [tf.SparseTensor(*components) for components in parts]
     return {**features, **dict(zip(sequences, cut, strict=True))}
 
 

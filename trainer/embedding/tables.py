@@ -140,8 +140,8 @@ class StepTables:
         handle = graph.capture(variable.handle) if hasattr(graph, "capture") else variable.handle
         placeholder = self._pending.pop(table.name, None)
         for operation in [] if placeholder is None else placeholder.consumers():
-            for index, given in enumerate(operation.inputs):
-                if given is placeholder:
+            for index, tensor in enumerate(operation.inputs):
+                if tensor is placeholder:
                     operation._update_input(index, handle)
         step.handle, step.variable = handle, variable
 

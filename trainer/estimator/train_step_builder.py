@@ -134,10 +134,10 @@ class TrainStepBuilder:
                 session.run(tf.compat.v1.tables_initializer())
                 if source.initializer is not None:
                     session.run(source.initializer)
-                found = session.run(shapes)
+                values = session.run(shapes)
         return [
             round_up_capacity(int(shape[dimension]))
-            for leaf, shape in zip(source.nest.leaves, found, strict=True)
+            for leaf, shape in zip(source.nest.leaves, values, strict=True)
             for dimension, size in enumerate(leaf.spec.shape)
             if size is None
         ]

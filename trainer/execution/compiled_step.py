@@ -109,7 +109,7 @@ class CompiledStep:
     def can_hold_variables(self) -> bool:
         """Whether `HeldVariables` can hold the values of the variables of the step."""
         parts = (self._parts.before, self._parts.compiled, self._parts.after)
-        return HeldVariables.can_hold([each for part in parts for each in part.values()])
+        return HeldVariables.can_hold([variable for part in parts for variable in part.values()])
 
     def find_variables(self) -> list[Any]:
         """Return the handles of the variables that the compiled part reads or changes."""

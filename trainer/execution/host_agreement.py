@@ -109,13 +109,15 @@ def find_same_checkpoint(find: Callable[[], str | None], model_dir: str) -> str 
         # Compare only the names of the checkpoints. Their paths may differ, because the hosts may
         # have mounted the same directory at different places.
         name = os.path.basename(checkpoint) if checkpoint is not None else None
-        found = hosts.gather("the checkpoint to start from", [name, model_dir])
-        differing = [host for host, (other, _) in enumerate(found) if other != found[0][0]]
+        checkpoints = hosts.gather("the checkpoint to start from", [name, model_dir])
+        differing = [
+            host for host, (other, _) in enumerate(checkpoints) if other != checkpoints[0][0]
+        ]
         if not differing:
             return checkpoint
         time.sleep(_RETRY_SECS)
         checkpoint = find()
-    (expected, first_directory), (other, directory) = found[0], found[differing[0]]
+    (expected, first_directory), (other, directory) = checkpoints[0], checkpoints[differing[0]]
     raise HostsDiffer(
         f"{hosts.describe(0)} has {expected or 'no checkpoint'} in {first_directory}, and "
         f"{hosts.describe(differing[0])} has {other or 'no checkpoint'} in {directory}. Give all "

@@ -30,7 +30,8 @@ def replace_max_pool_gradients(definition: Any, shapes: dict[str, Any]) -> None:
             continue
         function = _make_function(window[1], window[2], tf.as_dtype(node.attr["T"].type), shape)
         if all(
-            function.signature.name != each.signature.name for each in definition.library.function
+            function.signature.name != library_function.signature.name
+            for library_function in definition.library.function
         ):
             definition.library.function.append(function)
         _call(node, function)
@@ -71,7 +72,7 @@ def _make_function(height: int, width: int, dtype: Any, shape: Any) -> Any:
         )
         return tf.reshape(tf.transpose(stacked, [0, 1, 3, 2, 4, 5]), shape)
 
-    specs = [tf.TensorSpec(each, dtype) for each in (shape, pooled, pooled)]
+    specs = [tf.TensorSpec(tensor_shape, dtype) for tensor_shape in (shape, pooled, pooled)]
     function: Any = tf.function(compute_gradient, autograph=False)
     return function.get_concrete_function(*specs).function_def
 

@@ -74,7 +74,9 @@ class StepCopier:
             # Remove the colocation attribute: it names variables, which stay outside the copies.
             copy.attr.pop("_class", None)
             _reseed(copy)
-            inputs = [each for each in node.input if _is_data_or_in(each, operations)]
+            inputs = [
+                reference for reference in node.input if _is_data_or_in(reference, operations)
+            ]
             del copy.input[:]
             copy.input.extend(inputs)
         return definition

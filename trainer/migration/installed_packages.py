@@ -59,8 +59,8 @@ def find_packages(
         file = _find_file(module)
         if file is not None:
             packages.setdefault(module.partition(".")[0], []).append(file)
-    found = [_examine(package, files) for package, files in packages.items()]
-    return tuple(each for each in found if each.tf1 is not None or each.findings)
+    examined = [_examine(package, files) for package, files in packages.items()]
+    return tuple(package for package in examined if package.tf1 is not None or package.findings)
 
 
 def _imported_modules(tree: ast.Module, unreached: Collection[int]) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _examine(package: str, files: Sequence[Path]) -> InstalledPackage:
     """Examine the files that a program imports from a package, and those that they import."""
     seen: set[Path] = set()
     evidence = [tf1_detection.find_package_evidence(package, file, seen) for file in files]
-    tf1 = next((str(each) for each in evidence if each is not None), None)
+    tf1 = next((str(sign) for sign in evidence if sign is not None), None)
     root = next((parent for parent in files[0].parents if parent.name == package), None)
     place = files[0].parent if root is None else root.parent
     read = {

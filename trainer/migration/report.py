@@ -45,13 +45,13 @@ class ProgramReport:
         """Whether every file could be read, and every name that the program reaches exists."""
         findings = [
             *self.findings,
-            *(finding for each in self.packages for finding in each.findings),
+            *(finding for package in self.packages for finding in package.findings),
         ]
         return not self.problems and not any(finding.stops for finding in findings)
 
     def findings_of_kind(self, kind: NameStatus) -> list[Finding]:
         """Return the findings of one status in lines that the program may reach."""
-        return [each for each in self.findings if each.kind is kind and each.is_reached]
+        return [finding for finding in self.findings if finding.kind is kind and finding.is_reached]
 
     @property
     def unreached(self) -> list[Finding]:

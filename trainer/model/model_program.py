@@ -126,9 +126,9 @@ class ModelProgram:
                 f"model_fn {_name(self.model_fn)} has no argument 'labels', and input_fn "
                 f"returns labels. Declare the argument, or return features alone."
             )
-        given = {name: available[name] for name in names if name in available}
+        arguments = {name: available[name] for name in names if name in available}
         spec = self._call(
-            lambda features: self.model_fn(**{**given, "features": features}),
+            lambda features: self.model_fn(**{**arguments, "features": features}),
             features,
             mode,
             is_export=is_export,

@@ -68,9 +68,9 @@ def find_package_evidence(package: str, file: Path, seen: set[Path]) -> Tf1Evide
         return root is not None and root in path.parents
 
     unread: list[_Source] = [
-        (each.read_bytes(), each, str(each.relative_to(place)))
-        for each in starts
-        if each.is_file() and each not in seen
+        (path.read_bytes(), path, str(path.relative_to(place)))
+        for path in starts
+        if path.is_file() and path not in seen
     ]
     seen.update(starts)
     search = _find_unguarded_tf1_names
@@ -136,7 +136,7 @@ def _find_in_files(
 
 def _find_unguarded_tf1_names(tree: ast.Module) -> Iterator[NameReference]:
     """Yield the references to symbols of TensorFlow 1 that a file uses without a guard."""
-    references = [each for each in find_name_references(tree) if is_tf1_only(each)]
+    references = [reference for reference in find_name_references(tree) if is_tf1_only(reference)]
     if not references:
         return
     guarded = guarded_names.find_guarded_names(tree)

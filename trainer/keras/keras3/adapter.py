@@ -344,7 +344,7 @@ def _restore_slot_path(path: str, variable_paths: Sequence[str]) -> str:
       variable_paths: the paths of the trainable variables.
     """
     optimizer, _, name = path.partition("/")
-    flat_paths = {one.replace("/", "_"): one for one in reversed(variable_paths)}
+    flat_paths = {path.replace("/", "_"): path for path in reversed(variable_paths)}
     matches = [flat for flat in flat_paths if name.startswith(flat + "_")]
     if not matches:
         return path

@@ -66,7 +66,11 @@ def _format_shapes(part: Any) -> str:
     if part is None:
         return "none"
     if isinstance(part, dict):
-        return "{" + ", ".join(f"{name}: {_format_shapes(one)}" for name, one in part.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{name}: {_format_shapes(value)}" for name, value in part.items())
+            + "}"
+        )
     if isinstance(part, (list, tuple)):
-        return "[" + ", ".join(_format_shapes(one) for one in part) + "]"
+        return "[" + ", ".join(_format_shapes(value) for value in part) + "]"
     return f"{part.dtype.name}{part.shape}"

@@ -71,6 +71,6 @@ def _all_subclasses(root: type) -> list[type]:
     known = {root}
     for kind in kinds:
         subclasses: list[type] = type.__subclasses__(kind)
-        kinds.extend(one for one in subclasses if one not in known)
+        kinds.extend(subclass for subclass in subclasses if subclass not in known)
         known.update(subclasses)
     return kinds

@@ -77,8 +77,8 @@ def _callers_of(is_node: Callable[[Any], bool], functions: dict[str, Any]) -> se
     for name, function in functions.items():
         for called in possible_calls(function.node_def):
             callers.setdefault(called, []).append(name)
-    found = [name for name, function in functions.items() if any(map(is_node, function.node_def))]
-    return find_reachable(found, lambda name: callers.get(name, ()))
+    names = [name for name, function in functions.items() if any(map(is_node, function.node_def))]
+    return find_reachable(names, lambda name: callers.get(name, ()))
 
 
 def _calls(node: Any, names: set[str]) -> bool:

@@ -105,11 +105,11 @@ class DeviceLoop:
         done, previous = 0, None
         end: Exception | None = None
         while done < count and end is None:
-            wanted = min(count - done, self._program.max_steps)
-            steps, end = self._take_batches(session, wanted)
+            num_steps = min(count - done, self._program.max_steps)
+            steps, end = self._take_batches(session, num_steps)
             taken, sizes, end = self._agree_on_batches(len(steps), self._find_sizes(steps), end)
             if taken:
-                batches = self._stack_batches(steps[:taken], wanted, sizes)
+                batches = self._stack_batches(steps[:taken], num_steps, sizes)
                 with self.lock, self._hosts.needing_all():
                     dispatch = self._program.dispatch(
                         batches,
@@ -211,8 +211,8 @@ class DeviceLoop:
             end = tf.errors.OutOfRangeError(
                 None, None, f"the input of {self._hosts.describe(ended[0])} has ended"
             )
-        all_sizes = zip(*(each[2] for each in hosts), strict=True)
-        return min(each[0] for each in hosts), [max(each) for each in all_sizes], end
+        all_sizes = zip(*(host[2] for host in hosts), strict=True)
+        return min(host[0] for host in hosts), [max(sizes) for sizes in all_sizes], end
 
     def _put_results(self, session: Any, dispatch: Dispatch | None) -> None:
         """Put the tensors that the replicas sent in a dispatch into the outfeed queues."""

@@ -32,7 +32,7 @@ def prefetch_queue(
     """
     is_dict = isinstance(tensors, Mapping)
     names = sorted(tensors) if is_dict else None
-    values = [tf.convert_to_tensor(tensors[each]) for each in names] if names else tensors
+    values = [tf.convert_to_tensor(tensors[name]) for name in names] if names else tensors
     values = [tf.convert_to_tensor(value) for value in values]
     with v1.name_scope(name, "prefetch_queue"):
         kind = tf.queue.PaddingFIFOQueue if dynamic_pad else tf.queue.FIFOQueue
