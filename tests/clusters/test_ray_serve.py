@@ -160,11 +160,11 @@ def replica_actors() -> list[Any]:
     """Return the actors of the replicas."""
     prefix = f"SERVE_REPLICA::{APPLICATION}#{DEPLOYMENT}#"
     actors = []
-    for each in ray.util.list_named_actors(all_namespaces=True):
-        if each["name"].startswith(prefix):
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["name"].startswith(prefix):
             # An actor may end between the two calls.
             with contextlib.suppress(ValueError):
-                actors.append(ray.get_actor(each["name"], namespace="serve"))
+                actors.append(ray.get_actor(actor["name"], namespace="serve"))
     return actors
 
 

@@ -162,7 +162,7 @@ def _clipped(loss: Any) -> Any:
     optimizer = v1.train.GradientDescentOptimizer(0.1)
     crossed = trainer.CrossShardOptimizer(optimizer)
     gradients, found = zip(*crossed.compute_gradients(loss), strict=True)
-    sums = [trainer.cross_replica_sum(each) for each in gradients]
+    sums = [trainer.cross_replica_sum(gradient) for gradient in gradients]
     clipped, _ = tf.clip_by_global_norm(sums, 0.05)
     pairs = zip(clipped, found, strict=True)
     return optimizer.apply_gradients(pairs, v1.train.get_global_step())
@@ -175,23 +175,25 @@ def _accumulated(loss: Any) -> Any:
     pairs = optimizer.compute_gradients(loss)
     sums = [
         v1.get_variable(
-            f"sum_{number}", each.shape, trainable=False, initializer=v1.zeros_initializer()
+            f"sum_{number}", gradient.shape, trainable=False, initializer=v1.zeros_initializer()
         )
-        for number, (_, each) in enumerate(pairs)
+        for number, (_, gradient) in enumerate(pairs)
     ]
     # A variable has the same value on all replicas, so add the sum over all replicas to it.
     added = [
-        each.assign_add(trainer.cross_replica_sum(gradient))
-        for each, (gradient, _) in zip(sums, pairs, strict=True)
+        gradient_sum.assign_add(trainer.cross_replica_sum(gradient))
+        for gradient_sum, (gradient, _) in zip(sums, pairs, strict=True)
     ]
 
     def apply() -> Any:
         found = [variable for _, variable in pairs]
-        totals = [each / trainer.cross_replica_sum(tf.constant(2.0)) for each in sums]
+        totals = [
+            gradient_sum / trainer.cross_replica_sum(tf.constant(2.0)) for gradient_sum in sums
+        ]
         with tf.control_dependencies(
             [optimizer.apply_gradients(list(zip(totals, found, strict=True)))]
         ):
-            resets = [each.assign(tf.zeros_like(each)) for each in sums]
+            resets = [gradient_sum.assign(tf.zeros_like(gradient_sum)) for gradient_sum in sums]
         with tf.control_dependencies(resets):
             return tf.constant(True)
 

@@ -77,7 +77,9 @@ def losses_of_cpu(
 
 
 @pytest.mark.parametrize(
-    "device", [*(cores(each, compiled=True) for each in (1, 2, 4, 8)), cores(8)], ids=str
+    "device",
+    [*(cores(cores_per_host, compiled=True) for cores_per_host in (1, 2, 4, 8)), cores(8)],
+    ids=str,
 )
 @pytest.mark.numeric
 def test_every_loss_is_the_cpus(

@@ -108,9 +108,9 @@ def test_predictions_are_the_cpus_in_order(device: Device, trained: Path) -> Non
 _THREE = (CPU, cores(1), cores(8))
 
 
-@pytest.mark.parametrize("first", range(3), ids=[str(each) for each in _THREE])
+@pytest.mark.parametrize("first", range(3), ids=[str(setting) for setting in _THREE])
 def test_checkpoints_go_from_device_to_device(first: int, tmp_path: Path) -> None:
-    begins, goes_on, evaluates = (_THREE[(first + each) % 3] for each in range(3))
+    begins, goes_on, evaluates = (_THREE[(first + offset) % 3] for offset in range(3))
     for device, last_step in ((begins, 3), (goes_on, 6)):
         with device.chosen():
             _estimator(device, tmp_path / "moved").train(_training, max_steps=last_step)
@@ -119,10 +119,10 @@ def test_checkpoints_go_from_device_to_device(first: int, tmp_path: Path) -> Non
     stayed = variables(_estimator(CPU, tmp_path / "stayed"))
     moved = variables(_estimator(CPU, tmp_path / "moved"))
     # The checkpoint holds the model's variables, Adam's slots and powers, and the global step.
-    of_layers = [f"dense{n}/{each}" for n in ("", "_1") for each in ("kernel", "bias")]
+    of_layers = [f"dense{n}/{kind}" for n in ("", "_1") for kind in ("kernel", "bias")]
     assert moved.keys() == stayed.keys() == {
         *of_layers,
-        *(f"{each}/Adam{n}" for each in of_layers for n in ("", "_1")),
+        *(f"{name}/Adam{n}" for name in of_layers for n in ("", "_1")),
         "beta1_power",
         "beta2_power",
         "global_step",

@@ -30,7 +30,7 @@ class Authority:
         made = self._builder(self._name, self._key).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
-        signs = x509.KeyUsage(*(each == "sign" for each in _USES))
+        signs = x509.KeyUsage(*(use == "sign" for use in _USES))
         signed = made.add_extension(signs, critical=True).sign(self._key, hashes.SHA256())
         self.certificate = signed.public_bytes(serialization.Encoding.PEM)
 

@@ -69,7 +69,7 @@ def test_address_of_ipv6_is_told_as_a_url_has_it(
         server.start()
     except InvalidSetting:
         pytest.skip("this machine has no address of IPv6")
-    (line,) = [each for each in caplog.messages if each.startswith("REST API on ")]
+    (line,) = [message for message in caplog.messages if message.startswith("REST API on ")]
     url = line.removeprefix("REST API on ")
     assert url == f"http://[::1]:{port}/v1/models/a"
     assert httpx.get(url).status_code == 200
@@ -221,7 +221,7 @@ class Process:
             self._process.send_signal(number)
 
     def send_to_another_thread(self, number: signal.Signals) -> None:
-        threads = {int(each) for each in os.listdir(f"/proc/{self._process.pid}/task")}
+        threads = {int(thread_id) for thread_id in os.listdir(f"/proc/{self._process.pid}/task")}
         os.kill(max(threads - {self._process.pid}), number)
 
     def finish(self) -> tuple[int, str]:
@@ -311,7 +311,7 @@ def test_platform_config_file_batches_requests(
     file.write_text(PLATFORM)
     process = Process(base_path, port, run_seconds=0, platform_config_file=str(file))
     said = process.wait_until_ready()
-    assert sum(f"{file}: ignored fields: enable_session_metadata" in each for each in said) == 1
+    assert sum(f"{file}: ignored fields: enable_session_metadata" in line for line in said) == 1
     assert httpx.post(process.url, json={"inputs": [2.0] * 4}).json() == {"outputs": [3.0] * 4}
     assert httpx.post(process.url, json={"inputs": [2.0] * 5}).json() == {
         "error": "Task size 5 is larger than maximum input batch size 4"
@@ -425,7 +425,7 @@ def test_config_file_that_stays_wrong_is_told_once(
     server.reload_config_file()
     server.reload_config_file()
     server.stop()
-    (line,) = [each for each in caplog.messages if "was not applied" in each]
+    (line,) = [message for message in caplog.messages if "was not applied" in message]
     assert line.startswith(
         f"{file} was not applied; still using the previous version: Invalid protobuf file: "
         f"'{file}': line 1, column 1, field nonsense: "

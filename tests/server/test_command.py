@@ -99,7 +99,7 @@ def stand_in(*arguments: str) -> int:
 def test_truth_is_spelled_in_every_way(runs: Runs, arguments: list[str], is_on: bool) -> None:
     assert stand_in(*arguments, BASE) == 0
     assert CliRunner().invoke(serve, [BASE, *arguments]).exit_code == 0
-    assert [each.enable_batching for each in runs.settings] == [is_on, is_on]
+    assert [setting.enable_batching for setting in runs.settings] == [is_on, is_on]
 
 
 def test_every_flag_is_taken_in_both_spellings(runs: Runs) -> None:
@@ -120,7 +120,7 @@ def test_every_flag_is_taken_in_both_spellings(runs: Runs) -> None:
 def test_stand_in_has_rest_off_and_serve_has_it_on(runs: Runs) -> None:
     stand_in(BASE)
     CliRunner().invoke(serve, [BASE])
-    assert [each.rest_api_port for each in runs.settings] == [0, 8501]
+    assert [setting.rest_api_port for setting in runs.settings] == [0, 8501]
 
 
 @pytest.mark.parametrize(

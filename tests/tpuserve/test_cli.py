@@ -96,9 +96,9 @@ def test_every_option_of_every_command_has_a_help_text() -> None:
         command = cli.cli.get_command(context, name)
         assert command is not None
         assert command.help
-        for each in command.params:
-            if each.param_type_name == "option":
-                assert getattr(each, "help", None), f"{name} {each.name}"
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                assert getattr(parameter, "help", None), f"{name} {parameter.name}"
 
 
 def test_help_names_the_unit_of_every_number(capsys: pytest.CaptureFixture[str]) -> None:

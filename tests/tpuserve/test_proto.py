@@ -39,13 +39,13 @@ def wire(message: Descriptor) -> dict[str, tuple[Any, ...]]:
     # Treat an enum (field type 14) as an int32 (5), because both have the same wire format.
     kinds = {14: 5}
     return {
-        each.name: (
-            each.number,
-            kinds.get(each.type, each.type),
-            each.is_repeated,
-            each.message_type.name if each.message_type else None,
+        field.name: (
+            field.number,
+            kinds.get(field.type, field.type),
+            field.is_repeated,
+            field.message_type.name if field.message_type else None,
         )
-        for each in message.fields
+        for field in message.fields
     }
 
 

@@ -74,9 +74,9 @@ def same_signatures(directory: Path) -> set[str]:
                 {alias: (spec.dtype, spec.shape) for alias, spec in tensors.items()}
                 for tensors in (signature.inputs, signature.outputs)
             ]
-            for name, signature in each.signatures.items()
+            for name, signature in metagraph.signatures.items()
         }
-        for each in metagraph.read_saved_model(directory).metagraphs
+        for metagraph in metagraph.read_saved_model(directory).metagraphs
     )
     assert cpu == tpu
     return set(cpu)
@@ -145,5 +145,5 @@ def load_by_tensorflow(directory: Path, tag_list: list[str]) -> None:
     config = v1.ConfigProto(graph_options=v1.GraphOptions(place_pruned_graph=True))
     with tf.Graph().as_default(), v1.Session(config=config) as session:
         v1.saved_model.loader.load(session, tag_list, str(directory))
-        (slope,) = (each for each in v1.global_variables() if each.op.name == "w")
+        (slope,) = (variable for variable in v1.global_variables() if variable.op.name == "w")
         assert session.run(slope) == 0.5

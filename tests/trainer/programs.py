@@ -42,7 +42,7 @@ def estimator(
     model_dir: Path, *, iterations_per_loop: int = 4, rate: float = 0.5, **options: Any
 ) -> trainer.TPUEstimator:
     """Return an estimator of the slope model, by default on the CPU."""
-    settings = {each: options.pop(each) for each in list(options) if each in _CONFIG_FIELDS}
+    settings = {option: options.pop(option) for option in list(options) if option in _CONFIG_FIELDS}
     config = trainer.RunConfig(
         trainer.TPUConfig(iterations_per_loop), model_dir=str(model_dir), **settings
     )

@@ -92,22 +92,24 @@ def _step(found: Examination, name: str) -> Iterator[None]:
 
 
 def _host_ops(model: ZooModel, conversion: Conversion) -> tuple[str, ...]:
-    (signature,) = (each for each in conversion.signatures if each.name == model.signature)
+    (signature,) = (
+        signature for signature in conversion.signatures if signature.name == model.signature
+    )
     assert signature.functions, f"{model.signature} stays on the host"
-    return tuple(sorted({each.op for each in signature.host_ops}))
+    return tuple(sorted({op.op for op in signature.host_ops}))
 
 
 def _inspect(directory: Path) -> None:
     """Check that only the metagraph {serve, tpu} has a TPU computation."""
     described = metagraph.read_saved_model(directory).metagraphs
-    on_tpu = {each.tags: each.has_tpu_computation for each in described}
+    on_tpu = {metagraph.tags: metagraph.has_tpu_computation for metagraph in described}
     assert on_tpu == {tags.SERVE: False, tags.SERVE_TPU: True}, on_tpu
 
 
 def _verify(model: ZooModel, directory: Path, tolerance: float) -> float:
     """Compare both metagraphs on a few rows; return the largest absolute difference."""
     inputs = directory.parent / "inputs.npz"
-    arrays: dict[str, Any] = {name: _plain(each) for name, each in model.inputs(ROWS).items()}
+    arrays: dict[str, Any] = {name: _plain(array) for name, array in model.inputs(ROWS).items()}
     np.savez(inputs, **arrays)
     report = verify(
         directory,
@@ -121,8 +123,8 @@ def _verify(model: ZooModel, directory: Path, tolerance: float) -> float:
     assert signature.failure is None, signature.failure
     (run,) = signature.runs
     assert run.failure is None, run.failure
-    largest = max((each.largest_absolute or 0.0 for each in run.outputs), default=0.0)
-    differing = [each.name for each in run.outputs if not each.passed]
+    largest = max((output.largest_absolute or 0.0 for output in run.outputs), default=0.0)
+    differing = [output.name for output in run.outputs if not output.passed]
     assert not differing, f"{', '.join(differing)} differ, by up to {largest:.1e}"
     return largest
 
@@ -140,8 +142,8 @@ def _compile(model: ZooModel, directory: Path, compiler: Compiler) -> tuple[Comp
         batch_sizes=[COMPILED_ROWS],
         compiler=compiler,
     )
-    for each in report.compilations:
-        assert each.error is None, f"{each.topology.name}: {each.error}"
+    for compilation in report.compilations:
+        assert compilation.error is None, f"{compilation.topology.name}: {compilation.error}"
     return report.compilations
 
 

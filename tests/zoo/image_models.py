@@ -56,7 +56,7 @@ def _write_jpeg_classifier(directory: Path) -> None:
 def _jpegs(rows: int) -> Inputs:
     random = np.random.default_rng(rows)
     images = random.integers(0, 256, [rows, 24, 40, 3], np.uint8)
-    return {"image_bytes": np.array([tf.io.encode_jpeg(each).numpy() for each in images], object)}
+    return {"image_bytes": np.array([tf.io.encode_jpeg(image).numpy() for image in images], object)}
 
 
 class _Detector:

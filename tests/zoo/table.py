@@ -35,7 +35,7 @@ def write(examinations: Sequence[Examination]) -> None:
     Other rows and failures of the document are kept.
     """
     text = DOCUMENT.read_text()
-    found = {each.model.name: each for each in examinations}
+    found = {examination.model.name: examination for examination in examinations}
     rows, failures = [], []
     for model in models.ALL:
         if model.name in found:

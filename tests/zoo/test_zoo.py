@@ -26,7 +26,7 @@ def _choose_models() -> tuple[ZooModel, ...]:
     if _CHOSEN in ("", "all"):
         return models.ALL if _CHOSEN else models.IN_CI
     parts = _CHOSEN.split(",")
-    return tuple(each for each in models.ALL if any(part in each.name for part in parts))
+    return tuple(model for model in models.ALL if any(part in model.name for part in parts))
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ def _texts(rows: int) -> Inputs:
     texts = [
         " ".join(random.choice([*_WORDS, "unknown"], 1 + row % _LENGTH)) for row in range(rows)
     ]
-    return {"text": np.array([each.encode() for each in texts], object)}
+    return {"text": np.array([text.encode() for text in texts], object)}
 
 
 class _Recommender(tf.Module):

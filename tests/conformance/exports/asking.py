@@ -47,7 +47,7 @@ def largest_difference(
       tolerance: the absolute and relative tolerance for floats; other values have to be equal.
     """
     assert expected.keys() == found.keys()
-    return max(_difference(name, each, found[name], tolerance) for name, each in expected.items())
+    return max(_difference(name, array, found[name], tolerance) for name, array in expected.items())
 
 
 def _difference(name: str, expected: Any, found: Any, tolerance: float) -> float:
@@ -85,7 +85,7 @@ class Served:
 
         Bytes that are valid UTF-8 are sent as text, other bytes in base64.
         """
-        columns = {name: _json(each.tolist()) for name, each in inputs.items()}
+        columns = {name: _json(array.tolist()) for name, array in inputs.items()}
         body = {"signature_name": signature, "inputs": columns}
         response = httpx.post(self._url, json=body, timeout=60)
         assert response.status_code == 200, response.text
@@ -97,12 +97,12 @@ class Served:
         request = predict_pb2.PredictRequest()
         request.model_spec.name = self._name
         request.model_spec.signature_name = signature
-        for name, each in inputs.items():
-            request.inputs[name].CopyFrom(tf.make_tensor_proto(each))
+        for name, array in inputs.items():
+            request.inputs[name].CopyFrom(tf.make_tensor_proto(array))
         with grpc.insecure_channel(self._rpc) as channel:
             stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
             outputs = stub.Predict(request, timeout=60).outputs
-        return {name: tf.make_ndarray(each) for name, each in outputs.items()}
+        return {name: tf.make_ndarray(tensor) for name, tensor in outputs.items()}
 
 
 @contextmanager
@@ -158,7 +158,7 @@ def _running(settings: Settings, tag_set: tags.TagSet) -> Iterator[dict[Path, Lo
 
 def _json(value: Any) -> Any:
     if isinstance(value, list):
-        return [_json(each) for each in value]
+        return [_json(element) for element in value]
     if not isinstance(value, bytes):
         return value
     try:

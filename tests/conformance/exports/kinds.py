@@ -77,7 +77,7 @@ def _estimators(
     def bound(model: Model) -> Callable[[Path, Path], Exported]:
         return lambda model_dir, base: kind(model, model_dir, base)
 
-    return {each.name: bound(each) for each in those}
+    return {variable.name: bound(variable) for variable in those}
 
 
 def _version(exported: Any) -> Path:
@@ -125,12 +125,12 @@ def _by_hand(model: Model, model_dir: Path, base: Path) -> Exported:
         def batched(rows: Any) -> Any:
             @function.Defun(capture_resource_var_by_value=False)
             def computation() -> Any:
-                return v1.tpu.rewrite(lambda each: network({name: each}), [rows])
+                return v1.tpu.rewrite(lambda batch: network({name: batch}), [rows])
 
             return functional.TPUPartitionedCall(
                 args=computation.captured_inputs,
                 device_ordinal=tpu_ops.tpu_ordinal_selector(),
-                Tout=[each.type for each in computation.definition.signature.output_arg],
+                Tout=[argument.type for argument in computation.definition.signature.output_arg],
                 f=computation,
             )
 
@@ -157,7 +157,7 @@ def _outside(model: Model, model_dir: Path, base: Path) -> Exported:
 
     def heads(logits: Any) -> dict[str, Any]:
         best = v1.tpu.outside_compilation(
-            lambda each: tf.reduce_max(each, axis=-1, keepdims=True), logits
+            lambda rows: tf.reduce_max(rows, axis=-1, keepdims=True), logits
         )
         behind = best - logits
         outputs = {"serving_default": trainer.PredictOutput({"behind": behind})}
@@ -225,8 +225,8 @@ def _keras(make: Callable[[], Any], features: Inputs) -> Callable[[Path, Path], 
 def _restored(network: tf.Module, model_dir: Path) -> Any:
     """Assign the values of a checkpoint to the network's variables; return the network."""
     checkpoint = tf.train.load_checkpoint(str(model_dir))
-    for each in network.trainable_variables:
-        each.assign(checkpoint.get_tensor(each.name.removesuffix(":0")))
+    for variable in network.trainable_variables:
+        variable.assign(checkpoint.get_tensor(variable.name.removesuffix(":0")))
     return network
 
 

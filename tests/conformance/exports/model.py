@@ -62,8 +62,8 @@ class Model:
     def placeholders(self) -> Features:
         """Return a placeholder for each feature that a client sends; the batch size is open."""
         return {
-            name: v1.placeholder(_dtype(each), [None, *each.shape[1:]], name=name)
-            for name, each in self.features.items()
+            name: v1.placeholder(_dtype(feature), [None, *feature.shape[1:]], name=name)
+            for name, feature in self.features.items()
         }
 
     def raw_receiver_fn(self) -> trainer.ServingInputReceiver:
@@ -79,15 +79,15 @@ class Model:
     def parsing_receiver_fn(self) -> trainer.ServingInputReceiver:
         """Parse tf.Examples, and pass their features to model_fn as dense features."""
         spec = {
-            name: tf.io.FixedLenFeature(each.shape[1:], _stored(each))
-            for name, each in self.features.items()
+            name: tf.io.FixedLenFeature(feature.shape[1:], _stored(feature))
+            for name, feature in self.features.items()
         }
         parsed: trainer.ServingInputReceiver = trainer.build_parsing_serving_input_receiver_fn(
             spec
         )()
         features = {
-            name: tf.cast(each, self.features[name].dtype) if _is_integer(each) else each
-            for name, each in parsed.features.items()
+            name: tf.cast(feature, self.features[name].dtype) if _is_integer(feature) else feature
+            for name, feature in parsed.features.items()
         }
         return trainer.ServingInputReceiver(self.dense(features), parsed.receiver_tensors)
 
@@ -98,8 +98,8 @@ class Model:
 
     def _example(self, row: int) -> Any:
         example = tf.train.Example()
-        for name, each in self.features.items():
-            values = np.ravel(each[row : row + 1])
+        for name, spec in self.features.items():
+            values = np.ravel(spec[row : row + 1])
             feature = example.features.feature[name]
             if values.dtype == object:
                 feature.bytes_list.value.extend(values)

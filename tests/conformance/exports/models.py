@@ -168,7 +168,7 @@ MNIST = Model(
 TEXT = Model(
     "text classifier",
     "a vocabulary lookup on the host; embeddings and two dense layers on the TPU",
-    {"text": np.array([each.encode() for each in _TEXTS], object)},
+    {"text": np.array([text.encode() for text in _TEXTS], object)},
     classes=2,
     make=TextClassifier,
     dense=_looked_up,

@@ -57,17 +57,19 @@ class Bench:
 def loads(exported: Exported, bench: Bench) -> None:
     """Check that TensorFlow's loader and ours find each metagraph by its exact tags."""
     described = [
-        {name: _shown(each) for name, each in found.signatures.items()}
+        {name: _shown(signature) for name, signature in found.signatures.items()}
         for found in metagraph.read_saved_model(exported.directory).metagraphs
     ]
     assert len(described) == len(asking.HARDWARE)
-    assert all(each == described[0] for each in described)
+    assert all(signatures == described[0] for signatures in described)
     assert described[0].keys() == exported.requests.keys()
     for tag_set in asking.HARDWARE:
         _load_by_tensorflow(exported.directory, sorted(tag_set), set(described[0]))
         with _loaded(exported.directory, tag_set) as model:
             assert model.choice.tags == tag_set
-            assert {name: _shown(each) for name, each in model.signatures.items()} == described[0]
+            assert {
+                name: _shown(signature) for name, signature in model.signatures.items()
+            } == described[0]
     with pytest.raises(RuntimeError, match="could not be found in SavedModel"):
         _load_by_tensorflow(exported.directory, ["tpu"], set())
 
@@ -89,14 +91,20 @@ def _load_by_tensorflow(directory: Path, tag_list: list[str], names: set[str]) -
         loaded = v1.saved_model.loader.load(session, tag_list, str(directory))
         served = {
             name
-            for name, each in loaded.signature_def.items()
-            if each.method_name.startswith("tensorflow/serving/")
+            for name, signature in loaded.signature_def.items()
+            if signature.method_name.startswith("tensorflow/serving/")
         }
         assert served == names
         # Find the variables by their ops, because exports of Keras models and functions have no
         # collection of variables.
-        handles = [each for each in session.graph.get_operations() if each.type == "VarHandleOp"]
-        are_there = [tf.raw_ops.VarIsInitializedOp(resource=each.outputs[0]) for each in handles]
+        handles = [
+            operation
+            for operation in session.graph.get_operations()
+            if operation.type == "VarHandleOp"
+        ]
+        are_there = [
+            tf.raw_ops.VarIsInitializedOp(resource=handle.outputs[0]) for handle in handles
+        ]
         assert are_there
         assert all(session.run(are_there))
 
@@ -157,8 +165,11 @@ def compiles(exported: Exported, bench: Bench) -> None:
     report = aot.compile(
         exported.directory, batch_sizes=exported.batch_sizes, compiler=bench.compiler
     )
-    assert [each.error for each in report.compilations if each.error] == []
-    found = {(each.signature, each.batch_size, each.topology.name) for each in report.compilations}
+    assert [compilation.error for compilation in report.compilations if compilation.error] == []
+    found = {
+        (compilation.signature, compilation.batch_size, compilation.topology.name)
+        for compilation in report.compilations
+    }
     assert found == {
         (name, size, topology)
         for name in exported.requests
@@ -166,11 +177,11 @@ def compiles(exported: Exported, bench: Bench) -> None:
         for topology in DEFAULT_TOPOLOGIES
     }
     taken: set[tuple[str, float]] = set()
-    for each in report.compilations:
-        assert each.computations > 0
-        assert each.stats is not None
+    for compilation in report.compilations:
+        assert compilation.computations > 0
+        assert compilation.stats is not None
         # Count a compilation once if several signatures share the computation.
-        taken.add((each.topology.name, each.stats.compile_seconds))
+        taken.add((compilation.topology.name, compilation.stats.compile_seconds))
     for topology, seconds in taken:
         bench.figures.compile_seconds.setdefault(topology, []).append(seconds)
 
@@ -197,7 +208,7 @@ def _loaded(directory: Path, tag_set: tags.TagSet) -> Iterator[LoadedModel]:
 
 
 def _few(inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: each[:FEW_ROWS] for name, each in inputs.items()}
+    return {name: array[:FEW_ROWS] for name, array in inputs.items()}
 
 
 # Name of a promise → function that checks it, and may return a remark for the table.

@@ -63,7 +63,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
     @functools.cache
     def trained(name: str) -> Path:
         directory = tmp_path_factory.mktemp("model")
-        (model,) = (each for each in models.ALL if each.name == name)
+        (model,) = (model for model in models.ALL if model.name == name)
         train(model, directory)
         return directory
 
@@ -78,7 +78,7 @@ def export(
 
     @functools.cache
     def version(kind_name: str, name: str) -> Exported:
-        (kind,) = (each for each in kinds.ALL if each.name == kind_name)
+        (kind,) = (kind for kind in kinds.ALL if kind.name == kind_name)
         return kind.models[name](checkpoint(name), tmp_path_factory.mktemp("export"))
 
     return lambda kind, name: version(kind.name, name)
@@ -106,17 +106,17 @@ def test_a_promise_is_kept(
 
 
 def test_each_model_is_exported_in_some_way() -> None:
-    assert {each.name for each in models.ALL} == {name for _, name, _ in table.ALL}
+    assert {model.name for model in models.ALL} == {name for _, name, _ in table.ALL}
 
 
 def test_the_training_has_moved_the_averages_of_batch_norm(
     checkpoint: Callable[[str], Path],
 ) -> None:
     found = tf.train.load_checkpoint(str(checkpoint(models.RESIDUAL.name)))
-    names = [each for each in found.get_variable_to_shape_map() if each.endswith("moving_mean")]
+    names = [key for key in found.get_variable_to_shape_map() if key.endswith("moving_mean")]
     assert len(names) == 2
-    for each in names:
-        assert np.abs(found.get_tensor(each)).min() > 0
+    for name in names:
+        assert np.abs(found.get_tensor(name)).min() > 0
 
 
 def test_the_table_in_the_documents_is_what_was_found_here(found: Found, bench: Bench) -> None:

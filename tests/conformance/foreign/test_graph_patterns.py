@@ -50,7 +50,9 @@ def test_every_engine_computes_the_pattern(pattern: tuple[Path, Any], engine: st
 
 def test_inspect_shows_a_computation_and_verify_passes(pattern: tuple[Path, Any]) -> None:
     directory, _ = pattern
-    assert [each.has_tpu_computation for each in metagraph.read_metagraphs(directory)] == [
+    assert [
+        metagraph.has_tpu_computation for metagraph in metagraph.read_metagraphs(directory)
+    ] == [
         False,
         True,
     ]

@@ -50,7 +50,7 @@ def test_serve_runs_with_and_without_a_tpu(
 
 def test_inspect_finds_the_computation_in_both(directory: Path) -> None:
     described = metagraph.read_metagraphs(directory)
-    assert [each.has_tpu_computation for each in described] == [True, True]
+    assert [metagraph.has_tpu_computation for metagraph in described] == [True, True]
 
 
 def test_verify_compares_op_by_op_with_xla(directory: Path) -> None:

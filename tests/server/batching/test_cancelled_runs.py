@@ -51,7 +51,7 @@ def export(directory: Path) -> None:
         build = v1.saved_model.predict_signature_def
         builder = v1.saved_model.Builder(str(directory))
         builder.add_meta_graph_and_variables(
-            session, ["serve"], {name: build({"n": n}, each) for name, each in outputs.items()}
+            session, ["serve"], {name: build({"n": n}, dtype) for name, dtype in outputs.items()}
         )
         builder.save()
 

@@ -94,7 +94,7 @@ def test_calls_over_grpc_share_a_batch(
     with clients.connect(f"{LOOPBACK}:{settings.port}") as client:
         call = client.channel.unary_unary(f"/tensorflow.serving.PredictionService/{method}")
         calls = [call.future(request, timeout=30) for _ in range(ROWS)]
-        assert len({each.result() for each in calls}) == 1
+        assert len({future.result() for future in calls}) == 1
     assert len(runs) == 1
 
 
@@ -135,5 +135,5 @@ def test_calls_of_multi_inference_share_a_batch(settings: Settings, loader: Fake
         call = client.channel.unary_unary("/tensorflow.serving.PredictionService/MultiInference")
         serialized = request.SerializeToString()
         calls = [call.future(serialized, timeout=30) for _ in range(ROWS)]
-        assert len({each.result() for each in calls}) == 1
+        assert len({future.result() for future in calls}) == 1
     assert model.multi_runs == 1

@@ -84,7 +84,7 @@ def test_batch_is_made_of_requests_for_the_same_signatures(
             pool.submit(ask, runner, TWO, 1, 2),
             pool.submit(ask, runner, swapped, 4, 8),
         ]
-        first, second = (each.result() for each in answers)
+        first, second = (future.result() for future in answers)
     runners.close()
     assert model.runs == runs
     assert first["serving_default"]["y"].tolist() == [2.5, 3.0]

@@ -127,7 +127,7 @@ def test_other_signatures_and_outputs_do_not_run_together(model: CountingModel) 
         clients.send(ints, "two", output_names=["difference", "sum"]),
     ]
     clients.close()
-    assert [sorted(each.result(10)) for each in futures] == [
+    assert [sorted(future.result(10)) for future in futures] == [
         ["y"],
         ["difference", "sum"],
         ["sum"],
@@ -147,7 +147,7 @@ def test_large_request_is_split_and_put_together_again(model: CountingModel) -> 
         model,
     )
     answer = clients.runner.run("serving_default", half(*range(10)))
-    assert answer["y"].tolist() == [each / 2 + 2 for each in range(10)]
+    assert answer["y"].tolist() == [number / 2 + 2 for number in range(10)]
     assert sorted(rows for _, rows in model.runs) == [2, 4, 4]
     clients.close()
 
@@ -202,8 +202,8 @@ def test_failure_of_the_model_ends_every_request_of_the_batch(
 ) -> None:
     clients = Clients(FOUR, model)
     futures = [clients.send(half(1, 2), name) for _ in range(2)]
-    for each in futures:
-        assert isinstance(each.exception(10), ModelExecutionError)
+    for future in futures:
+        assert isinstance(future.exception(10), ModelExecutionError)
     assert clients.send(half(1, 2, 3, 4)).result(10)["y"].tolist() == [2.5, 3, 3.5, 4]
     clients.close()
 
@@ -245,7 +245,9 @@ def test_cancelled_request_leaves_its_queue_at_once(model: CountingModel) -> Non
 
 def test_batch_may_take_as_long_as_the_most_patient_request(model: CountingModel) -> None:
     clients = Clients(FOUR, model, clock=lambda: 0.0)
-    impatient, patient = (clients.send(half(1, 2), timeout_ms=each) for each in (7e6, 9e6))
+    impatient, patient = (
+        clients.send(half(1, 2), timeout_ms=timeout_ms) for timeout_ms in (7e6, 9e6)
+    )
     assert impatient.result(10).keys() == patient.result(10).keys()
     assert model.timeout_ms == 9e6
     clients.send(half(1, 2), timeout_ms=7e6), clients.send(half(1, 2))
@@ -282,7 +284,7 @@ def test_full_queue_refuses_until_a_batch_is_taken(model: CountingModel) -> None
     waiting = clients.send(half(2))
     assert error_of(clients.send(half(3)))[0] == "UNAVAILABLE"
     model.gate.set()
-    assert [each.result(10)["y"].tolist() for each in (running, waiting)] == [[2.5], [3]]
+    assert [future.result(10)["y"].tolist() for future in (running, waiting)] == [[2.5], [3]]
     clients.close()
 
 
@@ -293,7 +295,7 @@ def test_another_policy_is_given_in_place_of_tensorflow_servings(model: Counting
     assert model.entered.wait(10)
     futures += [clients.send(half(2)), clients.send(half(3))]
     model.gate.set()
-    assert [each.result(10)["y"].tolist() for each in futures] == [[2.5], [3], [3.5]]
+    assert [future.result(10)["y"].tolist() for future in futures] == [[2.5], [3], [3.5]]
     assert [rows for _, rows in model.runs] == [1, 2]
     clients.close()
 

@@ -109,7 +109,7 @@ def test_threads_run_batches_and_end() -> None:
         scheduler.submit("a", lambda: timed(60, lambda batch: ran.append(batch.size)), task())
     scheduler.close()
     assert sum(ran) == 20
-    assert not [each for each in threading.enumerate() if each.name.startswith("batch-test")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("batch-test")]
 
 
 def test_thread_goes_on_after_a_batch_that_fails(caplog: pytest.LogCaptureFixture) -> None:

@@ -122,7 +122,9 @@ def test_large_task_fills_the_open_batch_and_goes_on_in_the_next() -> None:
     assert sizes(second) == [4]
     assert first is not None
     assert second is not None
-    assert [(each.start, each.stop) for each in (first.slices[1], second.slices[0])] == [
+    assert [
+        (task_slice.start, task_slice.stop) for task_slice in (first.slices[1], second.slices[0])
+    ] == [
         (0, 1),
         (1, 5),
     ]

@@ -15,7 +15,7 @@ def test_wrapped_and_plain_fields_are_read() -> None:
 
 def test_messages_have_their_own_names() -> None:
     names = {
-        messages.new_message(each).DESCRIPTOR.full_name
-        for each in ("SSLConfig", "MonitoringConfig")
+        messages.new_message(name).DESCRIPTOR.full_name
+        for name in ("SSLConfig", "MonitoringConfig")
     }
     assert names == {"tensorflow.serving.SSLConfig", "tensorflow.serving.MonitoringConfig"}

@@ -44,5 +44,5 @@ def test_path_with_dots_is_refused() -> None:
 
 def test_uri_of_a_file_is_its_path() -> None:
     config = ModelServerConfig((ModelConfig("a", "file:///models/a"), ModelConfig("b", "/b")))
-    assert [each.path for each in config.models] == [Path("/models/a"), Path("/b")]
+    assert [model.path for model in config.models] == [Path("/models/a"), Path("/b")]
     assert config.names() == ["a", "b"]

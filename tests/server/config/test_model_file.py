@@ -27,7 +27,7 @@ def message(text: str) -> Any:
 
 
 def parse(*models: str) -> tuple[ModelConfig, ...]:
-    configs = "".join(f"config {{ {each} }} " for each in models)
+    configs = "".join(f"config {{ {model} }} " for model in models)
     return model_file.parse_model_config(f"model_config_list {{ {configs} }}", PATH).models
 
 

@@ -123,7 +123,7 @@ def test_other_metadata_is_refused(dataplane: DataPlane, fields: list[str], text
 def test_all_models_are_listed(dataplane: DataPlane, manager: Manager) -> None:
     aspire(manager, "other", {1: Path("/models/other/1")})
     found = {
-        name: [(each.version, each.state) for each in versions]
+        name: [(version.version, version.state) for version in versions]
         for name, versions in dataplane.models().items()
     }
     assert found == {"half": [(3, State.AVAILABLE)], "other": [(1, State.AVAILABLE)]}
@@ -140,8 +140,8 @@ def test_list_leaves_out_what_was_unloaded_and_tells_why_a_model_is_missing(
     aspire(manager, "half", {4: Path("/models/half/4")})
     listed = dataplane.list_models()
     assert sorted(listed) == sorted(names)
-    assert [each.version for each in listed["half"].versions] == [4]
-    assert [str(each.error) for each in listed["bad"].versions] == ["cut short"]
+    assert [version.version for version in listed["half"].versions] == [4]
+    assert [str(version.error) for version in listed["bad"].versions] == ["cut short"]
     assert str(listed["missing"].reason) == "no directory"
     aspire(manager, "bad", {})
     aspire(manager, "half", {})

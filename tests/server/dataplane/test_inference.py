@@ -246,4 +246,4 @@ def test_tasks_that_do_not_go_together_are_refused(tasks: Any, code: str, text: 
 
 def test_version_of_the_first_task_holds_for_all() -> None:
     tasks = [(M, CLASSIFY), (ModelSpec("m", 99, "regress"), "tensorflow/serving/regress")]
-    assert {each.version for each in serve(ExamplesModel()).multi_inference(tasks, SENT)} == {3}
+    assert {result.version for result in serve(ExamplesModel()).multi_inference(tasks, SENT)} == {3}

@@ -104,7 +104,7 @@ def test_every_metric_has_its_kind_and_labels(metrics: Metrics) -> None:
             continue
         match = re.fullmatch(r"([:\w]+?)(_bucket|_sum|_count)?\{(.*)\} \S+", line)
         assert match is not None, line
-        labels = ",".join(each for each in re.findall(r'(\w+)="', match[3]) if each != "le")
+        labels = ",".join(label for label in re.findall(r'(\w+)="', match[3]) if label != "le")
         assert found.setdefault(name, (kind, labels)) == (kind, labels)
     assert found == EXPECTED
 

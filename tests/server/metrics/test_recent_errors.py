@@ -5,7 +5,7 @@ from server.metrics.own_collectors import RECENT_ERRORS
 
 
 def entries(snapshot: family.Snapshot) -> list[tuple[tuple[str, ...], object]]:
-    (errors,) = (each for each in snapshot if each.name == RECENT_ERRORS)
+    (errors,) = (family for family in snapshot if family.name == RECENT_ERRORS)
     return [(labels[1:], count) for labels, count in errors.values.items()]
 
 

@@ -54,7 +54,7 @@ class Models:
             (self.directory / name / str(version)).mkdir(parents=True)
 
     def states(self, name: str) -> dict[int, State]:
-        return {each.version: each.state for each in self.manager.status(name)}
+        return {version.version: version.state for version in self.manager.status(name)}
 
 
 @pytest.fixture

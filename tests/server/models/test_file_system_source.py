@@ -32,7 +32,7 @@ def source(manager: Manager, tmp_path: Path) -> FileSystemSource:
 
 def settled(manager: Manager) -> dict[int, State]:
     assert manager.wait(lambda: manager.is_converged("half"), 10)
-    return {each.version: each.state for each in manager.status("half")}
+    return {version.version: version.state for version in manager.status("half")}
 
 
 def test_missing_base_path_keeps_no_other_model_from_being_found(
@@ -71,7 +71,7 @@ def test_missing_base_path_is_said_once(
     source = FileSystemSource(manager)
     source.set_models((ModelConfig("gone", str(tmp_path / "gone")),))
     source.poll_once()
-    (text,) = [each for each in caplog.messages if "gone" in each]
+    (text,) = [message for message in caplog.messages if "gone" in message]
     assert text.startswith(f"Could not find base path {tmp_path}/gone for servable gone with error")
 
 
@@ -93,4 +93,4 @@ def test_poller_goes_on_after_a_failure() -> None:
 def test_poller_without_an_interval_never_runs(interval_seconds: float) -> None:
     poller = PeriodicFunction("idle", pytest.fail, interval_seconds)
     poller.start()
-    assert "idle" not in {each.name for each in threading.enumerate()}
+    assert "idle" not in {thread.name for thread in threading.enumerate()}

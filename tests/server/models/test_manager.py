@@ -22,7 +22,7 @@ def versions(*numbers: int) -> dict[int, Path]:
 
 
 def states(manager: Manager) -> dict[int, State]:
-    return {each.version: each.state for each in manager.status("half")}
+    return {version.version: version.state for version in manager.status("half")}
 
 
 def test_latest_available_version_answers(manager: Manager) -> None:
@@ -161,7 +161,7 @@ def test_close_unloads_every_model(manager: Manager, loader: FakeLoader) -> None
 
 def test_status_lists_the_newest_version_first(manager: Manager) -> None:
     aspire(manager, "half", versions(3, 5, 4))
-    assert [each.version for each in manager.status("half")] == [5, 4, 3]
+    assert [version.version for version in manager.status("half")] == [5, 4, 3]
 
 
 def test_status_of_an_unknown_model_is_an_error(manager: Manager) -> None:
@@ -290,7 +290,7 @@ def test_version_that_waits_for_its_next_try_is_tried_once_its_files_are_mended(
     while not manager.is_available("half"):
         manager.set_aspired_versions("half", {3: path})
         manager.wait(lambda: manager.is_available("half"), 0.05)
-    assert [each.version for each in manager.status("half")] == [3]
+    assert [version.version for version in manager.status("half")] == [3]
     assert manager.close(0)
 
 
@@ -446,15 +446,15 @@ def test_swap_under_load_fails_no_request(loader: FakeLoader) -> None:
             answered.release()
 
     clients = [threading.Thread(target=ask) for _ in range(3)]
-    for each in clients:
-        each.start()
+    for client in clients:
+        client.start()
     for swap in range(20):
         aspire(manager, "half", versions(2 if swap % 2 == 0 else 1))
         for _ in range(5):
             assert answered.acquire(timeout=10)
     stop.set()
-    for each in clients:
-        each.join(10)
+    for client in clients:
+        client.join(10)
     assert failures == []
 
 

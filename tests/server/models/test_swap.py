@@ -83,8 +83,8 @@ def test_no_request_fails_while_versions_are_swapped(tmp_path: Path) -> None:
             publish(source, base, version)
             wait_for(server, version)
     assert min(len(rest), len(rpc)) > len(VERSIONS)
-    assert [each for each in rest if each != (200, {"predictions": [[3.0]]})] == []
-    assert [each for each in rpc if each != [3.0]] == []
+    assert [reply for reply in rest if reply != (200, {"predictions": [[3.0]]})] == []
+    assert [reply for reply in rpc if reply != [3.0]] == []
 
 
 def wait_for(server: ServeProcess, version: int) -> None:
@@ -95,5 +95,5 @@ def wait_for(server: ServeProcess, version: int) -> None:
     while state != expected:
         assert not looks.wait(0.05)
         reply = httpx.get(f"http://{server.rest}/v1/models/half", timeout=60).json()
-        found = {each["version"]: each["state"] for each in reply["model_version_status"]}
-        state = {each: found.get(each) for each in expected}
+        found = {status["version"]: status["state"] for status in reply["model_version_status"]}
+        state = {version: found.get(version) for version in expected}

@@ -32,8 +32,8 @@ def test_records_are_there_as_soon_as_they_are_written(tmp_path: Path) -> None:
 
 def test_full_file_is_followed_by_another(tmp_path: Path) -> None:
     files = RecordFiles(lambda: NOON, max_records=2)
-    for each in (b"one", b"two", b"three"):
-        files.write("m", str(tmp_path / "log"), each)
+    for content in (b"one", b"two", b"three"):
+        files.write("m", str(tmp_path / "log"), content)
     files.close()
     assert contents(tmp_path) == {name(0): [b"one", b"two"], name(1): [b"three"]}
 
@@ -44,7 +44,7 @@ def test_large_file_is_followed_by_another(tmp_path: Path) -> None:
     for _ in range(3):
         files.write("m", str(tmp_path / "log"), b"four")
     files.close()
-    assert [len(each) for each in contents(tmp_path).values()] == [2, 1]
+    assert [len(content) for content in contents(tmp_path).values()] == [2, 1]
 
 
 def test_models_have_files_of_their_own(tmp_path: Path) -> None:

@@ -53,9 +53,9 @@ class Setting:
     def records(self) -> list[bytes]:
         self.log.close(10)
         return [
-            each
+            record
             for path in self.directory.iterdir()
-            for each in warm_up_file.read_warm_up_records(path)
+            for record in warm_up_file.read_warm_up_records(path)
         ]
 
     def count(self, status: str) -> int:
@@ -80,7 +80,7 @@ def test_share_of_the_requests_is_wanted(
 ) -> None:
     drawn = [0.0, 0.1, 0.25, 0.999]
     setting = Setting(tmp_path, rate, sample=iter(drawn).__next__)
-    assert [each for each in drawn if setting.log.should_log("m")] == expected
+    assert [number for number in drawn if setting.log.should_log("m")] == expected
     assert not setting.log.should_log("n")
     setting.log.close()
 

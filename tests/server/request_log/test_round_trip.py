@@ -50,8 +50,8 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(path: Path) -> list[prediction_log_pb2.PredictionLog]:
-    found = (each.numpy() for each in tf.data.TFRecordDataset(str(path)))
-    return [prediction_log_pb2.PredictionLog.FromString(each) for each in found]
+    found = (record.numpy() for record in tf.data.TFRecordDataset(str(path)))
+    return [prediction_log_pb2.PredictionLog.FromString(record) for record in found]
 
 
 def test_requests_and_answers_are_logged_as_tensorflow_reads_them(logged: Path) -> None:
@@ -66,13 +66,15 @@ def test_requests_and_answers_are_logged_as_tensorflow_reads_them(logged: Path) 
     (first, _) = classify.classify_log.request.input.example_list.examples
     assert first.features.feature["x"].int64_list.value == [5]
     (classes, _) = classify.classify_log.response.result.classifications
-    assert [each.label for each in classes.classes] == ["short", "long"]
+    assert [classification.label for classification in classes.classes] == ["short", "long"]
     assert len(regress.regress_log.response.result.regressions) == 2
-    assert [each.method_name for each in multi.multi_inference_log.request.tasks] == [
+    assert [task.method_name for task in multi.multi_inference_log.request.tasks] == [
         "tensorflow/serving/classify",
         "tensorflow/serving/regress",
     ]
-    assert [each.WhichOneof("result") for each in multi.multi_inference_log.response.results] == [
+    assert [
+        result.WhichOneof("result") for result in multi.multi_inference_log.response.results
+    ] == [
         "classification_result",
         "regression_result",
     ]
@@ -100,7 +102,7 @@ def test_inspect_shows_what_was_logged(
         cli.main(["inspect", str(directory), "--json"])
     assert exit_.value.code == 0
     shown = json.loads(capsys.readouterr().out)["warm_up"]
-    assert [(each["kind"], each["signature_name"]) for each in shown] == [
+    assert [(entry["kind"], entry["signature_name"]) for entry in shown] == [
         ("predict", "regress"),
         ("classify", "serving_default"),
         ("regress", "regress"),

@@ -104,9 +104,9 @@ def test_version_that_is_still_being_copied_is_served_once_it_is_whole(
     (status,) = manager.status("half")
     assert status.state is State.END
     assert status.error is not None
-    for each in [*directory.rglob("*")]:
-        target = place / each.relative_to(directory)
-        target.mkdir(exist_ok=True) if each.is_dir() else target.write_bytes(each.read_bytes())
+    for path in [*directory.rglob("*")]:
+        target = place / path.relative_to(directory)
+        target.mkdir(exist_ok=True) if path.is_dir() else target.write_bytes(path.read_bytes())
     for _ in range(2):
         aspire(manager, "half", {1: place})
     with manager.get_servable_handle("half") as servable:

@@ -80,7 +80,7 @@ X = np.array([[1], [2], [5]], np.float32)
 
 def test_model_without_signatures_has_tensors_for_aliases(model: TfLiteModel) -> None:
     (signature,) = model.signatures.values()
-    assert [str(each) for each in signature.inputs.values()] == ["float32 [?, 1]"]
+    assert [str(spec) for spec in signature.inputs.values()] == ["float32 [?, 1]"]
     assert list(signature.inputs) == ["x"]
     (output,) = signature.outputs
     answer = model.run("serving_default", {"x": X})
@@ -196,7 +196,7 @@ def test_custom_op_of_tensorflow_lite_itself_is_allowed(content: bytes) -> None:
 
 def test_every_built_in_op_is_reviewed() -> None:
     """If this fails with a new release of TensorFlow, review the new ops and raise the number."""
-    numbers = [each for each in vars(schema.BuiltinOperator).values() if isinstance(each, int)]
+    numbers = [value for value in vars(schema.BuiltinOperator).values() if isinstance(value, int)]
     assert max(numbers) <= tflite_check.LAST_REVIEWED_OP
 
 

@@ -50,7 +50,7 @@ def test_the_command_has_the_flags_and_the_file() -> None:
 
 
 def test_each_engine_is_measured_with_and_without_batching() -> None:
-    names = [each.name for each in analysis.configurations()]
+    names = [configuration.name for configuration in analysis.configurations()]
     assert names[:3] == ["tensorflow", "tensorflow, batching", "tensorflow, batching with timeout"]
     assert len(set(names)) == len(names)
 

@@ -20,7 +20,7 @@ def test_random_inputs_have_the_dtypes_and_shapes_of_the_signature() -> None:
     assert first.inputs["x"].dtype == np.float32
     assert first.inputs["x"].shape == (3, 2)
     assert first.inputs["name"].shape == (3,)
-    assert all(isinstance(each, bytes) for each in first.inputs["name"])
+    assert all(isinstance(name, bytes) for name in first.inputs["name"])
     assert len(others) == inputs.NUM_RANDOM - 1
     assert not np.array_equal(first.inputs["x"], others[0].inputs["x"])
     again = inputs.random_inputs(SIGNATURE, 3, {})[0]

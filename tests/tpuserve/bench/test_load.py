@@ -142,7 +142,7 @@ def test_arrivals_have_the_rate() -> None:
 def test_three_windows_in_a_row_agree_within_the_tolerance(
     rates: list[float], latencies: list[float], expected: bool
 ) -> None:
-    given = [Window(*each) for each in zip(rates, latencies, strict=True)]
+    given = [Window(*window) for window in zip(rates, latencies, strict=True)]
     assert is_stable(given, 0.1) is expected
 
 
@@ -167,8 +167,8 @@ def test_a_result_is_that_of_the_last_three_windows() -> None:
     assert counts == [1, 2, 3, 4, 5]
     assert len(result.windows) == 5
     last = result.windows[-3:]
-    assert min(each.requests_per_second for each in last) <= result.requests_per_second
-    assert result.requests_per_second <= max(each.requests_per_second for each in last)
+    assert min(window.requests_per_second for window in last) <= result.requests_per_second
+    assert result.requests_per_second <= max(window.requests_per_second for window in last)
     values = list(result.percentiles_ms.values())
     assert values == sorted(values)
     assert result.num_errors == 0

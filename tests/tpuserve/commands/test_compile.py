@@ -35,7 +35,10 @@ def test_an_option_takes_several_values(linear: Path) -> None:
     done = run("--topology", "v5e:1x1", "v6e:1x1", "--batch-size", 1, 8, "--json", linear)
     assert done.return_value == 0, done.output
     found = json.loads(done.stdout)
-    assert [(each["topology"], each["batch_size"]) for each in found["compilations"]] == [
+    assert [
+        (compilation["topology"], compilation["batch_size"])
+        for compilation in found["compilations"]
+    ] == [
         ("v5e:1x1", 1),
         ("v6e:1x1", 1),
         ("v5e:1x1", 8),
@@ -87,14 +90,14 @@ def test_sigterm_ends_the_worker_processes_too(linear: Path) -> None:
         # A worker process has started once libtpu is mapped into its memory.
         while not workers:
             assert running.poll() is None
-            workers = {each for each in _children(running.pid) if "libtpu" in _maps(each)}
+            workers = {pid for pid in _children(running.pid) if "libtpu" in _maps(pid)}
         running.terminate()
         assert running.wait(timeout=900) == 143
         assert running.stderr is not None
         assert running.stderr.read() == b""
     # The kernel removes a killed process with a delay, so wait for the end of the workers.
     deadline = time.monotonic() + 60
-    while any("libtpu" in _maps(each) for each in workers):
+    while any("libtpu" in _maps(worker) for worker in workers):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -103,8 +106,8 @@ def _children(parent: int) -> list[int]:
     # Ignore errors: threads and processes may end while their files in /proc are read.
     with contextlib.suppress(OSError):
         threads = list(Path(f"/proc/{parent}/task").glob("*/children"))
-        direct = [int(each) for thread in threads for each in _read(thread).split()]
-        return direct + [each for child in direct for each in _children(child)]
+        direct = [int(pid) for thread in threads for pid in _read(thread).split()]
+        return direct + [pid for child in direct for pid in _children(child)]
     return []
 
 

@@ -38,9 +38,9 @@ def test_json_has_each_batch_size_and_nothing_is_trained(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["passed"]
-    assert [each["batch_size"] for each in report["compilations"]] == [32, 64]
+    assert [compilation["batch_size"] for compilation in report["compilations"]] == [32, 64]
     # The step sums the gradients of w and b, and the loss: three float32 of 4 bytes.
-    assert [each["reduced_bytes"] for each in report["compilations"]] == [12, 12]
+    assert [compilation["reduced_bytes"] for compilation in report["compilations"]] == [12, 12]
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert not (tmp_path / "line").exists()
 

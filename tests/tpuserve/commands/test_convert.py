@@ -35,7 +35,7 @@ def word_scores(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: Any) -> Result:
-    return CliRunner().invoke(convert, [str(each) for each in arguments])
+    return CliRunner().invoke(convert, [str(argument) for argument in arguments])
 
 
 def message_of(result: Result) -> str:
@@ -103,7 +103,7 @@ def test_batch_sizes_and_warm_up_are_written(dense: Path, tmp_path: Path) -> Non
     options = ("--allowed_batch_sizes", 1, 4, "--warm_up", "--json")
     data = json.loads(run(dense, tmp_path / "out", *options).output)
     runs = data["verification"]["signatures"][0]["runs"]
-    assert [(each["batch_size"], each["source"]) for each in runs] == [
+    assert [(run["batch_size"], run["source"]) for run in runs] == [
         (1, "warm-up record"),
         (4, "warm-up record"),
     ]
@@ -249,7 +249,7 @@ def test_the_temporary_directory_of_a_killed_conversion_is_removed_by_the_next(
     killed.mkdir()
     (killed / "half").write_text("written")
     run(dense, tmp_path / "out", "--no-verify")
-    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_missing_variables_file_is_named(dense: Path, tmp_path: Path) -> None:

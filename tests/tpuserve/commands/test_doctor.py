@@ -39,7 +39,7 @@ def test_json_has_the_all_reduce_on_cpu_devices(
     assert found["all_reduce"]["sums"] == [3, 3]
     assert found["tpu"]["num_chips"] == 0
     assert found["environment"]["TPUSERVE_TPU_RUNTIME"] == "pjrt"
-    assert {each["status"] for each in found["findings"]} == {"ok", "note"}
+    assert {finding["status"] for finding in found["findings"]} == {"ok", "note"}
 
 
 def test_a_problem_is_shown_with_what_to_do_and_status_1(

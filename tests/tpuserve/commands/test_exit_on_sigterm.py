@@ -46,8 +46,8 @@ def test_a_signal_whose_exception_is_discarded_is_raised_again(
 
 
 def test_sigterm_exits_with_143_and_handlers_are_restored() -> None:
-    handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGALRM)]
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)]
     with pytest.raises(SystemExit) as raised, exit_on_sigterm():
         signal.raise_signal(signal.SIGTERM)
     assert raised.value.code == 143
-    assert handlers == [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGALRM)]
+    assert handlers == [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)]

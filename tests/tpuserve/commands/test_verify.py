@@ -33,7 +33,7 @@ def doubled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: Any) -> Result:
-    return CliRunner().invoke(verify, [str(each) for each in (*arguments, "--runs", 0)])
+    return CliRunner().invoke(verify, [str(argument) for argument in (*arguments, "--runs", 0)])
 
 
 def test_equal_metagraphs_exit_with_0(doubled: Path) -> None:
@@ -51,7 +51,7 @@ def test_different_metagraphs_exit_with_1(tmp_path: Path) -> None:
 def test_json_has_all_batch_sizes(doubled: Path) -> None:
     result = run(doubled, "--json", "--batch-size", 2, "--batch-size", 3)
     data = json.loads(result.output)
-    assert [each["batch_size"] for each in data["signatures"][0]["runs"]] == [2, 3]
+    assert [run["batch_size"] for run in data["signatures"][0]["runs"]] == [2, 3]
     assert data["passed"] is True
 
 

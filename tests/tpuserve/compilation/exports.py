@@ -35,7 +35,7 @@ def write(
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, shape, name="x")
         y = model(x)
-        tensors = {name: v1.saved_model.build_tensor_info(each) for name, each in [("x", x)]}
+        tensors = {name: v1.saved_model.build_tensor_info(tensor) for name, tensor in [("x", x)]}
         outputs = {"y": v1.saved_model.build_tensor_info(y)}
         method = "tensorflow/serving/predict"
         signature = v1.saved_model.build_signature_def(tensors, outputs, method)

@@ -35,7 +35,9 @@ def report(linear: Path, tmp_path_factory: pytest.TempPathFactory) -> CompileRep
 
 
 def test_each_topology_and_batch_size_is_compiled(report: CompileReport) -> None:
-    assert [(each.batch_size, each.topology.name) for each in report.compilations] == [
+    assert [
+        (compilation.batch_size, compilation.topology.name) for compilation in report.compilations
+    ] == [
         (8, V5E),
         (8, "v4:2x2x1"),
         (256, V5E),
@@ -46,21 +48,24 @@ def test_each_topology_and_batch_size_is_compiled(report: CompileReport) -> None
 
 def test_the_operations_are_those_of_the_model(report: CompileReport) -> None:
     # A row takes 2 x 16 x 4 operations. The compiler leaves out a few: additions to zero.
-    for each in report.compilations:
-        assert each.stats is not None
-        assert each.stats.flops == pytest.approx(128 * each.batch_size, rel=0.05)
+    for compilation in report.compilations:
+        assert compilation.stats is not None
+        assert compilation.stats.flops == pytest.approx(128 * compilation.batch_size, rel=0.05)
 
 
 def test_memory_holds_the_variables_and_time_is_estimated(report: CompileReport) -> None:
-    for each in report.compilations:
-        assert each.stats is not None
-        assert each.stats.argument_bytes >= 4 * 16 * (each.batch_size + 4)
-        assert 0 < each.stats.seconds < 1e-3
-        assert each.estimated_rows_per_second_per_chip is not None
+    for compilation in report.compilations:
+        assert compilation.stats is not None
+        assert compilation.stats.argument_bytes >= 4 * 16 * (compilation.batch_size + 4)
+        assert 0 < compilation.stats.seconds < 1e-3
+        assert compilation.estimated_rows_per_second_per_chip is not None
 
 
 def test_the_devices_of_a_chip_are_counted(report: CompileReport) -> None:
-    devices = {each.topology.name: each.topology.devices_per_chip for each in report.compilations}
+    devices = {
+        compilation.topology.name: compilation.topology.devices_per_chip
+        for compilation in report.compilations
+    }
     assert devices == {V5E: 1, "v4:2x2x1": 2}
 
 
@@ -81,14 +86,16 @@ def test_a_cached_result_is_reused(linear: Path, tmp_path: Path) -> None:
             topologies=[V5E],
             batch_sizes=[1],
             cache=CompileCache(tmp_path),
-            progress=lambda *each: told.append(each),
+            progress=lambda *event: told.append(event),
         )
 
     first = compiled()
     assert (1, 1, "compiling") in told
     second = compiled()
     assert (1, 1, "compiling") not in told
-    assert [each.is_cached for each in (*first.compilations, *second.compilations)] == [False, True]
+    assert [
+        compilation.is_cached for compilation in (*first.compilations, *second.compilations)
+    ] == [False, True]
     assert first.compilations[0].stats == second.compilations[0].stats
 
 
@@ -105,7 +112,7 @@ def test_a_model_too_large_for_one_chip_fits_a_larger_chip(
     def model(x: Any) -> Any:
         # The table has 19.6 GB, more than the 16 GB of a v5e chip.
         table = exports.variable("table", [70_000, 70_000])
-        return exports.whole(lambda each: each @ table)(x)
+        return exports.whole(lambda batch: batch @ table)(x)
 
     directory = exports.write(
         tmp_path, model, [None, 70_000], saved=lambda: [exports.variable("small", [])]
@@ -126,10 +133,10 @@ def test_an_op_without_a_tpu_kernel_is_an_error_for_every_topology(tmp_path: Pat
 
     directory = exports.write(tmp_path, exports.whole(computation), [None, 16])
     found = aot.compile(directory, topologies=[V5E, "v6e:1x1"], batch_sizes=[1])
-    for each in found.compilations:
-        assert each.error is not None
-        assert "AsString" in each.error
-        assert "spelled" in each.error
+    for compilation in found.compilations:
+        assert compilation.error is not None
+        assert "AsString" in compilation.error
+        assert "spelled" in compilation.error
     assert found.advice[0].buckets is None
 
 
@@ -152,11 +159,11 @@ def test_a_batch_size_above_the_allowed_ones_is_an_error(
 ) -> None:
     def model(x: Any) -> Any:
         batched = tf.nondifferentiable_batch_function(1, 4, 1000, [2, 4])
-        return batched(exports.whole(lambda each: each * 2.0))(x)
+        return batched(exports.whole(lambda batch: batch * 2.0))(x)
 
     directory = exports.write(tmp_path, model, [None, 16])
     found = aot.compile(directory, topologies=[V5E])
-    assert [each.batch_size for each in found.compilations] == [2, 4]
+    assert [compilation.batch_size for compilation in found.compilations] == [2, 4]
     (above,) = aot.compile(directory, topologies=[V5E], batch_sizes=[5]).compilations
     assert above.error is not None
     assert "a batch of 5 rows does not fit" in above.error
@@ -174,7 +181,7 @@ def test_a_node_with_a_colocation_constraint_is_compiled(tmp_path: Path) -> None
 def test_rows_that_the_model_pads_are_noted(tmp_path: Path) -> None:
     def model(x: Any) -> Any:
         batched = tf.nondifferentiable_batch_function(1, 4, 1000, [4])
-        return batched(exports.whole(lambda each: each * 2.0))(x)
+        return batched(exports.whole(lambda batch: batch * 2.0))(x)
 
     directory = exports.write(tmp_path, model, [None, 16])
     found = aot.compile(directory, topologies=[V5E], batch_sizes=[1])

@@ -60,7 +60,7 @@ def test_a_worker_that_dies_fails_only_its_own_job(
     modules = {"a": b"first", "b": b"deadly", "c": b"last"}
     with Compiler(processes=1, cache=CompileCache(tmp_path)) as found:
         outcomes = found.compile(
-            modules, [(each, "v5e:1x1") for each in modules], lambda: done.append(None)
+            modules, [(module, "v5e:1x1") for module in modules], lambda: done.append(None)
         )
         assert len(done) == 3
         # Jobs of later calls are not affected.

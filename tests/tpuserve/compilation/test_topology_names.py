@@ -35,9 +35,9 @@ def test_plain_v5_is_refused_with_what_is_meant() -> None:
 
 def test_names_of_the_list_are_found_again() -> None:
     listed = list_topologies()
-    assert len({each.name for each in listed}) == len(listed) > 20
-    for each in listed:
-        assert not each.cloud_name or find_topology(each.cloud_name) == each.name
+    assert len({topology.name for topology in listed}) == len(listed) > 20
+    for topology in listed:
+        assert not topology.cloud_name or find_topology(topology.cloud_name) == topology.name
 
 
 def test_table_has_chips_memory_and_peak_of_a_topology() -> None:

@@ -20,7 +20,7 @@ def examine(root: Path, **environ: str) -> Diagnosis:
 
 def problems(diagnosis: Diagnosis) -> list[str]:
     """Return the checks that found a problem."""
-    found = [each for each in diagnosis.findings if each.status is Status.PROBLEM]
+    found = [finding for finding in diagnosis.findings if finding.status is Status.PROBLEM]
     return [finding.check for finding in found]
 
 
@@ -33,7 +33,7 @@ def test_a_machine_without_a_tpu_passes_without_an_all_reduce(tmp_path: Path) ->
 def test_an_invalid_variable_is_one_problem(tmp_path: Path) -> None:
     diagnosis = examine(tmp_path, TPUSERVE_TPU_RUNTIME="xla")
     assert problems(diagnosis) == ["environment"]
-    (found,) = [each for each in diagnosis.findings if each.status is Status.PROBLEM]
+    (found,) = [finding for finding in diagnosis.findings if finding.status is Status.PROBLEM]
     assert found.message == "TPUSERVE_TPU_RUNTIME is 'xla'"
     assert found.advice[0].startswith("Set it to pjrt, tensorflow or emulated")
 

@@ -36,4 +36,4 @@ def both(directory: str, signature: str = "serving_default", **inputs: Any) -> d
 
 def strings(*values: str) -> Any:
     """Return an object array of bytes [number of strings], as a string input takes it."""
-    return np.array([each.encode() for each in values], object)
+    return np.array([value.encode() for value in values], object)

@@ -18,7 +18,7 @@ HERE = os.path.relpath(__file__)
 def line_with(text: str) -> str:
     """Return "file:number" of the only line in this file that ends with `text`."""
     lines = Path(__file__).read_text().splitlines()
-    (number,) = (number for number, each in enumerate(lines, 1) if each.endswith(text))
+    (number,) = (number for number, line in enumerate(lines, 1) if line.endswith(text))
     return f"{HERE}:{number}"
 
 
@@ -60,11 +60,11 @@ def test_nodes_of_the_same_name_are_distinguished_by_function() -> None:
         on_tpu(lambda x: tf.sin(x), x)  # first
         on_tpu(lambda x: tf.sin(x), x)  # second
     found = debug_info.find_source_lines(graph)
-    sines = [(name, each) for name, each in found.items() if name.startswith("Sin")]
+    sines = [(name, location) for name, location in found.items() if name.startswith("Sin")]
     (plain, first), (marked, second) = sines
     assert plain == "Sin"
     assert marked.startswith("Sin@__inference_tpu_computation_")
-    assert [f"{each.file}:{each.number}" for each in (first, second)] == [
+    assert [f"{location.file}:{location.number}" for location in (first, second)] == [
         line_with("# first"),
         line_with("# second"),
     ]

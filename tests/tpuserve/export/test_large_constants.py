@@ -49,8 +49,8 @@ def test_large_constant_is_stored_once_as_a_variable(
     assert "exporting 1 constants of 1.2 MB as variables" in caplog.text
     described = metagraph.read_saved_model(Path(directory))
     assert described.graph_bytes < 100_000
-    for each in described.metagraphs:
-        assert [variable.shape for variable in each.variables] == [(600, 500)]
+    for stored in described.metagraphs:
+        assert [variable.shape for variable in stored.variables] == [(600, 500)]
     check_answers(directory)
 
 
@@ -63,7 +63,7 @@ def test_smaller_constants_and_sizes_stay_constants(tmp_path: Path) -> None:
 
     directory = export(model, X, tmp_path)
     described = metagraph.read_saved_model(Path(directory))
-    assert [each.variables for each in described.metagraphs] == [(), ()]
+    assert [metagraph.variables for metagraph in described.metagraphs] == [(), ()]
     assert answers.both(directory, x=ONES)["z"].tolist() == [1, 1]
 
 
@@ -71,7 +71,7 @@ def test_functions_of_the_user_keep_their_constants(tmp_path: Path) -> None:
     multiply = tf.function(lambda x: x @ WEIGHTS, autograph=False)
     directory = export(lambda x: {"y": multiply(x)}, X, tmp_path)
     described = metagraph.read_saved_model(Path(directory))
-    assert [each.variables for each in described.metagraphs] == [(), ()]
+    assert [metagraph.variables for metagraph in described.metagraphs] == [(), ()]
     check_answers(directory)
     np.testing.assert_allclose(multiply(tf.constant(ONES))[0, 0], SUM, rtol=1e-6)
 

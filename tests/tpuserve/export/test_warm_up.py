@@ -32,8 +32,8 @@ def write(tmp_path: Path, build: Any, wanted: WarmUp, tag: str = "serve") -> lis
         built = build()
         meta_graph = v1.train.export_meta_graph(graph=graph, clear_extraneous_savers=True)
     meta_graph.meta_info_def.tags.append(tag)
-    for name, each in built.items():
-        meta_graph.signature_def[name].CopyFrom(each)
+    for name, array in built.items():
+        meta_graph.signature_def[name].CopyFrom(array)
     count = warm_up.write_warm_up_file(tmp_path, meta_graph, wanted)
     found = read(tmp_path)
     assert len(found) == count
@@ -43,7 +43,7 @@ def write(tmp_path: Path, build: Any, wanted: WarmUp, tag: str = "serve") -> lis
 def read(directory: Path) -> list[Any]:
     path = directory / "assets.extra" / "tf_serving_warmup_requests"
     records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
-    return [prediction_log_pb2.PredictionLog.FromString(each) for each in records]
+    return [prediction_log_pb2.PredictionLog.FromString(record) for record in records]
 
 
 def raw(first: int | None = None) -> dict[str, Any]:
@@ -74,15 +74,15 @@ def array(record: Any, alias: str) -> Any:
 
 def test_one_record_is_written_for_each_signature_and_batch_size(tmp_path: Path) -> None:
     found = write(tmp_path, raw, WarmUp(batch_sizes=[3, 1]))
-    assert [array(each, "x").shape for each in found] == [(1, 2), (3, 2)]
-    assert {each.predict_log.request.model_spec.signature_name for each in found} == {
+    assert [array(log, "x").shape for log in found] == [(1, 2), (3, 2)]
+    assert {log.predict_log.request.model_spec.signature_name for log in found} == {
         "serving_default"
     }
 
 
 def test_the_batch_sizes_are_those_that_the_graph_allows(tmp_path: Path) -> None:
     found = write(tmp_path, batching, WarmUp())
-    assert [array(each, "x").shape for each in found] == [(2,), (8,)]
+    assert [array(log, "x").shape for log in found] == [(2,), (8,)]
 
 
 def test_a_signature_of_a_fixed_size_gets_that_size(tmp_path: Path) -> None:
@@ -92,11 +92,11 @@ def test_a_signature_of_a_fixed_size_gets_that_size(tmp_path: Path) -> None:
 
 def test_each_method_has_requests_of_its_kind(tmp_path: Path) -> None:
     classify, predict, regress = write(tmp_path, parsing, WarmUp(batch_sizes=[2]))
-    kinds = [each.WhichOneof("log_type") for each in (classify, predict, regress)]
+    kinds = [log.WhichOneof("log_type") for log in (classify, predict, regress)]
     assert kinds == ["classify_log", "predict_log", "regress_log"]
     for log in (classify.classify_log, regress.regress_log):
         rows = log.request.input.example_list.examples
-        assert [len(each.features.feature["x"].float_list.value) for each in rows] == [2, 2]
+        assert [len(row.features.feature["x"].float_list.value) for row in rows] == [2, 2]
     parsed = tf.io.parse_example(array(predict, "examples"), FEATURES)
     assert parsed["x"].shape == [2, 2]
 
@@ -112,7 +112,7 @@ def test_missing_inputs_are_generated_from_the_seed(tmp_path: Path) -> None:
     given = {"w": ["a"]}
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         write(tmp_path / name, raw, WarmUp(inputs=given, seed=seed))
-    first, same, other = (array(read(tmp_path / each)[0], "x").tolist() for each in "abc")
+    first, same, other = (array(read(tmp_path / name)[0], "x").tolist() for name in "abc")
     assert first == same != other
 
 
@@ -162,8 +162,8 @@ def test_a_model_that_is_not_served_has_no_warm_up(tmp_path: Path) -> None:
 
 def export(base: Path, wanted: WarmUp, extra: dict[str, str] | None = None) -> Path:
     with SavedModelWriter(str(base), warm_up=wanted, assets_extra=extra) as writer:
-        for each in (tags.SERVE, tags.SERVE_TPU):
-            writer.add(models.metagraph(models.half_plus_two, each))
+        for tag_set in (tags.SERVE, tags.SERVE_TPU):
+            writer.add(models.metagraph(models.half_plus_two, tag_set))
     return Path(writer.directory)
 
 
@@ -177,4 +177,4 @@ def test_an_invalid_warm_up_leaves_no_export_behind(tmp_path: Path) -> None:
         export(tmp_path / "a", WarmUp(inputs={"y": [[4.0]]}))
     with pytest.raises(InvalidSetting, match="assets_extra has .*Leave one of them out"):
         export(tmp_path / "b", WarmUp(), {"tf_serving_warmup_requests": __file__})
-    assert [each.name for each in tmp_path.glob("*/*")] == []
+    assert [path.name for path in tmp_path.glob("*/*")] == []

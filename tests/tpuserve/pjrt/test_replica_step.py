@@ -34,8 +34,8 @@ def run(
       its results; variable name → value.
     """
     program = StepProgram(step, devices)
-    for index, each in enumerate(step.variables):
-        program.set_variable(index, np.zeros(each.shape or (), each.dtype.as_numpy_dtype))
+    for index, spec in enumerate(step.variables):
+        program.set_variable(index, np.zeros(spec.shape or (), spec.dtype.as_numpy_dtype))
     batches = program.make_batches(count)
     for replica in range(REPLICAS):
         batches[0][replica] = replica
@@ -44,7 +44,7 @@ def run(
     return (
         [np.asarray(result)[:, :count] for result in ran.results],
         np.asarray(ran.is_sent)[:count].tolist(),
-        {each.name: value for each, value in zip(step.variables, values, strict=True)},
+        {variable.name: value for variable, value in zip(step.variables, values, strict=True)},
     )
 
 
@@ -55,7 +55,7 @@ def test_sum_over_replicas_updates_the_variable_in_each_step(devices: Any) -> No
 
     found = make_step(step)
     assert [feed.shape for feed in found.feeds] == [(3,)]
-    assert [each.name for each in found.variables] == ["total"]
+    assert [variable.name for variable in found.variables] == ["total"]
     assert found.changed_variables == (0,)
     assert found.iterations == "iterations:0"
     # A step adds 3 * (0 + 1 + 2 + 3).

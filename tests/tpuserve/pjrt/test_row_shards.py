@@ -71,8 +71,8 @@ def make_program(step: ReplicaStep, devices: Any, **options: Any) -> tuple[StepP
     """A program, and the initial value of each of its variables: 0, 1, 2, ..."""
     program = StepProgram(step, devices, **options)
     values = []
-    for index, each in enumerate(step.variables):
-        shape = sizes_of(each.shape)
+    for index, spec in enumerate(step.variables):
+        shape = sizes_of(spec.shape)
         values.append(np.arange(np.prod(shape), dtype=np.float32).reshape(shape))
         program.set_variable(index, values[-1])
     return program, values
@@ -89,7 +89,7 @@ def dispatch(program: StepProgram, ids: list[int], count: int = 1) -> Any:
 def test_rows_are_found_and_changed_by_their_owners(strategy: str, devices: Any) -> None:
     step = make_step(update(strategy), (1 + len(IDS),))
     program, (table, last) = make_program(step, devices)
-    names = [each.name for each in step.variables]
+    names = [variable.name for variable in step.variables]
     assert names == ["table", "last"]
     dispatched = dispatch(program, IDS, 3)
     found = np.asarray(dispatched.results[0])

@@ -92,14 +92,14 @@ def write_lines(path: Path, rows: Iterable[Any]) -> Path:
 def read_logs(path: Path) -> list[Any]:
     """Return the PredictLogs of a TFRecord file, which TensorFlow reads."""
     records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
-    return [prediction_log_pb2.PredictionLog.FromString(each).predict_log for each in records]
+    return [prediction_log_pb2.PredictionLog.FromString(record).predict_log for record in records]
 
 
 def outputs(logs: Sequence[Any], alias: str) -> Any:
     """Return an output of PredictLogs, joined: [rows, ...]."""
-    return np.concatenate([tf.make_ndarray(each.response.outputs[alias]) for each in logs])
+    return np.concatenate([tf.make_ndarray(log.response.outputs[alias]) for log in logs])
 
 
 def inputs(logs: Sequence[Any], alias: str) -> Any:
     """Return an input of PredictLogs, joined: [rows, ...]."""
-    return np.concatenate([tf.make_ndarray(each.request.inputs[alias]) for each in logs])
+    return np.concatenate([tf.make_ndarray(log.request.inputs[alias]) for log in logs])

@@ -97,7 +97,7 @@ def test_logged_requests_keep_their_signature_and_output_filter(
         models.request(x),
         models.request(x, "total"),
     ]
-    path = models.write_records(tmp_path / "data", [models.log(each) for each in requests])
+    path = models.write_records(tmp_path / "data", [models.log(request) for request in requests])
     run(model, tmp_path, path, input_format=InputFormat.PREDICTION_LOGS)
     logs = models.read_logs(tmp_path / "out" / f"{FIRST}.tfrecord")
     assert [set(log.response.outputs) for log in logs] == [{"sum"}, {"sum", "y"}, {"total"}]
@@ -111,9 +111,9 @@ def test_json_lines_have_named_inputs_or_a_single_value(model: Path, tmp_path: P
     run(model, tmp_path, path, output_format=OutputFormat.JSON_LINES)
     lines = (tmp_path / "out" / f"{FIRST}.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
-    y = np.array([each["y"] for each in found], np.float32)
+    y = np.array([prediction["y"] for prediction in found], np.float32)
     np.testing.assert_array_equal(y, 2 * x)
-    assert np.shape([each["sum"] for each in found]) == (6,)
+    assert np.shape([prediction["sum"] for prediction in found]) == (6,)
 
 
 def test_strings_are_text_or_base64(model: Path, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_tpu_computation_is_found_under_any_tags(tmp_path: Path) -> None:
     # The exporters of object detection models save the TPU graph under {serve}, too.
     model.meta_graphs[0].graph_def.CopyFrom(model.meta_graphs[1].graph_def)
     described = metagraph.read_metagraphs(saved_models.write_saved_model(model, tmp_path / "1"))
-    assert [each.has_tpu_computation for each in described] == [True, True]
+    assert [metagraph.has_tpu_computation for metagraph in described] == [True, True]
     assert metagraph.untagged_tpu_graphs(described) == (frozenset({"serve"}),)
 
 

@@ -28,7 +28,9 @@ def traced(directory: Path, rows: int | None, shape: tuple[int, ...] = (16,)) ->
 
 def shapes(cluster: XlaCluster) -> list[Any]:
     return sorted(
-        each.shape for each in cluster.arguments if each.variable is None and each.shape is not None
+        argument.shape
+        for argument in cluster.arguments
+        if argument.variable is None and argument.shape is not None
     )
 
 
@@ -36,14 +38,14 @@ def test_a_cluster_has_the_shape_of_the_batch_and_its_variables(tmp_path: Path) 
     finder = traced(exports.write(tmp_path, exports.whole(exports.linear), [None, 16]), 8)
     (cluster,) = finder.clusters
     assert shapes(cluster) == [(8, 16)]
-    assert [each.variable for each in cluster.arguments if each.variable] == [W]
+    assert [argument.variable for argument in cluster.arguments if argument.variable] == [W]
     assert finder.result.shape == (8, 4)  # type: ignore[attr-defined]
 
 
 def test_shapes_are_propagated_through_ops_on_the_host(tmp_path: Path) -> None:
     def model(x: Any) -> Any:
         rows = tf.reshape(x, [tf.shape(x)[0] * 2, -1])
-        return exports.whole(lambda each: each * 2.0)(rows)
+        return exports.whole(lambda batch: batch * 2.0)(rows)
 
     (cluster,) = traced(exports.write(tmp_path, model, [None, 16]), 3).clusters
     assert shapes(cluster) == [(6, 8)]
@@ -51,11 +53,11 @@ def test_shapes_are_propagated_through_ops_on_the_host(tmp_path: Path) -> None:
 
 def test_clusters_around_a_host_part_are_in_the_order_they_run_in(tmp_path: Path) -> None:
     def computation(x: Any) -> Any:
-        y = v1.tpu.outside_compilation(lambda each: each[:, :2], x * 2.0)
+        y = v1.tpu.outside_compilation(lambda batch: batch[:, :2], x * 2.0)
         return y * 3.0
 
     finder = traced(exports.write(tmp_path, exports.whole(computation), [None, 16]), 5)
-    assert [shapes(each) for each in finder.clusters] == [[(5, 16)], [(5, 2)]]
+    assert [shapes(cluster) for cluster in finder.clusters] == [[(5, 16)], [(5, 2)]]
 
 
 def test_a_batch_function_pads_to_an_allowed_size_and_returns_the_requested_rows(
@@ -63,10 +65,10 @@ def test_a_batch_function_pads_to_an_allowed_size_and_returns_the_requested_rows
 ) -> None:
     def model(x: Any) -> Any:
         batched = tf.nondifferentiable_batch_function(1, 8, 1000, [4, 8])
-        return batched(exports.whole(lambda each: each * 2.0))(x)
+        return batched(exports.whole(lambda batch: batch * 2.0))(x)
 
     finder = traced(exports.write(tmp_path, model, [None, 16]), 3)
-    assert [shapes(each) for each in finder.clusters] == [[(4, 16)]]
+    assert [shapes(cluster) for cluster in finder.clusters] == [[(4, 16)]]
     assert finder.result.shape == (3, 16)  # type: ignore[attr-defined]
     with pytest.raises(InvalidInput, match="a batch of 9 rows does not fit"):
         traced(tmp_path / next(tmp_path.iterdir()).name, 9)
@@ -77,14 +79,14 @@ def test_clusters_of_both_branches_are_collected(tmp_path: Path) -> None:
         with_control_flow_v2 = tf.function(
             lambda given: tf.cond(
                 given[0, 0] > 0,
-                lambda: exports.whole(lambda each: each * 2.0)(given),
-                lambda: exports.whole(lambda each: each * 3.0)(given),
+                lambda: exports.whole(lambda batch: batch * 2.0)(given),
+                lambda: exports.whole(lambda batch: batch * 3.0)(given),
             )
         )
         return with_control_flow_v2(x)
 
     finder = traced(exports.write(tmp_path, model, [None, 16]), 2)
-    assert [shapes(each) for each in finder.clusters] == [[(2, 16)], [(2, 16)]]
+    assert [shapes(cluster) for cluster in finder.clusters] == [[(2, 16)], [(2, 16)]]
     assert finder.result.shape == (2, 16)  # type: ignore[attr-defined]
 
 
@@ -101,7 +103,7 @@ def test_the_shape_of_a_table_lookup_is_known_from_the_function(tmp_path: Path) 
 
 def test_a_dimension_that_depends_on_values_stays_open(tmp_path: Path) -> None:
     def model(x: Any) -> Any:
-        return exports.whole(lambda each: each * 2.0)(tf.boolean_mask(x, x[:, 0] > 0))
+        return exports.whole(lambda batch: batch * 2.0)(tf.boolean_mask(x, x[:, 0] > 0))
 
     (cluster,) = traced(exports.write(tmp_path, model, [None, 16]), 2).clusters
     assert shapes(cluster) == [(None, 16)]

@@ -40,7 +40,7 @@ def test_a_gradient_of_a_filter_is_the_sum_over_rows_and_positions() -> None:
 
     images = np.random.RandomState(0).randint(-4, 5, [2, 4, 5, 3]).astype(np.float32)
     gradient = np.random.RandomState(1).randint(-4, 5, [2, 4, 5, 7]).astype(np.float32)
-    arguments = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in (images, gradient)]
+    arguments = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in (images, gradient)]
     exported = export_module(_MODULE.encode(), arguments, "cpu")
     (result,) = jax.jit(exported.call)(images, gradient)
     padded = np.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)])

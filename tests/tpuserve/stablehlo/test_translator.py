@@ -51,7 +51,7 @@ def test_variables_are_arguments_and_never_constants(linear: Path) -> None:
 def test_a_variable_larger_than_the_machine_takes_no_memory(tmp_path: Path) -> None:
     def model(x: Any) -> Any:
         table = exports.variable("table", [16, 2**28])
-        return exports.whole(lambda each: (each @ table)[:, :1])(x)
+        return exports.whole(lambda batch: (batch @ table)[:, :1])(x)
 
     directory = exports.write(
         tmp_path, model, [None, 16], saved=lambda: [exports.variable("small", [])]
@@ -96,7 +96,7 @@ def test_another_export_of_the_same_model_has_the_same_fingerprint(tmp_path: Pat
         looped = tf.while_loop(lambda y: tf.reduce_sum(y) < 9.0, lambda y: (y * 2.0,), (x,))
         return tf.cond(x[0, 0] > 0, lambda: looped[0], lambda: exports.linear(x)[:, :1] + x)
 
-    made = [exports.write(tmp_path / each, exports.whole(computation), [None, 16]) for each in "ab"]
-    names = [cluster_of(each, 8)[1].function for each in made]
+    made = [exports.write(tmp_path / name, exports.whole(computation), [None, 16]) for name in "ab"]
+    names = [cluster_of(directory, 8)[1].function for directory in made]
     assert names[0] != names[1]
     assert fingerprint(made[0]) == fingerprint(made[1])

@@ -47,8 +47,8 @@ def write(
             with graph.as_default():
                 models = {"serving_default": model, **(signatures or {})}
                 definitions = {
-                    name: _signature(each, inputs, is_on_tpu=is_on_tpu)
-                    for name, each in models.items()
+                    name: _signature(model, inputs, is_on_tpu=is_on_tpu)
+                    for name, model in models.items()
                 }
             writer.add(MetagraphSpec(tag_set, graph, definitions, lambda session: None))
     return Path(writer.directory)
@@ -56,11 +56,11 @@ def write(
 
 def _signature(model: Model, inputs: Mapping[str, tf.TensorSpec], *, is_on_tpu: bool) -> Any:
     placeholders = {
-        alias: v1.placeholder(each.dtype, each.shape, alias) for alias, each in inputs.items()
+        alias: v1.placeholder(spec.dtype, spec.shape, alias) for alias, spec in inputs.items()
     }
     outputs = on_tpu(model, placeholders) if is_on_tpu else model(placeholders)
     signature = SignatureDef(method_name="tensorflow/serving/predict")
     for tensors, to in ((placeholders, signature.inputs), (outputs, signature.outputs)):
-        for alias, each in tensors.items():
-            to[alias].CopyFrom(v1.saved_model.build_tensor_info(each))
+        for alias, tensor in tensors.items():
+            to[alias].CopyFrom(v1.saved_model.build_tensor_info(tensor))
     return signature

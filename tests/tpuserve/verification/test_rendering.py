@@ -46,9 +46,9 @@ def shown(report: Report, width: int = 140) -> str:
 
 def test_json_has_all_figures_and_no_infinity() -> None:
     data = json.loads(json.dumps(rendering.to_dict(REPORT), allow_nan=False))
-    assert [each["passed"] for each in data["signatures"]] == [True, False, False]
+    assert [signature["passed"] for signature in data["signatures"]] == [True, False, False]
     run = data["signatures"][1]["runs"][0]
-    assert [each["passed"] for each in run["outputs"]] == [True, False]
+    assert [output["passed"] for output in run["outputs"]] == [True, False]
     assert run["outputs"][1]["largest_relative"] is None
     assert run["baseline"] == {"first": 0.25, "median": 0.00004}
     assert data["hazards"][0]["line"] == "m:3"
@@ -57,8 +57,8 @@ def test_json_has_all_figures_and_no_infinity() -> None:
 
 def rows(first: str) -> list[str]:
     """Return the lines of both tables that begin with `first`, on a terminal of 80 columns."""
-    lines = [each.split() for each in shown(REPORT, width=80).splitlines()]
-    return [" ".join(each) for each in lines if each[:1] == [first]]
+    lines = [line.split() for line in shown(REPORT, width=80).splitlines()]
+    return [" ".join(line) for line in lines if line[:1] == [first]]
 
 
 def test_the_tables_have_differences_and_times() -> None:

@@ -31,7 +31,7 @@ def off_by_a_thousandth(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def sizes(report: Report, signature: int = 0) -> list[tuple[int | None, str]]:
-    return [(each.batch_size, each.source) for each in report.signatures[signature].runs]
+    return [(run.batch_size, run.source) for run in report.signatures[signature].runs]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_a_real_export_passes(tmp_path: Path) -> None:
     assert report.passed
     assert report.largest_absolute is not None
     assert report.largest_absolute < 1e-5
-    assert [each.kind for each in report.hazards] == ["recompilation", "int64"]
+    assert [hazard.kind for hazard in report.hazards] == ["recompilation", "int64"]
 
 
 def test_a_failing_signature_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -85,16 +85,16 @@ def test_a_failing_signature_does_not_stop_the_others(tmp_path: Path) -> None:
 
     directory = exports.write(tmp_path, double, signatures={"spelled": spelled})
     report = verify(directory, batch_sizes=[1], runs=0)
-    assert [(each.name, each.passed) for each in report.signatures] == [
+    assert [(signature.name, signature.passed) for signature in report.signatures] == [
         ("serving_default", True),
         ("spelled", False),
     ]
     failure = report.signatures[1].runs[0].failure
     assert failure is not None
     assert failure.endswith("XLA cannot compile AsString (spelled)")
-    errors = {each.node: each for each in report.hazards if each.severity == "error"}
+    errors = {hazard.node: hazard for hazard in report.hazards if hazard.severity == "error"}
     # XLA stops at the first op that it cannot compile; the report has both.
-    assert {each.op for each in errors.values()} == {"AsString", "StringToNumber"}
+    assert {hazard.op for hazard in errors.values()} == {"AsString", "StringToNumber"}
     line = errors["spelled"].line
     assert line is not None
     assert Path(__file__).name in line
@@ -144,7 +144,7 @@ def test_batch_sizes_are_those_that_batch_functions_allow(tmp_path: Path) -> Non
     report = verify(directory, runs=0)
     assert report.passed
     assert sizes(report) == [(2, "generated"), (4, "generated")]
-    assert [each.severity for each in report.hazards] == ["note"]
+    assert [hazard.severity for hazard in report.hazards] == ["note"]
 
 
 def test_a_fixed_batch_is_run_as_it_is(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_signatures_that_are_not_the_same_fail(tmp_path: Path) -> None:
 
 def test_progress_is_reported(doubled: Path) -> None:
     told: list[tuple[int, int, str]] = []
-    verify(doubled, batch_sizes=[3], runs=0, progress=lambda *each: told.append(each))
+    verify(doubled, batch_sizes=[3], runs=0, progress=lambda *event: told.append(event))
     assert told == [
         (0, 2, "loading {serve}"),
         (0, 2, "serving_default, batch size 3"),

@@ -68,7 +68,7 @@ def test_slots_are_those_of_the_wrapped_optimizer() -> None:
         optimizer.minimize(w * 4.0, var_list=[w])
         assert optimizer.get_slot_names() == ["momentum"]
         assert optimizer.get_slot(w, "momentum").name == "w/Momentum:0"
-        assert [each.name for each in optimizer.variables()] == ["w/Momentum:0"]
+        assert [variable.name for variable in optimizer.variables()] == ["w/Momentum:0"]
 
 
 def test_other_reductions_and_keras_optimizers_are_refused() -> None:

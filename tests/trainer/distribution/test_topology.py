@@ -80,13 +80,13 @@ def test_batch_size_table_row(
         assert isinstance(result.batch_size_for_input_fn, int)
         assert isinstance(result.batch_size_for_model_fn, int)
     pipelines = topology(system, input_mode, **options).pipelines
-    assert [len(each.replicas) for each in pipelines] == [fed] * calls
-    assert [each.index for each in pipelines] == list(range(calls))
+    assert [len(pipeline.replicas) for pipeline in pipelines] == [fed] * calls
+    assert [pipeline.index for pipeline in pipelines] == list(range(calls))
 
 
 def test_replicas_of_two_hosts_are_fed_from_the_first_of_each() -> None:
     pipelines = topology(FOUR_HOSTS, V2, cores=16).pipelines
-    assert [(each.host, each.replicas) for each in pipelines] == [(0, (0,)), (2, (1,))]
+    assert [(pipeline.host, pipeline.replicas) for pipeline in pipelines] == [(0, (0,)), (2, (1,))]
 
 
 def test_sliced_evaluation_feeds_all_replicas_from_one_call() -> None:
@@ -97,7 +97,7 @@ def test_sliced_evaluation_feeds_all_replicas_from_one_call() -> None:
 
 def test_a_call_for_each_replica_runs_on_the_host_of_the_replica() -> None:
     pipelines = topology(FOUR_HOSTS, V1_SHARD).pipelines
-    assert [pipelines[each].host for each in (0, 7, 8, 31)] == [0, 0, 1, 3]
+    assert [pipelines[index].host for index in (0, 7, 8, 31)] == [0, 0, 1, 3]
     assert pipelines[31].device == "/job:worker/task:3/device:CPU:0"
 
 
@@ -109,10 +109,10 @@ def test_predict_on_many_hosts_takes_one_replica_of_all_cores() -> None:
 
 def test_infeed_ordinals_count_the_cores_of_a_host_or_of_an_emulated_system() -> None:
     real, emulated = topology(TpuSlice(2, 8), cores=2), topology(EmulatedTpuSlice(2, 8), cores=2)
-    assert [real.host_of(each) for each in range(4)] == [0, 0, 1, 1]
-    assert [real.ordinal_of(each, 1) for each in range(4)] == [1, 3, 1, 3]
-    assert [emulated.ordinal_of(each, 1) for each in range(4)] == [1, 3, 5, 7]
-    assert [emulated.ordinal_of(each) for each in range(4)] == [0, 2, 4, 6]
+    assert [real.host_of(replica) for replica in range(4)] == [0, 0, 1, 1]
+    assert [real.ordinal_of(replica, 1) for replica in range(4)] == [1, 3, 1, 3]
+    assert [emulated.ordinal_of(replica, 1) for replica in range(4)] == [1, 3, 5, 7]
+    assert [emulated.ordinal_of(replica) for replica in range(4)] == [0, 2, 4, 6]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_input_fn_learns_its_host_and_the_number_of_its_call() -> None:
 
 def test_hosts_of_an_emulated_system_have_a_context_each() -> None:
     result = topology(is_emulated=True)
-    assert [context_of_host(each, result).current_host for each in range(4)] == [0, 1, 2, 3]
+    assert [context_of_host(host, result).current_host for host in range(4)] == [0, 1, 2, 3]
     assert context_of_host(1, result).device_for_replica(9) == ("/task:0/device:CPU:0", 9)
 
 

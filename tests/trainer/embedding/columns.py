@@ -30,7 +30,7 @@ SHARED = np.arange(15, dtype=np.float32).reshape(5, 3) / 15
 
 def sparse(rows: Sequence[Sequence[float]]) -> Any:
     """Return rows of different lengths as a SparseTensor."""
-    indices = [(row, column) for row, each in enumerate(rows) for column in range(len(each))]
+    indices = [(row, column) for row, row_ids in enumerate(rows) for column in range(len(row_ids))]
     values = [value for row in rows for value in row]
     dtype = np.float32 if isinstance(values[0], float) else np.int64
     return tf.SparseTensor(

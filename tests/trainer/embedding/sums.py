@@ -36,7 +36,7 @@ def batches(*batches: Any, labels: float = 1.0) -> Callable[..., Any]:
         tensors = [
             ({"x": sparse(ids)}, tf.fill([len(ids), 1], np.float32(labels))) for ids in batches
         ]
-        datasets = [tf.data.Dataset.from_tensors(each) for each in tensors]
+        datasets = [tf.data.Dataset.from_tensors(tensor) for tensor in tensors]
         return tf.data.Dataset.choose_from_datasets(
             datasets, tf.data.Dataset.range(len(datasets))
         ).repeat()

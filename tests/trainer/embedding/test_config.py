@@ -149,7 +149,7 @@ def test_columns_describe_their_tables_and_features() -> None:
         "second": FeatureConfig("tbl_shared"),
         "sequence": FeatureConfig("tbl_sequence", max_sequence_length=2),
     }
-    shapes = {name: (each.vocabulary_size, each.dimension) for name, each in tables.items()}
+    shapes = {name: (table.vocabulary_size, table.dimension) for name, table in tables.items()}
     assert shapes == {
         "tbl_single": (10, 4),
         "tbl_weighted_weighted_by_weights": (6, 2),

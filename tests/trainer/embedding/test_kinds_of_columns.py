@@ -39,7 +39,8 @@ def train(
     def input_fn(params: Any) -> Any:
         indices = [[0, 0], [0, 1], [1, 0], [1, 1]]
         features = {
-            name: tf.SparseTensor(indices, np.ravel(each), [2, 2]) for name, each in values.items()
+            name: tf.SparseTensor(indices, np.ravel(value), [2, 2])
+            for name, value in values.items()
         }
         return tf.data.Dataset.from_tensors((features, tf.ones([2, 1]))).repeat()
 

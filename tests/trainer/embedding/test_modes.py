@@ -137,7 +137,7 @@ def test_both_metagraphs_of_an_export_look_ids_up(trained: Path, tmp_path: Path)
 def _example(ids: list[int]) -> bytes:
     example = tf.train.Example()
     values = example.features.feature["x"].int64_list.value
-    values.extend(each for each in ids if each >= 0)
+    values.extend(row_id for row_id in ids if row_id >= 0)
     return bytes(example.SerializeToString())
 
 

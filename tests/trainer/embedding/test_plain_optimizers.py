@@ -119,7 +119,7 @@ def train_dense_variable(make_apply: Callable[[], Callable[[Any, Any], Any]]) ->
     for row, ids in enumerate(IDS):
         for number in ids:
             if number >= 0:
-                lookups[row, number] = 1 / sum(each >= 0 for each in ids)
+                lookups[row, number] = 1 / sum(row_id >= 0 for row_id in ids)
     with tf.Graph().as_default(), v1.Session() as session:
         table = v1.get_variable("words", initializer=sums.INITIAL, use_resource=True)
         with v1.variable_scope("", use_resource=True):

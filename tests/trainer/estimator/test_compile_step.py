@@ -132,7 +132,11 @@ def test_a_step_that_xla_refuses_trains_in_the_kernels_with_one_line_in_the_log(
     ).train(input_fn, max_steps=40)
     # The gradient of w is 0.5 and the rate is 0.01: after 40 steps w is 0.9 - 0.2.
     assert programs.variable(tmp_path, "w") == pytest.approx(0.7, rel=1e-5)
-    refused = [each for each in caplog.messages if "XLA does not compile the training step" in each]
+    refused = [
+        message
+        for message in caplog.messages
+        if "XLA does not compile the training step" in message
+    ]
     assert len(refused) == 1
     assert "must be a constant" in refused[0]
     assert "test_compile_step.py" in refused[0]
@@ -165,7 +169,7 @@ def test_a_step_in_which_xla_fails_trains_in_the_kernels_with_one_line_in_the_lo
     # The gradient of each element of w is 0.5, the rate 0.01: after 20 steps w is 0.9 - 0.1.
     np.testing.assert_allclose(programs.variable(tmp_path, "w"), 0.8, rtol=1e-5)
     assert programs.variable(tmp_path, "global_step") == 20
-    (line,) = [each for each in caplog.messages if "XLA" in each]
+    (line,) = [message for message in caplog.messages if "XLA" in message]
     assert line.startswith("XLA fails in a training step: Out of memory")
     assert line.endswith("TensorFlow's kernels, with the next batch.")
 

@@ -31,7 +31,7 @@ def test_arguments_come_in_the_order_that_programs_know() -> None:
         ({"batch_axis": [0, "x"]}, "An axis of batch_axis is 'x'"),
         ({"batch_axis": ({"x": -1}, None)}, "An axis of batch_axis is -1"),
     ],
-    ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
+    ids=lambda case: next(iter(case)) if isinstance(case, dict) else "",
 )
 def test_impossible_arguments_are_refused(tmp_path: Path, options: Any, message: str) -> None:
     with pytest.raises(InvalidSetting, match=message):

@@ -17,7 +17,7 @@ class Momentum:
     def __init__(self, iterations_per_loop: int, use_resource: bool = True) -> None:
         with tf.Graph().as_default() as graph:
             self.global_step = v1.train.create_global_step()
-            counted = tf.data.Dataset.range(1, 100).map(lambda each: tf.cast(each, tf.float32))
+            counted = tf.data.Dataset.range(1, 100).map(lambda number: tf.cast(number, tf.float32))
             iterator = v1.data.make_initializable_iterator(counted)
             self.input = iterator.get_next()
             self.w = v1.get_variable("w", initializer=0.0, use_resource=use_resource)

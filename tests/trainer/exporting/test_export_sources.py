@@ -35,7 +35,7 @@ def _predict(directory: Path) -> Any:
 def test_a_table_is_trained_saved_and_exported_with_its_values(tmp_path: Path) -> None:
     estimator = trainer.Estimator(_counting_model_fn, str(tmp_path / "model"))
     estimator.train(programs.ones(), max_steps=4)
-    assert [each["y"][0] for each in estimator.predict(programs.ones(1))] == [4.0, 4.0]
+    assert [prediction["y"][0] for prediction in estimator.predict(programs.ones(1))] == [4.0, 4.0]
     directory = estimator.export_saved_model(str(tmp_path / "export"), exports.raw)
     assert _predict(Path(directory.decode())) == [[12.0]]
 

@@ -31,7 +31,9 @@ def export(tmp_path: Path, model_fn: Callable[..., Any], receiver: Any = exports
 def ops(directory: Path) -> set[str]:
     """Return the types of the ops of an export's TPU metagraph that run on the host."""
     (tpu_graph,) = (
-        each for each in metagraph.read_saved_model(directory).metagraphs if "tpu" in each.tags
+        metagraph
+        for metagraph in metagraph.read_saved_model(directory).metagraphs
+        if "tpu" in metagraph.tags
     )
     return set(tpu_graph.host_ops)
 
@@ -132,7 +134,7 @@ def by_hand(network: Any, ids: Any) -> Any:
         return functional.TPUPartitionedCall(
             args=computation.captured_inputs,
             device_ordinal=tpu_ops.tpu_ordinal_selector(),
-            Tout=[each.type for each in computation.definition.signature.output_arg],
+            Tout=[argument.type for argument in computation.definition.signature.output_arg],
             f=computation,
         )
 
@@ -171,7 +173,7 @@ def test_strings_and_tables_stay_on_the_host(tmp_path: Path, place: Any) -> None
     directory = export(tmp_path, classifier(place), text)
     assert {"ParseExampleV2", "LookupTableFindV2"} <= ops(directory)
     words = ["blue", "red", "green"]
-    inputs = {"examples": exports.examples(word=[each.encode() for each in words])}
+    inputs = {"examples": exports.examples(word=[word.encode() for word in words])}
     logits = exports.answers(directory, inputs)["logits"]
     assert logits.tolist() == [[6.0, 0.0], [2.0, -2.0], [4.0, 1.0]]
     (tensors,) = exports.answers(directory, {"inputs": inputs["examples"]}, "classes").values()
@@ -194,7 +196,7 @@ def test_a_vocabulary_file_goes_along_for_both_metagraphs(tmp_path: Path) -> Non
 
     directory = export(tmp_path, classifier(by_hand, from_file), text)
     file.unlink()
-    assert [each.assets for each in metagraph.read_saved_model(directory).metagraphs] == [
+    assert [metagraph.assets for metagraph in metagraph.read_saved_model(directory).metagraphs] == [
         ("words.txt",)
     ] * 2
     inputs = {"examples": exports.examples(word=[b"green"])}

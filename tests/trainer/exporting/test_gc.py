@@ -11,7 +11,7 @@ def test_the_newest_exports_stay(tmp_path: Path) -> None:
     for name in ("1700000003", "1700000001", "1700000002"):
         (tmp_path / name / "variables").mkdir(parents=True)
     assert gc.remove_old_exports(str(tmp_path), 2) == [str(tmp_path / "1700000001")]
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["1700000002", "1700000003"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1700000002", "1700000003"]
 
 
 def test_nothing_else_is_touched(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def estimator(model_dir: Path, steps: tuple[int, int]) -> trainer.TPUEstimator:
 def test_a_range_of_steps_is_captured_once(tmp_path: Path) -> None:
     estimator(tmp_path, (5, 6)).train(programs.ones(), max_steps=16)
     (profile,) = (tmp_path / "plugins" / "profile").iterdir()
-    assert any(each.stat().st_size for each in profile.iterdir())
+    assert any(path.stat().st_size for path in profile.iterdir())
 
 
 def test_a_range_that_training_does_not_reach_is_not_captured(tmp_path: Path) -> None:

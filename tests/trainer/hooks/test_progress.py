@@ -67,7 +67,7 @@ def test_the_last_step_is_delayed_of_even_where_it_was_not_foreseen(
         lines.update(step, 2.0, 0.5)
     lines.close()
     lines.close()
-    assert [each.split(" of ")[0] for each in caplog.messages] == [
+    assert [message.split(" of ")[0] for message in caplog.messages] == [
         "loss = 0.5, step = 20",
         "loss = 0.5, step = 30",
     ]

@@ -161,7 +161,9 @@ class ReadTableHook(tf.compat.v1.train.SessionRunHook):
     """Reads the divided table on a host that may not, and reports the error."""
 
     def begin(self) -> None:
-        (self._table,) = (each for each in v1.global_variables() if each.op.name == "words")
+        (self._table,) = (
+            variable for variable in v1.global_variables() if variable.op.name == "words"
+        )
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if current_group().is_first:

@@ -60,7 +60,7 @@ def members(count: int, **options: Any) -> Iterator[tuple[list[Member], ThreadPo
     (port,) = processes.free_ports(1)
     with ThreadPoolExecutor(count) as pool:
         made = [pool.submit(Member, index, count, port, **options) for index in range(count)]
-        found = [each.result(LIMIT) for each in made]
+        found = [future.result(LIMIT) for future in made]
         yield found, pool
         for member in found:
             member.group.close()
@@ -77,7 +77,7 @@ def on_all(
         except Exception as error:
             return error
 
-    return [each.result(LIMIT) for each in [pool.submit(attempt, member) for member in found]]
+    return [future.result(LIMIT) for future in [pool.submit(attempt, member) for member in found]]
 
 
 def test_host_0_calls_a_method_of_the_others_while_they_wait_for_an_exchange() -> None:

@@ -44,19 +44,19 @@ def test_hosts_train_evaluate_and_export_together(
 
 def test_all_hosts_stop_where_the_shortest_input_ends(results: list[dict[str, Any]]) -> None:
     # Host 0 has 7 batches, and host 1 has 11: training stops after 7 steps.
-    assert [each["step"] for each in results] == [7, 7]
+    assert [result["step"] for result in results] == [7, 7]
     # An evaluation uses the rows of all hosts: 2 batches of 8 rows on host 0, and 3 on host 1.
-    assert [each["uneven"]["rows"] for each in results] == [40, 40]
+    assert [result["uneven"]["rows"] for result in results] == [40, 40]
 
 
 def test_other_features_on_a_host_are_named(results: list[dict[str, Any]]) -> None:
-    for each in results:
-        assert "other tensors on host 1 (127.0.0.1) than on host 0" in each["error"]
+    for result in results:
+        assert "other tensors on host 1 (127.0.0.1) than on host 0" in result["error"]
         found, expected = (f"features['{name}'] (float32[8, 2])" for name in "cb")
-        assert f"{found} in place of {expected}" in each["error"]
+        assert f"{found} in place of {expected}" in result["error"]
 
 
 def test_host_0_alone_calls_a_host_call_with_the_tensors_of_all_hosts(
     results: list[dict[str, Any]],
 ) -> None:
-    assert [each.get("replicas") for each in results] == [2, None]
+    assert [result.get("replicas") for result in results] == [2, None]

@@ -44,7 +44,7 @@ def test_several_hosts_compute_what_one_process_computes(
         # by about 1e-7. With the rate 0.05 and the momentum 0.9 the changes add up to less than
         # 2e-6.
         np.testing.assert_allclose(found[name], value, atol=2e-6, err_msg=name)
-    assert [each["same"] for each in results] == [results[0]["same"]] * count
+    assert [result["same"] for result in results] == [results[0]["same"]] * count
     assert results[0]["same"] == pytest.approx(evaluation, rel=1e-5)
     assert results[0]["same"]["rows"] == 3 * program.REPLICAS * program.ROWS
 
@@ -62,7 +62,7 @@ def test_several_hosts_train_a_table_of_which_each_device_has_some_rows(tmp_path
         # Each of 8 steps changes a number below 2 by less than 1, and rounds sums of some 10.
         np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
     loss = cpu.evaluate(input_fn, steps=3)["loss"]
-    assert [each["loss"] for each in results] == [pytest.approx(loss, rel=1e-4)] * 2
+    assert [result["loss"] for result in results] == [pytest.approx(loss, rel=1e-4)] * 2
     assert "error" not in results[0]
     assert results[1]["error"].startswith(
         "host 1 uses the variable 'words', whose rows are divided"

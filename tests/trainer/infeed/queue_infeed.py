@@ -58,12 +58,12 @@ def dequeue_batches(
             run.run(hook.initializer.name)
         for iterations in runs or (1,):
             run.run(built.enqueue.name, {built.iterations.name: iterations})
-        return [[infeed.Batch(*_run(run, each)) for _ in range(sum(runs) or 1)] for each in names]
+        return [[infeed.Batch(*_run(run, name)) for _ in range(sum(runs) or 1)] for name in names]
 
 
 def _run(run: Any, names: Any) -> Any:
-    values = iter(run.run([each for each in tf.nest.flatten(names) if each is not None]))
-    flat = [None if each is None else next(values).tolist() for each in tf.nest.flatten(names)]
+    values = iter(run.run([name for name in tf.nest.flatten(names) if name is not None]))
+    flat = [None if name is None else next(values).tolist() for name in tf.nest.flatten(names)]
     return tf.nest.pack_sequence_as(names, flat)
 
 

@@ -24,7 +24,7 @@ def _numbers(first: int, batch_size: int, last: int = 100) -> Any:
 
 
 def _features(replicas: Any) -> Any:
-    return [[batch.features for batch in each] for each in replicas]
+    return [[batch.features for batch in replica] for replica in replicas]
 
 
 def test_per_host_v1_splits_each_hosts_batch() -> None:
@@ -64,7 +64,9 @@ def test_per_host_v2_gives_the_first_batch_to_the_first_replica() -> None:
 def test_per_host_v2_in_parallel_gives_each_batch_once() -> None:
     one_by_four = topology(1, 4, Mode.PER_HOST_V2, batch_size=4)
     result = dequeue_batches(lambda _: _numbers(0, 1), one_by_four, 3, parallel_get_next=True)
-    assert sorted(batch.features for each in result for batch in each) == [[n] for n in range(12)]
+    assert sorted(batch.features for batches in result for batch in batches) == [
+        [n] for n in range(12)
+    ]
 
 
 def test_broadcast_gives_all_to_all() -> None:
@@ -107,7 +109,7 @@ def test_batch_axis_names_the_axis_of_the_rows() -> None:
         result = dequeue_batches(input_fn, one_by_two, batch_axis=axes)
         assert result[0][0].features == {"image": [[[1]], [[3]]]}
         assert result[1][0].features == {"image": [[[2]], [[4]]]}
-        assert [each[0].labels for each in result] == [[10], [20]]
+        assert [batches[0].labels for batches in result] == [[10], [20]]
 
 
 class Point(NamedTuple):
@@ -194,7 +196,7 @@ def test_enqueues_are_on_the_host_of_their_core() -> None:
         infeed.build_infeed(lambda _: _numbers(0, 4), topology(2, 2, Mode.SLICED, batch_size=4))
         functions = graph.as_graph_def().library.function
         result = _tasks(
-            [node for each in functions for node in each.node_def], "InfeedEnqueueTuple"
+            [node for function in functions for node in function.node_def], "InfeedEnqueueTuple"
         )
     assert result == [("0", "0", 0), ("1", "0", 1), ("2", "1", 0), ("3", "1", 1)]
 
@@ -223,7 +225,7 @@ def test_spreading_counts_each_row_of_a_partial_batch_once() -> None:
         [{"x": [1, 2]}, {"x": [5, 5]}, {"x": [7, 7]}, {"x": [7, 7]}],
         [{"x": [3, 4]}, {"x": [6, 6]}, {"x": [7, 7]}, {"x": [7, 7]}],
     ]
-    assert [[batch.mask for batch in each] for each in result] == [
+    assert [[batch.mask for batch in batches] for batches in result] == [
         [[1, 1], [1, 0], [1, 0], [0, 0]],
         [[1, 1], [1, 0], [0, 0], [0, 0]],
     ]
@@ -237,7 +239,7 @@ def test_padding_is_marked_in_the_features() -> None:
         [{"x": [1, 2], "is_padding": [0, 0]}, {"x": [1, 2], "is_padding": [1, 1]}],
         [{"x": [3, 1], "is_padding": [0, 1]}, {"x": [3, 1], "is_padding": [1, 1]}],
     ]
-    assert [each[0].mask for each in result] == [[1, 1], [1, 0]]
+    assert [batches[0].mask for batches in result] == [[1, 1], [1, 0]]
 
 
 def test_a_users_feature_named_is_padding_is_kept() -> None:
@@ -255,7 +257,7 @@ def test_steps_cut_the_dataset(mode: Any, rows: int) -> None:
     options = {"padding": SpreadFinalBatch(), "steps": 1}
     result = dequeue_batches(lambda _: _uneven(8, rows), one_by_two, 2, **options)
     assert _features(result)[1][0] == {"x": [3, 4]}
-    assert [[batch.mask for batch in each] for each in result] == [[[1, 1], [0, 0]]] * 2
+    assert [[batch.mask for batch in batches] for batches in result] == [[[1, 1], [0, 0]]] * 2
 
 
 def test_per_host_v2_spreads_the_final_batch_of_each_replica() -> None:
@@ -263,10 +265,10 @@ def test_per_host_v2_spreads_the_final_batch_of_each_replica() -> None:
     result = dequeue_batches(
         lambda _: _uneven(4, 2).skip(1), one_by_two, 1, padding=SpreadFinalBatch()
     )
-    assert [each[0].mask for each in result] == [[1, 1], [0, 0]]
+    assert [batches[0].mask for batches in result] == [[1, 1], [0, 0]]
     result = dequeue_batches(lambda _: _uneven(3, 2), one_by_two, 1, padding=SpreadFinalBatch())
     assert _features(result) == [[{"x": [1, 2]}], [{"x": [3, 3]}]]
-    assert [each[0].mask for each in result] == [[1, 1], [1, 0]]
+    assert [batches[0].mask for batches in result] == [[1, 1], [1, 0]]
 
 
 @pytest.mark.parametrize("padding", [SpreadFinalBatch(), PadFinalBatch()])
@@ -277,8 +279,8 @@ def test_per_host_v2_takes_rows_on_the_last_axis(padding: FinalBatchPadding) -> 
     one_by_two = topology(1, 2, Mode.PER_HOST_V2, batch_size=4)
     result = dequeue_batches(input_fn, one_by_two, 2, padding=padding)
     assert result[1][0].features == [[3, 4], [30, 40], [-3, -4]]
-    assert [each[0].labels for each in result] == [[1, 2], [3, 4]]
-    assert [[batch.mask for batch in each] for each in result] == [[[1, 1], [0, 0]]] * 2
+    assert [batches[0].labels for batches in result] == [[1, 2], [3, 4]]
+    assert [[batch.mask for batch in batches] for batches in result] == [[[1, 1], [0, 0]]] * 2
 
 
 @pytest.mark.parametrize("padding", [None, SpreadFinalBatch(), PadFinalBatch()])
@@ -304,8 +306,8 @@ def test_int64_is_fed_in_32_bits_and_is_int64_again_with_a_warning_once(
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=2)
     for _ in range(2):
         ((first,), (second,)) = dequeue_batches(input_fn, one_by_two, 1, padding=padding)
-    assert [list(each.features.values()) for each in (first, second)] == [[[1]], [[-2]]]
-    warnings = [each for each in caplog.messages if "is fed to the TPU as int32" in each]
+    assert [list(batch.features.values()) for batch in (first, second)] == [[[1]], [[-2]]]
+    warnings = [message for message in caplog.messages if "is fed to the TPU as int32" in message]
     assert len(warnings) == 1
 
 
@@ -320,7 +322,7 @@ def test_evaluation_waits_for_the_host_with_the_longest_input() -> None:
     result = dequeue_batches(
         lambda pipeline: _uneven(2 + pipeline.host, 2), two_by_one, 2, padding=SpreadFinalBatch()
     )
-    assert [[batch.mask for batch in each] for each in result] == [
+    assert [[batch.mask for batch in batches] for batches in result] == [
         [[1, 1], [0, 0]],
         [[1, 1], [1, 0]],
     ]
@@ -332,4 +334,4 @@ def test_tensors_can_be_evaluated_too() -> None:
 
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=2)
     result = dequeue_batches(input_fn, one_by_two, 1, padding=SpreadFinalBatch())
-    assert [(each[0].labels, each[0].mask) for each in result] == [([3], [1]), ([4], [1])]
+    assert [(batches[0].labels, batches[0].mask) for batches in result] == [([3], [1]), ([4], [1])]

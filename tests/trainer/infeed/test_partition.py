@@ -51,11 +51,11 @@ def _queued(built: infeed.Infeed, *cores: list[tuple[Any, list[int]]]) -> list[A
         with tf.name_scope(f"replica_0_core_{core}"):
             dtypes, shapes = zip(*specs, strict=True)
             tensors = tf.raw_ops.InfeedDequeueTuple(dtypes=dtypes, shapes=shapes)
-            dequeues.append([each.name for each in tensors])
+            dequeues.append([tensor.name for tensor in tensors])
     with session(tf.compat.v1.get_default_graph(), _system()) as run:
         run.run(built.hooks[0].initializer.name)
         run.run(built.enqueue.name)
-        return [[each.tolist() for each in core] for core in run.run(dequeues)]
+        return [[array.tolist() for array in core] for core in run.run(dequeues)]
 
 
 def _image() -> Any:

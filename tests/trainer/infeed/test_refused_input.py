@@ -160,7 +160,7 @@ def test_predicting_needs_a_dataset() -> None:
 def test_all_pipelines_must_agree() -> None:
     def input_fn(pipeline: Any) -> Any:
         names = ["a", "b", "c"][pipeline.index : pipeline.index + 2]
-        return tf.data.Dataset.from_tensors({each: tf.ones([2]) for each in names})
+        return tf.data.Dataset.from_tensors({name: tf.ones([2]) for name in names})
 
     expected = (
         r"call 2 of input_fn, on host 1, .*features\['a'\] \(float32\[2\]\) is missing; "

@@ -112,7 +112,7 @@ def test_tensors_of_arrays_keep_the_end_of_the_input_on_a_tpu(tmp_path: Path, co
         )
         rows = numpy_input_fn({"x": ones}, ones, batch_size=4, shuffle=False)
         assert estimator.evaluate(rows)["mean_y"] == 0.5
-        assert [each["y"] for each in estimator.predict(rows)] == [0.5] * 5
+        assert [prediction["y"] for prediction in estimator.predict(rows)] == [0.5] * 5
 
 
 def test_arrays_are_not_put_into_the_graph() -> None:

@@ -15,8 +15,8 @@ def _binding(tree: ast.Module) -> Iterator[str]:
     """Yield the statements that bind names: absolute imports, and assignments of dotted names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and not node.level or isinstance(node, ast.Import):
-            for each in node.names:
-                yield ast.unparse(_alone(node, each))
+            for alias in node.names:
+                yield ast.unparse(_alone(node, alias))
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
             yield ast.unparse(node)
 
@@ -42,11 +42,11 @@ def _resolve(file: str, written: list[str]) -> dict[str, str | None]:
             if "__future__" not in statement:
                 _attempt(statement, names)
     found = {}
-    for each in written:
-        module, _, last = each.rpartition(".")
-        is_import = each.split(".")[0] in ("tensorflow", "tensorflow_estimator")
+    for name in written:
+        module, _, last = name.rpartition(".")
+        is_import = name.split(".")[0] in ("tensorflow", "tensorflow_estimator")
         statement = f"from {module} import {last}" if module else f"import {last}"
-        found[each] = _attempt(statement if is_import else each, names)
+        found[name] = _attempt(statement if is_import else name, names)
     return found
 
 

@@ -122,4 +122,4 @@ def report_of(directory: Path, source: str) -> ProgramReport:
 
 def findings_of(directory: Path, source: str) -> dict[str, Finding]:
     """Write a source and analyse it; return name as written → finding."""
-    return {each.written: each for each in report_of(directory, source).findings}
+    return {finding.written: finding for finding in report_of(directory, source).findings}

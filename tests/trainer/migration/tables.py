@@ -30,7 +30,8 @@ def tables() -> dict[str, str]:
 def shown(text: str) -> dict[str, str]:
     """Return the text of each table in a document, by the name in the preceding comment."""
     return {
-        each[1]: each[2] for each in re.finditer(r"<!-- (\w+) -->\n(.*?)<!-- end -->", text, re.S)
+        match[1]: match[2]
+        for match in re.finditer(r"<!-- (\w+) -->\n(.*?)<!-- end -->", text, re.S)
     }
 
 
@@ -41,7 +42,7 @@ def _keras() -> str:
         if isinstance(node, ast.Dict):
             for key, call in zip(node.keys, node.values, strict=True):
                 assert isinstance(call, ast.Call)
-                why, instead = (ast.literal_eval(each) for each in call.args)
+                why, instead = (ast.literal_eval(argument) for argument in call.args)
                 rows.append((f"`{ast.literal_eval(key)}`" if key else "", why, f"{instead}."))
     return _table(("Option", "Why", "Instead"), rows)
 
@@ -77,7 +78,7 @@ def _refused() -> str:
     for name, says in rows:
         together.setdefault(says, []).append(name)
     return _table(
-        ("Name", "What replaces it"), [(", ".join(each), says) for says, each in together.items()]
+        ("Name", "What replaces it"), [(", ".join(names), says) for says, names in together.items()]
     )
 
 
@@ -92,12 +93,12 @@ def _names(module: str) -> str:
 
 
 def _joined(names: Iterable[str] | Mapping[str, str]) -> str:
-    return ", ".join(f"`{each}`" for each in sorted(names))
+    return ", ".join(f"`{name}`" for name in sorted(names))
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
-    return "".join(f"| {' | '.join(each)} |\n" for each in lines)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def _write() -> None:

@@ -27,9 +27,9 @@ def test_lines_are_neither_broken_nor_cut_where_they_are_piped(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     (line,) = [
-        each
-        for each in run(samples.write(tmp_path, "a.py", GONE)).output.splitlines()
-        if "DNN" in each
+        line
+        for line in run(samples.write(tmp_path, "a.py", GONE)).output.splitlines()
+        if "DNN" in line
     ]
     assert line.endswith("builds its layers.")
     assert "\x1b" not in line

@@ -55,15 +55,21 @@ class Said:
 
 def everything(version: Version) -> str:
     """Return a program that uses each name of some modules that the report says works."""
-    modules = [each for each in MODULES if not each or api_names.is_public_name(each[:-1], version)]
+    modules = [
+        module for module in MODULES if not module or api_names.is_public_name(module[:-1], version)
+    ]
     names = [
-        f"{each}{name}"
-        for each in modules
-        for name in api_names.list_sibling_names(f"{each}x", version)
+        f"{module}{name}"
+        for module in modules
+        for name in api_names.list_sibling_names(f"{module}x", version)
     ]
     namespaces = estimator_names.V1 if version == "v1" else estimator_names.V2
-    names += [f"estimator.{each}.{name}" for each, inside in namespaces.items() for name in inside]
-    lines = ["import tensorflow as tf", *(f"tf.{each}" for each in names)]
+    names += [
+        f"estimator.{namespace}.{name}"
+        for namespace, inside in namespaces.items()
+        for name in inside
+    ]
+    lines = ["import tensorflow as tf", *(f"tf.{name}" for name in names)]
     if version == "v1":
         lines += contrib()
     return "\n".join(lines).replace("..", ".")
@@ -75,7 +81,7 @@ def contrib() -> Iterator[str]:
         for name in static_index.public_names(f"trainer.compat.contrib.{module}") or ():
             yield f"tf.contrib.{module}.{name}"
     # Leave out names that end in `.python`: whether they exist depends on earlier imports.
-    yield from (each for each in REPLACEMENTS if not each.endswith(".python"))
+    yield from (replacement for replacement in REPLACEMENTS if not replacement.endswith(".python"))
     yield from (f"tf.estimator.{name}" for name in estimator_names.UNSUPPORTED)
     for number, form in enumerate(FORMS):
         yield f"import tensorflow.contrib.{form} as form_{number}"
@@ -99,19 +105,19 @@ def scripts(version: Version, directory: Path) -> Iterator[Path]:
 def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
     directory = tmp_path_factory.mktemp(request.param)
     reports = [
-        report.analyze_program(each, follow_imports=False)
-        for each in scripts(request.param, directory)
+        report.analyze_program(script, follow_imports=False)
+        for script in scripts(request.param, directory)
     ]
     findings = [
         finding
-        for each in reports
-        if (each.tf1 is not None) == (request.param == "v1")
-        for finding in each.findings
+        for report in reports
+        if (report.tf1 is not None) == (request.param == "v1")
+        for finding in report.findings
         if "(" not in finding.written
     ]
     asked: dict[str, list[str]] = {}
-    for each in findings:
-        asked.setdefault(each.file, []).append(each.written)
+    for finding in findings:
+        asked.setdefault(finding.file, []).append(finding.written)
     (directory / "names.json").write_text(json.dumps(asked))
     flag = "--tf1" if request.param == "v1" else "--no-tf1"
     probe = [HERE / "resolving.py", directory / "names.json"]
@@ -124,12 +130,12 @@ def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_what_works_or_is_supplied_resolves(said: Said) -> None:
-    promised = [each for each in said.findings if each.kind.runs]
+    promised = [finding for finding in said.findings if finding.kind.runs]
     assert len(promised) > 500
-    assert not {each.written: said.error(each) for each in promised if said.error(each)}
+    assert not {finding.written: said.error(finding) for finding in promised if said.error(finding)}
 
 
 def test_what_is_gone_or_not_known_raises(said: Said) -> None:
-    refused = [each for each in said.findings if not each.kind.runs]
+    refused = [finding for finding in said.findings if not finding.kind.runs]
     assert len(refused) >= 5
-    assert not [each.written for each in refused if said.error(each) is None]
+    assert not [finding.written for finding in refused if said.error(finding) is None]

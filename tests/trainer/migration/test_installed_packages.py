@@ -38,7 +38,7 @@ def test_what_an_installed_package_breaks_is_said(packages: Path, tmp_path: Path
         "old_package",
         "old_package/models.py:3 names tensorflow.contrib.gan",
     )
-    assert {each.written: (each.file, each.stops) for each in package.findings} == {
+    assert {finding.written: (finding.file, finding.stops) for finding in package.findings} == {
         "tensorflow.contrib.gan": ("old_package/models.py", True),
         "tf.gone_name": ("old_package/models.py", False),
         "tf.gone_behind_a_condition": ("old_package/models.py", False),

@@ -13,23 +13,23 @@ def test_a_name_has_all_its_lines_and_stands_as_it_is_written(tmp_path: Path) ->
     found = findings_of(tmp_path, source)
     assert found["t.Saver"].lines == (3, 5)
     assert found["tf.train.Saver"].lines == (4,)
-    assert {found[each].name for each in ("t.Saver", "tf.train.Saver")} == {
+    assert {found[name].name for name in ("t.Saver", "tf.train.Saver")} == {
         "tensorflow.train.Saver"
     }
 
 
 def test_the_documented_programs_name_nothing_that_is_gone() -> None:
     programs = Path(__file__).parents[1] / "compat/programs"
-    for each in SEEDS:
-        found = report.analyze_program(programs / each)
-        assert found.runs, [each for each in found.findings if not each.kind.runs]
+    for seed in SEEDS:
+        found = report.analyze_program(programs / seed)
+        assert found.runs, [finding for finding in found.findings if not finding.kind.runs]
         assert len(found.findings_of_kind(NameStatus.SUPPLIED)) >= 8
         assert "--emulate-tpu 8" in str(found.command)
 
 
 def test_a_header_in_the_style_of_bert_is_understood(tmp_path: Path) -> None:
     found = report_of(tmp_path, samples.BERT_LIKE)
-    assert found.runs, [each for each in found.findings if not each.kind.runs]
+    assert found.runs, [finding for finding in found.findings if not finding.kind.runs]
     assert found.tf1 is not None
     assert str(found.command).endswith("--data_dir=DATA_DIR --use_tpu=True")
 
@@ -44,7 +44,7 @@ def test_what_is_found_in_modules_beside_the_script_says_their_file(tmp_path: Pa
     samples.write(tmp_path, "model.py", "import tensorflow as tf\ntf.get_variable\n")
     found = report.analyze_program(script)
     assert found.tf1 is not None
-    assert {Path(each.file).name for each in found.findings} == {"model.py"}
+    assert {Path(finding.file).name for finding in found.findings} == {"model.py"}
     assert report.analyze_program(script, follow_imports=False).findings == ()
 
 
@@ -53,5 +53,5 @@ def test_a_program_with_a_module_that_does_not_parse_does_not_run(tmp_path: Path
     samples.write(tmp_path, "model.py", "print 'x'")
     found = report.analyze_program(script)
     assert not found.runs
-    assert [each.line for each in found.problems] == [1]
+    assert [problem.line for problem in found.problems] == [1]
     assert found.command is not None

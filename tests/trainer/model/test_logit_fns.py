@@ -16,9 +16,11 @@ def logits(logit_fn: Any, mode: str = "infer") -> Any:
     with tf.Graph().as_default(), v1.Session() as session:
         features = {"x": tf.constant([[1.0], [2.0]])}
         model = trainer.call_logit_fn(logit_fn, features, mode, None, None)
-        names = [each.op.name for each in v1.trainable_variables()]
-        session.run([each.assign(tf.ones_like(each)) for each in v1.trainable_variables()])
-        session.run([each.initializer for each in v1.global_variables()[len(names) :]])
+        names = [variable.op.name for variable in v1.trainable_variables()]
+        session.run(
+            [variable.assign(tf.ones_like(variable)) for variable in v1.trainable_variables()]
+        )
+        session.run([variable.initializer for variable in v1.global_variables()[len(names) :]])
         return session.run(model).tolist(), names
 
 

@@ -117,8 +117,8 @@ def test_a_tpu_spec_is_an_estimator_spec_with_its_host_functions_called() -> Non
         spec = TPUEstimatorSpec(
             "eval",
             loss=loss,
-            eval_metrics=(lambda each: {"m": tf.compat.v1.metrics.mean(each)}, [loss]),
-            host_call=(lambda each: each + 1.0, {"each": loss}),
+            eval_metrics=(lambda loss_rows: {"m": tf.compat.v1.metrics.mean(loss_rows)}, [loss]),
+            host_call=(lambda loss_rows: loss_rows + 1.0, {"loss_rows": loss}),
             scaffold_fn=tf.compat.v1.train.Scaffold,
         ).as_estimator_spec()
     assert list(spec.eval_metric_ops or ()) == ["m"]

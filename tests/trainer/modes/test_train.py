@@ -146,7 +146,7 @@ def test_log_lines_say_loss_step_speed_and_time_left(
     caplog.set_level(logging.INFO, "tensorflow.trainer")
     estimator = programs.estimator(tmp_path, iterations_per_loop=5, log_step_count_steps=10)
     estimator.train(programs.ones(), max_steps=25)
-    lines = [each for each in caplog.messages if each.startswith("loss = ")]
+    lines = [message for message in caplog.messages if message.startswith("loss = ")]
     steps = [f"step = {n} of 25" for n in (10, 20, 25)]
     assert [line.partition(", ")[2][: len(steps[0])] for line in lines] == steps
     assert ["s left" in line for line in lines] == [True, True, False]
@@ -349,7 +349,7 @@ def test_scripts_find_in_the_log_what_tf_estimator_said(
     estimator.train(programs.ones(), max_steps=4)
     # The fourth step computed its loss with w = 1 - 0.5 ** 3.
     assert "Loss for final step: 0.0078125." in caplog.messages
-    result = dict(each.split(": ") for each in caplog.messages if "/sec: " in each)
+    result = dict(message.split(": ") for message in caplog.messages if "/sec: " in message)
     assert float(result["examples/sec"]) == pytest.approx(
         2 * float(result["global_step/sec"]), rel=1e-4
     )

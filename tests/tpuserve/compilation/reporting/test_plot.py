@@ -15,8 +15,8 @@ def test_a_plot_has_a_line_for_each_topology_and_says_that_it_shows_estimates(
     path = tmp_path / "plot.svg"
     found = report(
         *(
-            compiled(each, rows, figures(seconds=rows / 1000))
-            for each in (V4, V5E)
+            compiled(topology, rows, figures(seconds=rows / 1000))
+            for topology in (V4, V5E)
             for rows in (1, 8)
         ),
         refused(V5E, 64, "out of memory"),

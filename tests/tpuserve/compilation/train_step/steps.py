@@ -25,4 +25,4 @@ COMPILED = StepResult(STATS, 300_000_000, 40_000_000, 1)
 
 def report(*compilations: tuple[CompileTarget, int, StepResult]) -> TrainStepReport:
     """Return a report with a compilation for each (topology, batch size, result)."""
-    return TrainStepReport(tuple(StepCompilation(*each) for each in compilations))
+    return TrainStepReport(tuple(StepCompilation(*compilation) for compilation in compilations))

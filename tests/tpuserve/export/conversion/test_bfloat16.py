@@ -47,7 +47,7 @@ def functions(directory: Path) -> dict[str, list[Any]]:
     """Return function name → nodes, for the functions of the TPU metagraph."""
     saved_model = saved_model_pb2.SavedModel.FromString((directory / "saved_model.pb").read_bytes())
     library = saved_model.meta_graphs[1].graph_def.library
-    return {each.signature.name: list(each.node_def) for each in library.function}
+    return {function.signature.name: list(function.node_def) for function in library.function}
 
 
 def types(nodes: list[Any], op: str) -> set[int]:

@@ -39,7 +39,7 @@ def only(conversion: Conversion) -> ConvertedSignature:
 
 
 def ops(conversion: Conversion, place: str) -> set[str]:
-    return {each.op for each in only(conversion).host_ops if each.place == place}
+    return {op.op for op in only(conversion).host_ops if op.place == place}
 
 
 def test_a_model_without_host_ops_goes_to_the_tpu_whole(dense: Path, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_version_1_model_keeps_its_asset_and_shares_its_variables(
 
 def test_signatures_that_share_nodes_are_converted_each(version_1: Path, tmp_path: Path) -> None:
     conversion = convert(version_1, tmp_path / "out")
-    assert [each.functions for each in conversion.signatures] == [
+    assert [signature.functions for signature in conversion.signatures] == [
         ("tpu_raw",),
         ("tpu_serving_default",),
     ]
@@ -119,10 +119,10 @@ def test_signatures_that_share_nodes_are_converted_each(version_1: Path, tmp_pat
 
 def test_other_signatures_stay_on_the_host(version_1: Path, tmp_path: Path) -> None:
     conversion = convert(version_1, tmp_path / "out", signatures=["raw"])
-    assert [each.name for each in conversion.signatures] == ["raw"]
+    assert [signature.name for signature in conversion.signatures] == ["raw"]
     tpu = metagraph.read_metagraphs(tmp_path / "out")[1]
     assert set(tpu.signatures) == {"raw", "serving_default"}
-    assert [each.name for each in tpu.computations] == ["tpu_raw"]
+    assert [computation.name for computation in tpu.computations] == ["tpu_raw"]
 
 
 def test_an_aliased_function_goes_to_the_tpu_and_the_rest_stays(
@@ -226,7 +226,7 @@ def test_an_op_that_xla_refuses_in_a_trial_stays_on_the_host(tmp_path: Path) -> 
 
     directory = models.save(Folded(), tmp_path / "model")
     conversion = convert(directory, tmp_path / "out")
-    (reshape,) = (each for each in only(conversion).host_ops if each.op == "Reshape")
+    (reshape,) = (op for op in only(conversion).host_ops if op.op == "Reshape")
     assert reshape.place == "behind"
     assert reshape.reason == "its input 1 must be a constant for XLA, and is known only in a run"
     x = np.array([[1, 0], [0, 1], [1, 1], [0, 0]], np.float32)

@@ -17,8 +17,8 @@ NUMBERS = np.arange(100_000, dtype=np.float32)
 
 def graph_of(*values: tf.Tensor | np.ndarray[Any, Any]) -> tf.Graph:
     with tf.Graph().as_default() as graph:
-        for each in values:
-            tf.constant(each, name="table")
+        for value in values:
+            tf.constant(value, name="table")
     return graph
 
 

@@ -22,13 +22,13 @@ v1 = tf.compat.v1
 
 
 def size(directory: Path) -> int:
-    return sum(each.stat().st_size for each in directory.rglob("*") if each.is_file())
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
 
 def write(base: Path, *metagraphs: MetagraphSpec) -> None:
     with SavedModelWriter(str(base)) as writer:
-        for each in metagraphs:
-            writer.add(each)
+        for metagraph in metagraphs:
+            writer.add(metagraph)
 
 
 def big(x: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -51,7 +51,7 @@ def test_tensorflows_loader_loads_either_metagraph(tmp_path: Path, tag_set: tags
     config = v1.ConfigProto(graph_options=v1.GraphOptions(place_pruned_graph=True))
     with tf.Graph().as_default(), v1.Session(config=config) as session:
         v1.saved_model.loader.load(session, sorted(tag_set), str(directory))
-        half = next(each for each in v1.global_variables() if each.name == "half:0")
+        half = next(variable for variable in v1.global_variables() if variable.name == "half:0")
         assert session.run(half) == 0.5
 
 
@@ -68,15 +68,15 @@ def test_a_failed_export_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_nothing_is_visible_before_all_is_written(tmp_path: Path) -> None:
     with SavedModelWriter(str(tmp_path)) as writer:
         writer.add(models.metagraph(models.half_plus_two))
-        assert not [each for each in tmp_path.iterdir() if each.name.isdigit()]
-    assert [each.name for each in tmp_path.iterdir()] == [Path(writer.directory).name]
+        assert not [path for path in tmp_path.iterdir() if path.name.isdigit()]
+    assert [path.name for path in tmp_path.iterdir()] == [Path(writer.directory).name]
 
 
 def test_two_exports_in_one_second_get_two_versions(tmp_path: Path) -> None:
     for _ in range(2):
         with SavedModelWriter(str(tmp_path), clock=lambda: 1000.7) as writer:
             writer.add(models.metagraph(models.half_plus_two))
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["1000", "1001"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1000", "1001"]
 
 
 def test_an_export_of_nothing_is_an_error(tmp_path: Path) -> None:
@@ -134,18 +134,18 @@ def test_parallel_exports_get_different_versions(tmp_path: Path) -> None:
     with ThreadPoolExecutor(len(metagraphs)) as pool:
         names = sorted(pool.map(export, metagraphs))
     assert names == [str(1000 + number) for number in range(6)]
-    assert sorted(each.name for each in tmp_path.iterdir()) == names
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
 @pytest.mark.parametrize("content", [[], ["saved_model.pb"]], ids=["empty", "a version"])
 def test_existing_directories_are_left_alone(tmp_path: Path, content: list[str]) -> None:
     (tmp_path / "1000").mkdir()
-    for each in content:
-        (tmp_path / "1000" / each).write_text("theirs")
+    for name in content:
+        (tmp_path / "1000" / name).write_text("theirs")
     with SavedModelWriter(str(tmp_path), clock=lambda: 1000.0) as writer:
         writer.add(models.metagraph(models.half_plus_two))
     assert Path(writer.directory).name == "1001"
-    assert [each.name for each in (tmp_path / "1000").iterdir()] == content
+    assert [path.name for path in (tmp_path / "1000").iterdir()] == content
 
 
 _KILLED = """

@@ -25,11 +25,13 @@ def half_plus_two(x: Any) -> Any:
 
 
 def described(directory: str) -> dict[tags.TagSet, metagraph.Metagraph]:
-    return {each.tags: each for each in metagraph.read_saved_model(directory).metagraphs}
+    return {
+        metagraph.tags: metagraph for metagraph in metagraph.read_saved_model(directory).metagraphs
+    }
 
 
 def size(directory: str) -> int:
-    return sum(each.stat().st_size for each in Path(directory).rglob("*") if each.is_file())
+    return sum(path.stat().st_size for path in Path(directory).rglob("*") if path.is_file())
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +53,15 @@ def test_the_whole_function_is_on_the_tpu_and_both_have_the_same_signatures(
     assert computation.tpu_ops["Mul"] == 1
     assert found[tags.SERVE].computations == ()
     specs = [
-        {alias: (each.dtype, each.shape) for alias, each in side.items()}
+        {alias: (spec.dtype, spec.shape) for alias, spec in side.items()}
         for one in found.values()
         for signature in one.signatures.values()
         for side in (signature.inputs, signature.outputs)
     ]
     assert specs == [{"x": ("float32", (None,))}, {"output": ("float32", (None,))}] * 2
-    assert [each.signatures.keys() for each in found.values()] == [{"serving_default"}] * 2
+    assert [metagraph.signatures.keys() for metagraph in found.values()] == [
+        {"serving_default"}
+    ] * 2
 
 
 @pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.format_tags)
@@ -226,7 +230,7 @@ def test_a_vocabulary_stays_on_the_host_and_is_filled_in_both_metagraphs(
     assert answer["score"].tolist() == [-1, 1, 0]
     found = described(directory)
     assert any("LookupTableFind" in op for op in found[tags.SERVE_TPU].host_ops)
-    assert [list(each.signatures) for each in found.values()] == [["serving_default"]] * 2
+    assert [list(metagraph.signatures) for metagraph in found.values()] == [["serving_default"]] * 2
     loaded = tf.saved_model.load(directory, tags=["serve"]).signatures["serving_default"]
     assert loaded(words=tf.constant(["bad"]))["score"].numpy().tolist() == [-1]
 
@@ -234,7 +238,7 @@ def test_a_vocabulary_stays_on_the_host_and_is_filled_in_both_metagraphs(
 def test_a_function_that_places_itself_can_place_a_part(tmp_path: Path) -> None:
     def length(words: Any, *, use_tpu: bool) -> dict[str, Any]:
         lengths = tf.strings.length(words)
-        double = on_tpu(lambda each: each * 2, lengths) if use_tpu else lengths * 2
+        double = on_tpu(lambda batch: batch * 2, lengths) if use_tpu else lengths * 2
         return {"double": double, "words": words}
 
     directory = export(length, {"words": WORDS}, tmp_path)
@@ -270,7 +274,7 @@ def test_the_export_knows_which_line_a_node_on_the_tpu_comes_from(exported: str)
 
 def test_two_exports_of_one_second_get_two_versions(tmp_path: Path) -> None:
     directories = {export(half_plus_two, {"x": ROWS}, tmp_path) for _ in range(2)}
-    assert {Path(each) for each in directories} == set(tmp_path.iterdir())
+    assert {Path(directory) for directory in directories} == set(tmp_path.iterdir())
     assert len(directories) == 2
 
 
@@ -331,6 +335,6 @@ def test_an_export_logs_nothing_that_the_user_did_not_do(
     found: dict[str, Any] = {"__name__": "theirs"}
     exec("nowhere = lambda x: x * 2.0", found)
     pair = (lambda x: x * 2.0, lambda x: x * 4.0)
-    for each in (pair[0], found["nowhere"], functools.partial(pair[1])):
-        export(each, {"x": tf.TensorSpec([None], tf.float32)}, tmp_path)
-    assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == []
+    for function in (pair[0], found["nowhere"], functools.partial(pair[1])):
+        export(function, {"x": tf.TensorSpec([None], tf.float32)}, tmp_path)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []

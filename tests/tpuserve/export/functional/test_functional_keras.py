@@ -26,7 +26,7 @@ def test_a_functional_model_keeps_its_names_and_is_exported_for_inference(
     joined = layers.Dropout(0.5)(joined)
     outputs = [layers.Dense(1, name="left")(joined), layers.Dense(2, name="right")(joined)]
     model = package.Model([b, a], outputs)
-    batch_norm = next(each for each in model.layers if "batch_norm" in each.name)
+    batch_norm = next(layer for layer in model.layers if "batch_norm" in layer.name)
     batch_norm.moving_mean.assign([1, 2, 3, 4, 5])
     batch_norm.moving_variance.assign([1, 4, 9, 16, 25])
     values: dict[str, Any] = {"a": np.ones([2, 2], np.float32), "b": np.full([2, 3], 2, np.float32)}
@@ -45,7 +45,7 @@ def test_a_trained_model_leaves_its_optimizer_behind(tmp_path: Path, package: An
     directory = export(model, tmp_path)
     found = metagraph.read_saved_model(directory).metagraphs
     # Each metagraph has a kernel of two float32 numbers and a bias of one: 12 bytes.
-    assert [sum(each.bytes or 0 for each in one.variables) for one in found] == [12, 12]
+    assert [sum(variable.bytes or 0 for variable in one.variables) for one in found] == [12, 12]
     assert Path(directory).parent == tmp_path
     x = np.array([[1, 2]], np.float32)
     (answer,) = answers.both(directory, x=x).values()
@@ -74,7 +74,7 @@ def test_a_subclassed_model_is_called_with_the_inputs_that_it_is_given(
         def call(self, inputs: Any) -> Any:
             return {"sum": inputs["a"] + inputs["b"]}
 
-    specs = {each: tf.TensorSpec([None], tf.float32) for each in ("a", "b")}
+    specs = {name: tf.TensorSpec([None], tf.float32) for name in ("a", "b")}
     one = np.ones([1], np.float32)
     assert answers.both(export(Model(), specs, tmp_path), a=one, b=one) == {"sum": [2]}
 

@@ -30,10 +30,15 @@ def function_of(graph: tf.Graph, op: str) -> set[str]:
       op: the op type, such as "BatchFunction".
     """
     definition = graph.as_graph_def()
-    functions = {each.signature.name: each.node_def for each in definition.library.function}
-    nodes = [*definition.node, *(node for each in functions.values() for node in each)]
-    (called,) = (each.attr["f"].func.name for each in nodes if each.op == op)
-    return {each.op for each in functions[called]}
+    functions = {
+        function.signature.name: function.node_def for function in definition.library.function
+    }
+    nodes = [
+        *definition.node,
+        *(node for function_nodes in functions.values() for node in function_nodes),
+    ]
+    (called,) = (node.attr["f"].func.name for node in nodes if node.op == op)
+    return {node.op for node in functions[called]}
 
 
 def test_a_batch_function_surrounds_the_tpu_computation() -> None:
@@ -43,7 +48,7 @@ def test_a_batch_function_surrounds_the_tpu_computation() -> None:
     assert y.shape.as_list() == [None, 3]
     assert {"TPUPartitionedCall", "TPUOrdinalSelector"} <= function_of(graph, "BatchFunction")
     assert {"Mul", "TPUReplicatedInput"} & function_of(graph, "TPUPartitionedCall")
-    (node,) = (each for each in graph.as_graph_def().node if each.op == "BatchFunction")
+    (node,) = (node for node in graph.as_graph_def().node if node.op == "BatchFunction")
     assert list(node.attr["allowed_batch_sizes"].list.i) == [2, 4]
     assert node.attr["max_enqueued_batches"].i == 100
 
@@ -59,7 +64,7 @@ def test_a_list_is_the_arguments_and_any_other_nest_the_only_argument() -> None:
     with tf.Graph().as_default():
         x, y = tf.ones([2, 1]), tf.ones([2, 3])
         both = inference_on_tpu(lambda a, b: (a, b), [x, y], *SETTINGS)
-        assert [each.shape.as_list() for each in both] == [[2, 1], [2, 3]]
+        assert [tensor.shape.as_list() for tensor in both] == [[2, 1], [2, 3]]
         named = inference_on_tpu(lambda nest: {"z": nest["x"] + 1.0}, {"x": x}, *SETTINGS)
         assert named["z"].shape.as_list() == [2, 1]
 

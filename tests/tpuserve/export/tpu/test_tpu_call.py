@@ -22,8 +22,8 @@ def test_the_whole_computation_is_one_call_on_a_core_chosen_at_run_time() -> Non
 def test_variables_keep_their_names_and_stay_outside_of_the_call() -> None:
     graph = models.metagraph(models.half_plus_two, tags.SERVE_TPU).graph
     with graph.as_default():
-        assert [each.name for each in v1.global_variables()] == ["half:0", "two:0"]
-        assert all(each.graph is graph for each in v1.global_variables())
+        assert [variable.name for variable in v1.global_variables()] == ["half:0", "two:0"]
+        assert all(variable.graph is graph for variable in v1.global_variables())
 
 
 def test_results_keep_their_nest_and_shapes() -> None:
@@ -45,7 +45,7 @@ def test_a_computation_that_passes_its_inputs_through_puts_nothing_on_the_tpu() 
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [None])
         assert on_tpu(lambda given: {"y": given}, x)["y"] is x
-        assert [each.type for each in graph.get_operations()] == ["Placeholder"]
+        assert [operation.type for operation in graph.get_operations()] == ["Placeholder"]
 
 
 def test_a_computation_within_another_is_refused() -> None:

@@ -208,7 +208,7 @@ def test_tensorflow_serves_what_xla_cannot_and_one_line_says_why(
 ) -> None:
     caplog.set_level(logging.WARNING, "tpuserve")
     model = load(save(tmp_path, function, shape, dtype))
-    (record,) = [each for each in caplog.records if each.name.startswith("tpuserve")]
+    (record,) = [record for record in caplog.records if record.name.startswith("tpuserve")]
     assert "TensorFlow runs the model, because XLA cannot" in record.message
     assert "\n" not in record.message
     assert model.choice.fallback in record.message

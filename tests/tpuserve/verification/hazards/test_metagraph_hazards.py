@@ -38,8 +38,10 @@ def test_an_op_is_named_with_its_node_its_function_and_its_line(tmp_path: Path) 
         text = tf.strings.as_string(inputs["x"], name="spelled")
         return {"y": tf.strings.to_hash_bucket_fast(text, 7, name="hashed")}
 
-    found = {each.node: each for each in hazards_of(tmp_path, model) if each.severity == "error"}
-    assert [found[each].op for each in ("spelled", "hashed")] == [
+    found = {
+        hazard.node: hazard for hazard in hazards_of(tmp_path, model) if hazard.severity == "error"
+    }
+    assert [found[node].op for node in ("spelled", "hashed")] == [
         "AsString",
         "StringToHashBucketFast",
     ]
@@ -71,7 +73,7 @@ def test_an_op_in_a_function_that_a_computation_calls_is_named(tmp_path: Path) -
 
         return {"y": tf.cond(tf.reduce_sum(x) > 0, spelled, lambda: x)}
 
-    nodes = [each.op for each in hazards_of(tmp_path, model) if each.severity == "error"]
+    nodes = [hazard.op for hazard in hazards_of(tmp_path, model) if hazard.severity == "error"]
     assert sorted(nodes) == ["AsString", "StringToNumber"]
 
 
@@ -81,7 +83,7 @@ def test_64_bit_types_are_reported_once_per_computation(tmp_path: Path) -> None:
         return {"y": wide * wide, "class": tf.argmax(inputs["x"])}
 
     found = hazards_of(tmp_path, model)
-    assert [(each.kind, each.severity) for each in found] == [
+    assert [(hazard.kind, hazard.severity) for hazard in found] == [
         ("float64", "warning"),
         ("int64", "note"),
     ]
@@ -91,14 +93,14 @@ def test_64_bit_types_are_reported_once_per_computation(tmp_path: Path) -> None:
 def test_open_dimensions_are_reported_as_recompilations(tmp_path: Path) -> None:
     inputs = {"x": tf.TensorSpec([None, None], tf.float32)}
     found = hazards_of(tmp_path, lambda inputs: {"y": inputs["x"] + 1.0}, inputs)
-    assert [each.kind for each in found] == ["recompilation", "recompilation"]
+    assert [hazard.kind for hazard in found] == ["recompilation", "recompilation"]
     assert "leaves open dimension 1 of 'x'" in found[0].message
     assert "accepts any batch size" in found[1].message
 
 
 def test_a_model_without_a_tpu_computation_is_reported(tmp_path: Path) -> None:
     found = hazards_of(tmp_path, lambda inputs: {"y": inputs["x"] + 1.0}, on_host=True)
-    assert [each.kind for each in found] == ["no_computation"]
+    assert [hazard.kind for hazard in found] == ["no_computation"]
 
 
 def test_random_ops_are_reported(tmp_path: Path) -> None:
@@ -113,7 +115,7 @@ def test_shapes_that_depend_on_values_are_reported(tmp_path: Path) -> None:
     def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"y": tf.shape(tf.boolean_mask(inputs["x"], inputs["x"] > 0.5))}
 
-    kinds = {each.kind: each.op for each in hazards_of(tmp_path, model)}
+    kinds = {hazard.kind: hazard.op for hazard in hazards_of(tmp_path, model)}
     assert kinds["dynamic_shape"] == "Where"
 
 
@@ -123,8 +125,10 @@ def test_a_shape_from_an_input_is_reported(tmp_path: Path) -> None:
     def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"y": tf.fill(inputs["n"] + 2, 1.0, name="filled")}
 
-    found = [each for each in hazards_of(tmp_path, model, inputs) if each.kind == "constant_input"]
-    assert [(each.op, each.node, each.severity) for each in found] == [
+    found = [
+        hazard for hazard in hazards_of(tmp_path, model, inputs) if hazard.kind == "constant_input"
+    ]
+    assert [(hazard.op, hazard.node, hazard.severity) for hazard in found] == [
         ("Fill", "filled", "warning")
     ]
 

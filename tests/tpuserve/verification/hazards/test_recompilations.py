@@ -24,7 +24,7 @@ def messages(allowed: list[int], warm: list[int], names: tuple[str, ...] = ("a",
     found = recompilations.find_recompilations(
         dict.fromkeys(names, ON_TPU), dict.fromkeys(names, OPEN), allowed, records
     )
-    return [f"{each.severity}: {each.message}" for each in found]
+    return [f"{hazard.severity}: {hazard.message}" for hazard in found]
 
 
 def test_an_open_batch_is_reported_once_for_all_signatures() -> None:

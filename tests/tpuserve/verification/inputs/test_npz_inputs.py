@@ -73,7 +73,7 @@ def chosen(*names: str) -> Any:
     arrays = {name: np.array([number]) for number, name in enumerate(names)}
     found = npz_inputs.assign_to_signatures(arrays, SIGNATURES, "inputs.npz")
     return {
-        name: {alias: names[each[0]] for alias, each in of.items()} for name, of in found.items()
+        name: {alias: names[pair[0]] for alias, pair in of.items()} for name, of in found.items()
     }
 
 

@@ -66,7 +66,7 @@ def test_training_evaluation_and_prediction_with_parts_of_the_table(
     predictions = expected[ids].sum(-1)
     evaluation = estimator.evaluate(divided_table.input_fn, steps=4)
     assert evaluation["loss"] == pytest.approx(((predictions - labels)[:4] ** 2).mean(), rel=1e-5)
-    predicted = [each["y"] for each in estimator.predict(divided_table.few_ids)]
+    predicted = [prediction["y"] for prediction in estimator.predict(divided_table.few_ids)]
     np.testing.assert_allclose(predicted, expected[divided_table.FEW_IDS].sum(-1), rtol=1e-5)
     for program in programs_made:
         (index,) = program.step.row_shardings
@@ -90,7 +90,9 @@ def test_hook_sees_and_assigns_the_whole_table(tmp_path: Path) -> None:
 
     class Halve(tf.compat.v1.train.SessionRunHook):
         def begin(self) -> None:
-            (table,) = (each for each in tf.compat.v1.global_variables() if "table" in each.name)
+            (table,) = (
+                variable for variable in tf.compat.v1.global_variables() if "table" in variable.name
+            )
             self._table, self._halve = table, table.assign(table.read_value() / 2)
 
         def after_run(self, run_context: Any, run_values: Any) -> None:

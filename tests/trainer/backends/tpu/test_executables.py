@@ -39,7 +39,9 @@ def test_a_second_start_compiles_nothing_and_trains_the_same(
     train(tmp_path / "second", "pjrt", 7, rate=0.5)
     assert compiled == [8, 2]
     for name in ("hidden", "out", "out/Momentum"):
-        first, second = (programs.variable(tmp_path / each, name) for each in ("first", "second"))
+        first, second = (
+            programs.variable(tmp_path / directory, name) for directory in ("first", "second")
+        )
         np.testing.assert_array_equal(first, second)
 
 
@@ -64,7 +66,7 @@ def test_a_damaged_file_is_compiled_again_with_one_line_in_the_log(
     path.write_bytes(path.read_bytes()[:-10])
     train(tmp_path / "second", "pjrt", 2)
     assert compiled == [2, 2]
-    assert [each for each in caplog.messages if "compiled again" in each] == [
+    assert [message for message in caplog.messages if "compiled again" in message] == [
         f"{path} is compiled again: the file is damaged"
     ]
     train(tmp_path / "third", "pjrt", 2)

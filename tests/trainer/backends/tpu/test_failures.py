@@ -72,7 +72,9 @@ class Outcome:
         assert not thread.is_alive(), "it hangs"
         left = set(threading.enumerate()) - before
         # Leave out the threads of summary writers: TensorFlow caches a writer for each directory.
-        self.threads_left = [each for each in left if type(each).__name__ != "_EventLoggerThread"]
+        self.threads_left = [
+            thread for thread in left if type(thread).__name__ != "_EventLoggerThread"
+        ]
 
     def _run(self, call: Callable[[], Any]) -> None:
         try:
@@ -113,7 +115,7 @@ def trained(model_dir: Path) -> None:
 def assert_says(outcome: Outcome, text: str = "out of paper") -> None:
     assert text in str(outcome.error)
     whole = "".join(traceback.format_exception(outcome.error)).lower()
-    assert not [each for each in ("cancelled", "session has been", "closed") if each in whole]
+    assert not [word for word in ("cancelled", "session has been", "closed") if word in whole]
     assert outcome.threads_left == []
 
 
@@ -377,7 +379,7 @@ def test_a_generator_that_is_closed_early_leaves_no_thread_behind(
     assert str(outcome.error or "") == ("out of paper" if leave == "raise" else "")
     outcome.error = None
     gc.collect()
-    assert not [each for each in outcome.threads_left if each.is_alive()]
+    assert not [thread for thread in outcome.threads_left if thread.is_alive()]
 
 
 def test_two_generators_can_be_read_in_turns(tmp_path: Path, device: str) -> None:

@@ -59,7 +59,7 @@ def test_a_host_call_writes_a_summary_of_every_step(compiled: bool, tmp_path: Pa
         estimator_on_tpu.train(slope.ones(), max_steps=6)
     losses = _written(tmp_path / "host")["loss"]
     assert len(losses) == 6
-    assert [losses[each] for each in sorted(losses)] == pytest.approx(slope.losses(6))
+    assert [losses[step] for step in sorted(losses)] == pytest.approx(slope.losses(6))
 
 
 @pytest.mark.parametrize("compile_step", [False, "auto"])
@@ -96,7 +96,7 @@ def test_a_host_call_every_third_step_counts_from_the_start_of_each_loop(tmp_pat
     losses = _written(tmp_path / "host")["loss"]
     # Loops of steps 0 to 3, 4 to 7, 8 and 9.
     expected = [slope.losses(10)[step] for step in (0, 3, 4, 7, 8)]
-    assert [losses[each] for each in sorted(losses)] == pytest.approx(expected)
+    assert [losses[step] for step in sorted(losses)] == pytest.approx(expected)
 
 
 def test_a_host_call_runs_in_evaluation_too(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_host_call_gets_the_rows_of_all_replicas_in_order(tmp_path: Path) -> N
 
     def more(features: Any, **_: Any) -> dict[str, Any]:
         def take(x: Any) -> Any:
-            return tf.numpy_function(lambda each: taken.append(each.ravel().tolist()), [x], [])
+            return tf.numpy_function(lambda array: taken.append(array.ravel().tolist()), [x], [])
 
         return {"host_call": (take, {"x": features["x"]})}
 
@@ -131,7 +131,7 @@ def test_a_host_call_gets_the_global_step_before_its_update(tmp_path: Path) -> N
 
     def more(**_: Any) -> dict[str, Any]:
         def take(step: Any) -> Any:
-            return tf.numpy_function(lambda each: taken.append(each.tolist()), [step], [])
+            return tf.numpy_function(lambda array: taken.append(array.tolist()), [step], [])
 
         # The graph has this read after the train_op, and no control dependency orders the two.
         return {"host_call": (take, [tf.reshape(v1.train.get_global_step(), [1])])}
@@ -160,7 +160,7 @@ def test_each_replica_drops_out_different_units(tmp_path: Path) -> None:
         kept = tf.nn.dropout(tf.ones([1, 64]), rate=0.5)
 
         def take(x: Any) -> Any:
-            return tf.numpy_function(lambda each: taken.append(each), [x], [])
+            return tf.numpy_function(lambda array: taken.append(array), [x], [])
 
         return {"host_call": (take, [kept])}
 

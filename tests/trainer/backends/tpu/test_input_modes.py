@@ -99,8 +99,8 @@ class Seen:
         return self._sizes()
 
     def _forget(self) -> None:
-        for each in (self.input_sizes, self.model_sizes, self.deployments, self.hosts):
-            each.clear()
+        for column in (self.input_sizes, self.model_sizes, self.deployments, self.hosts):
+            column.clear()
         self.rows_of_steps.clear()
 
     def _dataset_fn(self, params: Any) -> Any:
@@ -160,7 +160,7 @@ _TABLE = [
 
 
 def _name(row: Row) -> str:
-    settings = "-".join(str(int(each)) for each in row.settings.values())
+    settings = "-".join(str(int(value)) for value in row.settings.values())
     return f"{row.hosts}x8-{settings}"
 
 

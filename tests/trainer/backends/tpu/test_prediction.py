@@ -42,7 +42,7 @@ def test_every_row_is_predicted_once_in_order(compiled: bool, count: int, traine
     with slope.tpu(4, compiled=compiled):
         rows = list(slope.estimator(trained).predict(_numbers(count)))
     assert _x(rows) == list(range(1, count + 1))
-    assert [float(row["y"][0]) for row in rows] == [each / 2 for each in range(1, count + 1)]
+    assert [float(row["y"][0]) for row in rows] == [number / 2 for number in range(1, count + 1)]
 
 
 @pytest.mark.on_pjrt_too
@@ -63,8 +63,8 @@ def test_batches_and_chosen_predictions(trained: Path) -> None:
                 _numbers(6), predict_keys=["y"], yield_single_examples=False
             )
         )
-    assert [each.keys() for each in result] == [{"y"}, {"y"}]
-    assert [len(each["y"]) for each in result] == [4, 2]
+    assert [prediction.keys() for prediction in result] == [{"y"}, {"y"}]
+    assert [len(prediction["y"]) for prediction in result] == [4, 2]
 
 
 @pytest.mark.on_pjrt_too
@@ -83,8 +83,8 @@ def test_the_model_is_told_which_rows_are_padding(trained: Path) -> None:
         rows = list(slope.estimator(trained, more).predict(_numbers(6)))
     # The input is a batch of 4 rows and one of 2, which 2 rows of padding fill up. Rows of padding
     # are not yielded.
-    assert [each["is_padding"] for each in rows] == [0] * 6
-    assert [each["padded_rows"] for each in rows] == [0, 0, 0, 0, 2, 2]
+    assert [row["is_padding"] for row in rows] == [0] * 6
+    assert [row["padded_rows"] for row in rows] == [0, 0, 0, 0, 2, 2]
 
 
 def test_predict_needs_no_train_batch_size(trained: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_host_call_of_prediction_gets_the_real_rows(trained: Path) -> None:
 
     def more(mode: str, y: Any, **_: Any) -> dict[str, Any]:
         assert mode == ModeKeys.PREDICT
-        note = lambda each: taken.append(each.ravel().tolist())  # noqa: E731
+        note = lambda array: taken.append(array.ravel().tolist())  # noqa: E731
         return {"host_call": (lambda y: tf.numpy_function(note, [y], []), [y])}
 
     with slope.tpu():

@@ -64,7 +64,7 @@ def built(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
                 program, input_fn, checkpoint, lambda predictions: predictions, context
             )
         definition = tf.compat.v1.get_default_graph().as_graph_def()
-    library = {each.signature.name: each for each in definition.library.function}
+    library = {function.signature.name: function for function in definition.library.function}
     for node in definition.node:
         yield from op_defs.walk_calls([node], library)
 
@@ -83,7 +83,7 @@ def nodes(
 
 
 def places(nodes: list[Any]) -> list[tuple[str, int]]:
-    return sorted((each.device, each.attr["device_ordinal"].i) for each in nodes)
+    return sorted((node.device, node.attr["device_ordinal"].i) for node in nodes)
 
 
 EVERY_CORE = [

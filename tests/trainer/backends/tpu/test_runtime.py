@@ -126,7 +126,7 @@ def test_the_system_is_initialised_again_after_a_lost_session(master: str) -> No
     runtime = TensorFlowRuntime(TpuSlice(1, 8, job="worker"), master)
     local = tf.distribute.cluster_resolver.TPUClusterResolver("local")
     resolved = trainer.RunConfig(trainer.TPUConfig(), cluster=local)
-    for each in (config(master), resolved):
-        (hook,) = runtime.preemption_hooks(each)
+    for run_config in (config(master), resolved):
+        (hook,) = runtime.preemption_hooks(run_config)
         hook.after_create_session(None, None)
     assert EmulatedRuntime(EmulatedTpuSlice(1, 8)).preemption_hooks(resolved) == ()

@@ -78,7 +78,7 @@ def test_batch_axis_names_the_axis_of_the_rows(tmp_path: Path) -> None:
     def build(features: Any, labels: Any, mode: str) -> Any:
         assert features["x"].shape == [3, 2]
         w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
-        take = lambda x: tf.numpy_function(lambda each: rows.append(each), [x], [])  # noqa: E731
+        take = lambda x: tf.numpy_function(lambda array: rows.append(array), [x], [])  # noqa: E731
         return trainer.TPUEstimatorSpec(
             mode,
             loss=w * 0.0,
@@ -199,8 +199,8 @@ def test_the_models_hooks_log_by_tensor_and_by_name(tmp_path: Path) -> None:
         slope.estimator(tmp_path, more).train(slope.ones(), steps=8)
     for lines, loss, double in ((by_tensor, "loss", "double"),
                                 (by_name, "squared_error", "double:0")):  # fmt: skip
-        assert [each[loss] for each in lines] == pytest.approx(_LOGGED)
-        assert [each[double] for each in lines] == pytest.approx([2 * each for each in _LOGGED])
+        assert [line[loss] for line in lines] == pytest.approx(_LOGGED)
+        assert [line[double] for line in lines] == pytest.approx([2 * loss for loss in _LOGGED])
 
 
 @pytest.mark.numeric
@@ -209,7 +209,7 @@ def test_a_hook_of_train_logs_the_loss_by_name(tmp_path: Path) -> None:
     with slope.tpu():
         hook = _logging({"loss": "squared_error"}, lines)
         slope.estimator(tmp_path).train(slope.ones(), steps=8, hooks=[hook])
-    assert [each["loss"] for each in lines] == pytest.approx(_LOGGED)
+    assert [line["loss"] for line in lines] == pytest.approx(_LOGGED)
 
 
 @pytest.mark.on_pjrt_too
@@ -312,7 +312,7 @@ def test_replicas_sum_in_groups(tmp_path: Path) -> None:
         pairs = trainer.cross_replica_sum(x, group_assignment=[[0, 1], [2, 3]])
         whole = v1.tpu.cross_replica_sum(x)
         take = lambda a, b: tf.numpy_function(  # noqa: E731
-            lambda *each: taken.append([one.tolist() for one in each]), [a, b], []
+            lambda *arrays: taken.append([one.tolist() for one in arrays]), [a, b], []
         )
         return {"host_call": (take, [tf.reshape(pairs, [1]), tf.reshape(whole, [1])])}
 

@@ -33,7 +33,7 @@ def variables_are_compared_by_identity_and_shared_by_name():
     with tf.variable_scope("a", reuse=tf.AUTO_REUSE):
         v = tf.get_variable("v", [2], initializer=tf.truncated_normal_initializer(stddev=0.02))
         assert tf.get_variable("v", [2]) is v and {v: 1}[v] == 1
-    assert [each.name for each in tf.trainable_variables()] == ["a/v:0"]
+    assert [variable.name for variable in tf.trainable_variables()] == ["a/v:0"]
 
 
 @check
@@ -46,7 +46,7 @@ def old_arguments_and_names_of_functions_work():
     dense = tf.sparse_to_dense([1], [3], 1)
     with tf.Session() as session:
         found = session.run([total, last, half, kept, dense])
-    assert [each.tolist() for each in found] == [
+    assert [array.tolist() for array in found] == [
         [[3.0]],
         [1],
         [[0.5, 1.0]],

@@ -100,7 +100,7 @@ def critic_loss(images, noise):
 
 
 def variables_of(part):
-    return [each for each in tf.trainable_variables() if each.name.startswith(part)]
+    return [variable for variable in tf.trainable_variables() if variable.name.startswith(part)]
 
 
 def optimizer(name):
@@ -124,7 +124,7 @@ def model_fn(features, labels, mode, params):
 
     global_step = tf.train.get_or_create_global_step()
     of_critic, of_generator, done = optimizer("critic"), optimizer("generator"), []
-    parts = [tf.split(features[each], FLAGS.critic_steps) for each in ("images", "noise")]
+    parts = [tf.split(features[name], FLAGS.critic_steps) for name in ("images", "noise")]
     for images, noise in zip(*parts):
         with tf.control_dependencies(done):
             loss = critic_loss(tf.identity(images), noise)
@@ -149,7 +149,7 @@ def model_fn(features, labels, mode, params):
             tf.contrib.summary.histogram("generator_losses", generator_loss, step=step)
             return tf.contrib.summary.all_summary_ops()
 
-    sent = [tf.reshape(each, [1]) for each in (global_step, loss, generator_loss)]
+    sent = [tf.reshape(tensor, [1]) for tensor in (global_step, loss, generator_loss)]
     return contrib_tpu.TPUEstimatorSpec(
         mode=mode,
         loss=generator_loss,
@@ -209,7 +209,7 @@ def main(argv):
         step = min(step + FLAGS.train_steps_per_eval, FLAGS.train_steps)
         trained.train(input_fn=input_fn, max_steps=step)
         found = trained.evaluate(input_fn=input_fn, steps=2)
-        drawn = [each["images"] for each in on_host.predict(input_fn=noise_input_fn)]
+        drawn = [prediction["images"] for prediction in on_host.predict(input_fn=noise_input_fn)]
         with tf.gfile.Open(os.path.join(FLAGS.model_dir, "samples", "%d.txt" % step), "w") as file:
             np.savetxt(file, np.reshape(drawn, [len(drawn), -1]))
         print("step %d: real %.3f made %.3f" % (step, found["real"], found["made"]))

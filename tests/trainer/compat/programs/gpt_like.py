@@ -73,13 +73,13 @@ class Accumulating(tf.train.Optimizer):
         pairs = [(grad, var) for grad, var in grads_and_vars if grad is not None]
         zeros = {"initializer": tf.zeros_initializer(), "trainable": False}
         sums = [tf.get_variable(var.op.name + "/sum", var.shape, **zeros) for _, var in pairs]
-        added = [tf.assign_add(each, grad) for each, (grad, _) in zip(sums, pairs)]
+        added = [tf.assign_add(gradient_sum, grad) for gradient_sum, (grad, _) in zip(sums, pairs)]
 
         def apply():
-            means = [tf.identity(each) / self._every for each in sums]
+            means = [tf.identity(gradient_sum) / self._every for gradient_sum in sums]
             applied = self._optimizer.apply_gradients(zip(means, [var for _, var in pairs]))
             with tf.control_dependencies([applied]):
-                return tf.group(*[tf.assign(each, tf.zeros_like(each)) for each in sums])
+                return tf.group(*[tf.assign(gradient_sum, tf.zeros_like(gradient_sum)) for gradient_sum in sums])
 
         with tf.control_dependencies(added):
             is_due = tf.equal((global_step + 1) % self._every, 0)

@@ -74,7 +74,7 @@ def batches():
 
 
 def values(found):
-    return {name: float(each) for name, each in found.items()}
+    return {name: float(number) for name, number in found.items()}
 
 
 def run(name):

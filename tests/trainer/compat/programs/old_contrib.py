@@ -66,7 +66,7 @@ def read_numbers():
     with tf.Graph().as_default():
         _, record = slim.parallel_reader.single_pass_read(records, tf.TFRecordReader)
         in_order = run_with_queues(tf.parse_single_example(record, decoder._keys_to_features))
-    return sorted(numbers.tolist()), [int(each["number"]) for each in in_order]
+    return sorted(numbers.tolist()), [int(element["number"]) for element in in_order]
 
 
 def count_records():

@@ -126,7 +126,7 @@ def run_tpu_estimator(model_dir, use_tpu):
     )
     estimator.train(make_input_fn(0, 256, None, True), max_steps=100)
     results = estimator.evaluate(make_input_fn(1, 64, None, False), steps=2)
-    thirds = [each["third"] for each in estimator.predict(make_input_fn(1, 64, None, False))]
+    thirds = [prediction["third"] for prediction in estimator.predict(make_input_fn(1, 64, None, False))]
     assert np.mean(np.array(thirds) == make_data(1, 64)[1]) == np.float32(results["accuracy"])
     return results
 

@@ -226,9 +226,9 @@ def resnet_model_fn(features, labels, mode, params):
     )
     loss = cross_entropy + params.weight_decay * tf.add_n(
         [
-            tf.nn.l2_loss(each)
-            for each in tf.trainable_variables()
-            if "batch_normalization" not in each.name
+            tf.nn.l2_loss(variable)
+            for variable in tf.trainable_variables()
+            if "batch_normalization" not in variable.name
         ]
     )
 
@@ -264,8 +264,8 @@ def resnet_model_fn(features, labels, mode, params):
             host_call = (
                 host_call_fn,
                 [
-                    tf.reshape(each, [1])
-                    for each in (global_step, loss, learning_rate, current_epoch)
+                    tf.reshape(tensor, [1])
+                    for tensor in (global_step, loss, learning_rate, current_epoch)
                 ],
             )
 

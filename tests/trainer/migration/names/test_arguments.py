@@ -16,8 +16,11 @@ SOURCE = """
 
 def test_an_argument_that_is_not_taken_is_found(tmp_path: Path) -> None:
     found = findings_of(tmp_path, SOURCE)
-    wrong = {name: each for name, each in found.items() if "(" in name}
-    assert {name: (each.lines, each.kind, each.says) for name, each in wrong.items()} == {
+    wrong = {name: name_status for name, name_status in found.items() if "(" in name}
+    assert {
+        name: (name_status.lines, name_status.kind, name_status.says)
+        for name, name_status in wrong.items()
+    } == {
         "tf.contrib.tpu.TPUConfig(num_shard=)": (
             (4,),
             NameStatus.UNKNOWN,
@@ -37,7 +40,7 @@ CALLS = """
 
 def test_a_class_that_can_only_be_imported_is_gone_where_it_is_called(tmp_path: Path) -> None:
     found = findings_of(tmp_path, CALLS)
-    gone = [name for name, each in found.items() if each.kind is NameStatus.GONE]
+    gone = [name for name, name_status in found.items() if name_status.kind is NameStatus.GONE]
     assert gone == ["distribute.OneDeviceStrategy()"]
     assert found[gone[0]].lines == (5,)
     assert "Use TPUEstimator" in found[gone[0]].says

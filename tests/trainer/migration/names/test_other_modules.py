@@ -35,7 +35,7 @@ def test_a_module_above_the_script_comes_with_the_path_to_set(tmp_path: Path) ->
 
 def test_modules_and_names_of_python_2_come_with_those_of_python_3(tmp_path: Path) -> None:
     found = findings_of(tmp_path, "import cPickle\nfor each in xrange(3): unicode(each)")
-    assert {each.written: (each.kind, each.lines) for each in found.values()} == {
+    assert {finding.written: (finding.kind, finding.lines) for finding in found.values()} == {
         "cPickle": (NameStatus.GONE, (1,)),
         "xrange": (NameStatus.GONE, (2,)),
         "unicode": (NameStatus.GONE, (2,)),
@@ -79,12 +79,18 @@ REMOVED = """
 def test_names_that_python_and_numpy_have_removed_are_named(tmp_path: Path) -> None:
     found = findings_of(tmp_path, REMOVED)
     supplied = {
-        each.written: each.says for each in found.values() if each.kind is NameStatus.SUPPLIED
+        finding.written: finding.says
+        for finding in found.values()
+        if finding.kind is NameStatus.SUPPLIED
     }
     assert supplied["np.object"] == "object"
     assert supplied["collections.Mapping"] == "collections.abc.Mapping"
     assert supplied["fractions.gcd"] == "math.gcd"
-    gone = {each.written: each.says for each in found.values() if each.kind is NameStatus.GONE}
+    gone = {
+        finding.written: finding.says
+        for finding in found.values()
+        if finding.kind is NameStatus.GONE
+    }
     assert gone["np.asscalar"] == "Use a.item()."
     assert gone["platform.linux_distribution"] == "Use platform.freedesktop_os_release."
     assert "np.float32" not in found

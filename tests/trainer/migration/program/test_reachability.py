@@ -43,7 +43,7 @@ def test_a_branch_that_is_not_taken_stops_no_program(condition: str, tmp_path: P
     not_taken = f"    def main(_):\n        if {condition}:\n            tf.gone_name\n"
     found = report_of(tmp_path, HEADER + not_taken + MAIN)
     assert found.runs
-    assert [each.written for each in found.unreached] == ["tf.gone_name"]
+    assert [finding.written for finding in found.unreached] == ["tf.gone_name"]
     assert not report_of(tmp_path, HEADER + taken + MAIN).runs
 
 
@@ -82,12 +82,12 @@ UNUSED = """
 
 def test_a_function_that_nothing_names_stops_no_program(tmp_path: Path) -> None:
     found = report_of(tmp_path, UNUSED)
-    assert {each.written for each in found.unreached} == {
+    assert {finding.written for finding in found.unreached} == {
         "tf.gone_one",
         "tf.gone_two",
         "tf.gone_three",
     }
-    assert [each.written for each in found.findings if each.stops] == ["tf.still_there"]
+    assert [finding.written for finding in found.findings if finding.stops] == ["tf.still_there"]
 
 
 def test_all_functions_of_a_file_without_a_main_part_count(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ def test_of_a_directory_the_programs_are_found_and_not_their_modules(tmp_path: P
     samples.write(tmp_path, "b/model.py", "")
     samples.write(tmp_path, "a.py", "print('no main part, and imported by nobody')")
     samples.write(tmp_path, ".git/c.py", MAIN)
-    found = [each.relative_to(tmp_path).as_posix() for each in scripts.find_scripts(tmp_path)]
+    found = [path.relative_to(tmp_path).as_posix() for path in scripts.find_scripts(tmp_path)]
     assert found == ["a.py", "b/train.py"]
 
 

@@ -8,7 +8,7 @@ from trainer.migration.program import sources
 
 def files(script: Path, directory: Path) -> list[str]:
     read = sources.read_program(script, (directory,))
-    return [each.path.relative_to(directory).as_posix() for each in read]
+    return [file.path.relative_to(directory).as_posix() for file in read]
 
 
 def test_imports_are_followed_to_the_modules_beside_the_script(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_imports_are_followed_to_the_modules_beside_the_script(tmp_path: Path) -
 def test_a_script_can_be_read_alone(tmp_path: Path) -> None:
     script = samples.write(tmp_path, "main.py", "import beside")
     samples.write(tmp_path, "beside.py", "")
-    assert [each.path for each in sources.read_program(script, ())] == [script]
+    assert [file.path for file in sources.read_program(script, ())] == [script]
 
 
 @pytest.mark.parametrize(

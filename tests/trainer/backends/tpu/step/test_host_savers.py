@@ -24,4 +24,4 @@ def test_a_saver_of_model_fn_saves_on_the_host(tmp_path: Path) -> None:
         slope.estimator(tmp_path, with_saver).train(slope.ones(), max_steps=4)
     assert variable(tmp_path, "w") == pytest.approx(1 - 0.5**4)
     # The saver of model_fn keeps one checkpoint; an estimator's own saver would keep five.
-    assert [each.name for each in tmp_path.glob("*.index")] == ["model.ckpt-4.index"]
+    assert [path.name for path in tmp_path.glob("*.index")] == ["model.ckpt-4.index"]

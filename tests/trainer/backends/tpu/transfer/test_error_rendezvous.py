@@ -15,8 +15,8 @@ def raised(main: Exception | None, *recorded: Exception) -> Exception | None:
     rendezvous = ErrorRendezvous()
     try:
         with rendezvous:
-            for each in recorded:
-                rendezvous.record("infeed", each)
+            for recorded_error in recorded:
+                rendezvous.record("infeed", recorded_error)
             if main is not None:
                 raise main
     except Exception as error:

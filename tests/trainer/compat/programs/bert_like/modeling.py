@@ -127,4 +127,4 @@ def normalized(tensor):
 def variables_in(checkpoint, variables):
     """Return the variables that a checkpoint contains, as checkpoint name → graph name."""
     saved = set(name for name, _ in tf.train.list_variables(checkpoint))
-    return dict((each.op.name, each.op.name) for each in variables if each.op.name in saved)
+    return dict((variable.op.name, variable.op.name) for variable in variables if variable.op.name in saved)

@@ -261,7 +261,7 @@ def predict(estimator, tokenizer):
         for number, prediction in enumerate(predictions):
             if number >= len(examples):
                 break
-            writer.write("\t".join(str(each) for each in prediction["probabilities"]) + "\n")
+            writer.write("\t".join(str(probability) for probability in prediction["probabilities"]) + "\n")
             written += 1
     assert written == len(examples)
 
@@ -326,6 +326,6 @@ def main(_):
 
 
 if __name__ == "__main__":
-    for each in ("data_dir", "bert_config_file", "vocab_file", "output_dir"):
-        flags.mark_flag_as_required(each)
+    for flag in ("data_dir", "bert_config_file", "vocab_file", "output_dir"):
+        flags.mark_flag_as_required(flag)
     tf.app.run()

@@ -87,14 +87,14 @@ def main(_):
                 for _ in range(FLAGS.train_steps):
                     means.append(float(plain.run(mean)))
 
-            threads = [threading.Thread(target=each) for each in (feed, drain)]
-            for each in threads:
-                each.start()
+            threads = [threading.Thread(target=target) for target in (feed, drain)]
+            for thread in threads:
+                thread.start()
             for _ in range(FLAGS.train_steps // FLAGS.iterations):
                 session.run(total)
-            for each in threads:
-                each.join()
-        print("\n".join("%.4f" % each for each in means))
+            for thread in threads:
+                thread.join()
+        print("\n".join("%.4f" % mean for mean in means))
 
 
 if __name__ == "__main__":

@@ -246,7 +246,7 @@ def test_server_and_models_are_described(call: Call) -> None:
     assert not call("ModelReady", name="other").ready
     metadata = call("ModelMetadata", name="half")
     assert list(metadata.versions) == ["3"]
-    assert [(each.name, each.datatype, list(each.shape)) for each in metadata.inputs] == [
+    assert [(tensor.name, tensor.datatype, list(tensor.shape)) for tensor in metadata.inputs] == [
         ("x", "FP32", [-1])
     ]
 
@@ -254,7 +254,7 @@ def test_server_and_models_are_described(call: Call) -> None:
 def test_tritons_extensions_are_answered(call: Call) -> None:
     config = call("ModelConfig", name="half").config
     assert (config.name, config.max_batch_size) == ("half", 0)
-    assert [(each.name, each.data_type, list(each.dims)) for each in config.input] == [
+    assert [(tensor.name, tensor.data_type, list(tensor.dims)) for tensor in config.input] == [
         ("x", 11, [-1])  # TYPE_FP32
     ]
     before = call("ModelStatistics", name="half", version="3").model_stats[0].inference_count
