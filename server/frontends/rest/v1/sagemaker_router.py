@@ -127,8 +127,8 @@ class SageMakerRouter:
                 f"the model_name is {name[:_MAX_NAME]!r}. Send a name of at most {_MAX_NAME} "
                 f"printable characters."
             )
-        if not url.startswith("/"):
-            # Let clients choose no host that the server connects to.
+        if not url.startswith("/") or not url.isprintable():
+            # Let clients choose no host that the server connects to, and no line of its log.
             raise InvalidInput(
                 f"the url is {url[:_MAX_NAME]!r}. Send the absolute path of a directory on the "
                 f"server, such as /opt/ml/models/1f3a/model."

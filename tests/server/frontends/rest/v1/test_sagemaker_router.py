@@ -92,6 +92,8 @@ def test_data_plane_with_a_fixed_configuration_refuses(dataplane: DataPlane) -> 
         {"url": "s3://bucket/half"},
         {"url": "file:///models/half"},
         {"url": "models/half"},
+        {"url": "/models/\0"},
+        {"url": "/models/half\nfake line"},
         {"model_name": "half\nfake line"},
         {"model_name": "a" * 257},
     ],
