@@ -133,6 +133,14 @@ def test_an_array_has_at_most_32_dimensions() -> None:
     )
 
 
+def test_dimension_of_the_rows_counts_besides_those_of_their_arrays() -> None:
+    body = b'{"instances": [{"x": %s}, {"x": %s}]}'
+    row = nest(ROW, 30)
+    assert decode(body % (row, row)).shape == (2, *(1,) * 30, 2400)
+    row = nest(ROW, 31)
+    assert decode(body % (row, row)) == "Encountered list at unexpected level: 32 expected < 32"
+
+
 @pytest.mark.parametrize(
     ("text", "dtype", "message"),
     [

@@ -111,6 +111,17 @@ def test_model_that_was_idle_has_no_claim_to_the_time_before() -> None:
     assert sorted(order[:4]) == ["a", "a", "c", "c"]
 
 
+def test_idle_model_begins_at_the_virtual_time_and_a_busy_one_at_most_a_second_before() -> None:
+    queues = Queues({"slow": RunLimits(1), "busy": RunLimits(1), "idle": RunLimits(1)})
+    assert queues.send("slow").queue.virtual_time == 0
+    for _ in range(10):
+        queues.finish(queues.send("busy"), 1)
+    # The tenth run of "busy" began at the virtual time 9.
+    queues.limits["slow"] = RunLimits(2)
+    assert queues.send("slow").queue.virtual_time == 8
+    assert queues.send("idle").queue.virtual_time == 9
+
+
 def test_model_held_back_by_its_own_limit_catches_up_within_seconds() -> None:
     queues = Queues({"slow": RunLimits(1), "busy": RunLimits(9)}, threads=3)
     _, *others = [queues.send(name) for name in ("slow", "busy", "busy")]
@@ -187,14 +198,15 @@ def test_full_queue_refuses_and_the_refusal_is_counted() -> None:
 
 def test_what_has_waited_too_long_is_refused_and_the_others_keep_their_place() -> None:
     queues = Queues({"a": RunLimits(1, max_queue_seconds=2), "b": RunLimits(1)})
+    queues.clock.now = 10
     running, expiring = queues.send_all("aa")
     patient = queues.send_all("bb")[1]
-    queues.clock.now = 1.5
+    queues.clock.now = 11.5
     late = queues.send("a")
-    assert queues.queues.refuse_expired() == 2
+    assert queues.queues.refuse_expired() == 12
     assert expiring.error is None
-    queues.clock.now = 2
-    assert queues.queues.refuse_expired() == 3.5
+    queues.clock.now = 12
+    assert queues.queues.refuse_expired() == 13.5
     assert isinstance(expiring.error, WaitedTooLong)
     assert str(expiring.error).startswith("the request has waited for 2000 ms for model a, longer")
     assert (late.error, patient.error) == (None, None)
