@@ -53,7 +53,7 @@ test-latest: .venv-latest/stamp  ## Run the tests with the newest versions of al
 test-clusters: .venv-clusters/stamp  ## Run the tests of Beam and Ray, on local runners and clusters.
 	.venv-clusters/bin/python -m pytest -W ignore tests/clusters
 
-mutants: .venv/dev.stamp  ## Change six modules in small ways, and report what no test notices.
+mutants: .venv/dev.stamp  ## Change eight modules in small ways, and report what no test notices.
 	$(BIN)/python -m tools.mutants $(ARGS)
 
 check: lint types test  ## Run lint, types and all tests.

@@ -1,4 +1,4 @@
-"""Mutates six modules, one change at a time, and reports the changes that no test notices.
+"""Mutates eight modules, one change at a time, and reports the changes that no test notices.
 
     python -m tools.mutants [MODULE ...]
 
@@ -27,6 +27,8 @@ TESTS = {
         "tests/server/codec/test_conformance.py"
     ),
     "server/batching/scheduler.py": "tests/server/batching",
+    "server/scheduling/model_queue.py": "tests/server/scheduling",
+    "server/scheduling/request_queues.py": "tests/server/scheduling",
     "trainer/distribution/topology.py": "tests/trainer/distribution/test_topology.py",
 }
 """Module → the paths of the fast tests that must notice a change of it, quickest first."""
@@ -73,6 +75,18 @@ _EQUIVALENT_LINES = {
     "if self.is_one_core and self.system.cores != 1:",
     # `==` is the same as `<=` here: there is at least one replica.
     "if has_pipeline_per_host and (self.mode == _EVAL or self.replicas <= 1):",
+    # `<` is the same as `!=` here: a pool's share is at most 1. Nothing reads the count of a pool
+    # whose share is 1.
+    "if ticket.pool.share != 1:",
+    "if ticket.pool.share <= 1:",
+    "if ticket.pool.share < 2:",
+    # A pool with the whole share has its share in `_has_share` too, which counts no such pool.
+    "and (pool.share > 1 or self._has_share(pool))",
+    "and (pool.share >= 1 or self._has_share(pool))",
+    "and (pool.share == 2 or self._has_share(pool))",
+    # Nothing is later than infinity, and every name comes after the empty one.
+    "return None if self._next_check >= math.inf else self._next_check",
+    "if is_idle and model > _OTHERS and self._find_limits(model) is None:",
 }
 """Lines as mutations write them that behave as the lines they replace."""
 
@@ -84,6 +98,8 @@ _SHORTCUTS = {
     # An array that is the whole value is converted without a copy. Otherwise `_stack_raw_arrays`
     # copies the array, with the same result.
     "if type(value) is RawNumericArray:",
+    # A flat list is converted without a look for nested lists.
+    "if not types & _NESTED:",
 }
 """Lines that choose the quicker of two ways with the same result.
 
@@ -168,7 +184,7 @@ def _run(*command: str) -> str:
 
 
 def main() -> None:
-    """Mutate the modules that the command line names, or all six."""
+    """Mutate the modules that the command line names, or all eight."""
     modules = sys.argv[1:] or list(TESTS)
     if unknown := [module for module in modules if module not in TESTS]:
         raise SystemExit(

@@ -42,15 +42,15 @@ def test_no_request_starts_while_more_run_than_a_lowered_limit_allows() -> None:
 
 
 def test_pool_with_a_share_gets_as_many_runs_as_the_share_and_at_least_one() -> None:
-    pool, half = RunPool(8), RunPool(8, share=0.5)
-    for max_runs, share in ((2, 1), (3, 1), (9, 4)):
-        queue = ModelQueue("a", RunLimits(max_runs))
+    pool = RunPool(8)
+    for max_runs, part, share in ((2, 0.5, 1), (3, 0.5, 1), (9, 0.5, 4), (9, 0, 1)):
+        queue, limited = ModelQueue("a", RunLimits(max_runs)), RunPool(8, share=part)
         begin(queue, pool)
         tickets = []
-        while queue.may_start(half):
-            tickets.append(begin(queue, half))
+        while queue.may_start(limited):
+            tickets.append(begin(queue, limited))
         assert len(tickets) == share
         queue.end_run(tickets[0], 0)
-        assert queue.may_start(half)
-        begin(queue, half)
-        assert not queue.may_start(half)
+        assert queue.may_start(limited)
+        begin(queue, limited)
+        assert not queue.may_start(limited)
