@@ -12,10 +12,13 @@ from typing import Any
 
 from server.storage.file_systems import translated_errors
 from server.storage.remote_version import RemoteFile, RemoteVersion
-from tpuserve.errors import Cancelled, DamagedDownload, ModelCacheFull
+from tpuserve.errors import Cancelled, DamagedDownload, ModelCacheFull, StorageUnavailable
 
 _PARALLEL_FILES = 4
 _PROGRESS_SECONDS = 10
+# A download of which fewer bytes arrive in this time has failed: it would keep one of the few
+# threads from the downloads of other models.
+_SLOW_SECONDS, _SLOW_BYTES = 300, 300_000
 _CHUNK_BYTES = 1 << 20
 
 logger = logging.getLogger(__name__)
@@ -50,6 +53,8 @@ class VersionDownload:
         self._received: dict[str, int] = {}
         self._lock = threading.Lock()
         self._start = self._last_progress = clock()
+        # The start of the time in which `_SLOW_BYTES` must arrive, and the bytes before it.
+        self._last_check, self._checked_bytes = self._start, 0
 
     def run(self, directory: Path) -> None:
         """Download all files to a directory, and write them to the disk.
@@ -57,6 +62,7 @@ class VersionDownload:
         Raises:
           Cancelled: `is_cancelled` returned True.
           ModelCacheFull: more bytes than `max_bytes` arrive.
+          StorageUnavailable: hardly any bytes arrive for five minutes.
           DamagedDownload: a file has another size or checksum than in the listing.
           TpuserveError: see `translated_errors`.
         """
@@ -135,6 +141,7 @@ class VersionDownload:
                     f"{self._max_bytes}. Raise --model_cache_max_bytes."
                 )
             now = self._clock()
+            self._check_rate(now, total)
             if now - self._last_progress < _PROGRESS_SECONDS:
                 return
             self._last_progress = now
@@ -145,6 +152,17 @@ class VersionDownload:
             format_megabytes(self._version.size),
             format_megabytes(total / (now - self._start)),
         )
+
+    def _check_rate(self, now: float, total: int) -> None:
+        if now - self._last_check < _SLOW_SECONDS:
+            return
+        if total - self._checked_bytes < _SLOW_BYTES:
+            raise StorageUnavailable(
+                f"{self._version.uri} sent {total - self._checked_bytes} bytes in "
+                f"{now - self._last_check:.0f} s. The server tries again; check the network and "
+                f"the load of the storage."
+            )
+        self._last_check, self._checked_bytes = now, total
 
 
 def format_megabytes(size: float) -> str:

@@ -9,9 +9,11 @@ import pytest
 
 from server.config.model_config import AllPolicy, ModelConfig
 from server.models.remote_repository import RemoteRepository
+from server.storage.download import VersionDownload
 from server.storage.listing import RemoteDirectory
 from server.storage.model_cache import ModelCache
 from server.storage.remote_models import RemoteModels
+from server.storage.remote_version import RemoteVersion
 from tpuserve.errors import (
     DamagedDownload,
     ModelCacheFull,
@@ -151,6 +153,16 @@ def test_download_of_unknown_size_ends_at_the_limit_of_the_cache(
     with pytest.raises(ModelCacheFull, match="/half/1 has more bytes than --model_cache_max_bytes"):
         list_and_fetch(serve(pages.get), models)
     assert [path.name for path in cache_directory.iterdir()] == ["lock"]
+
+
+def test_download_of_less_than_a_kilobyte_a_second_ends() -> None:
+    times = iter([0.0, 299.0, 300.0, 600.0])
+    version = RemoteVersion("http://host/half/1", 1, ())
+    download = VersionDownload(None, version, lambda: False, clock=lambda: next(times))
+    for received in (1, 300_001):
+        download._note_progress("data", received)
+    with pytest.raises(StorageUnavailable, match=r"/half/1 sent 299999 bytes in 300 s\."):
+        download._note_progress("data", 600_000)
 
 
 def test_listing_of_a_server_that_never_answers_ends(serve: Serve) -> None:
