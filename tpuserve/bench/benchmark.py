@@ -16,7 +16,7 @@ from tpuserve.client import Client
 from tpuserve.client.address import ApiName, create_api, parse_url
 from tpuserve.client.call import Call
 from tpuserve.client.model_reference import ModelReference
-from tpuserve.client.transport import Connection
+from tpuserve.client.transports.transport import Connection
 from tpuserve.errors import SignatureNotFound
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 

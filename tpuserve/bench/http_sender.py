@@ -15,7 +15,7 @@ import httptools
 
 from tpuserve.bench.sender import Sender
 from tpuserve.client.call import Call
-from tpuserve.client.transport import Connection, http_error
+from tpuserve.client.transports.transport import Connection, http_error
 
 _PORTS = {"http": 80, "https": 443}
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from tpuserve.client import arrays, tensor_proto
+from tpuserve.client import arrays
+from tpuserve.client.apis import tensor_proto
 from tpuserve.client.arrays import Array
 from tpuserve.errors import InvalidInput, TpuserveError
 from tpuserve.proto import prediction_service_pb2 as pb

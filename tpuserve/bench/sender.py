@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 
 from tpuserve.client.call import Call
-from tpuserve.client.transport import Connection
+from tpuserve.client.transports.transport import Connection
 
 
 class Sender(ABC):

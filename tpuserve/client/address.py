@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from tpuserve.client.api import Api
+from tpuserve.client.apis.api import Api
 from tpuserve.errors import InvalidSetting
 
 ApiName: TypeAlias = Literal["v1", "v2"]
@@ -72,19 +72,19 @@ def create_api(address: Address, name: ApiName) -> Api:
     """
     # Only the chosen API is imported: those over HTTP need no protobuf messages.
     if name == "v1" and address.is_http:
-        from tpuserve.client.rest_v1 import RestV1
+        from tpuserve.client.apis.rest_v1 import RestV1
 
         return RestV1()
     if name == "v2" and address.is_http:
-        from tpuserve.client.rest_v2 import RestV2
+        from tpuserve.client.apis.rest_v2 import RestV2
 
         return RestV2()
     if name == "v1":
-        from tpuserve.client.grpc_v1 import GrpcV1
+        from tpuserve.client.apis.grpc_v1 import GrpcV1
 
         return GrpcV1()
     if name == "v2":
-        from tpuserve.client.grpc_v2 import GrpcV2
+        from tpuserve.client.apis.grpc_v2 import GrpcV2
 
         return GrpcV2()
     raise InvalidSetting(

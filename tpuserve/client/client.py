@@ -9,7 +9,7 @@ from tpuserve.client.arrays import Array
 from tpuserve.client.call import Call, Reply, Result, Steps
 from tpuserve.client.model_reference import ModelReference, VersionStatus
 from tpuserve.client.retries import Deadline
-from tpuserve.client.transport import DEFAULT_MAX_REPLY_BYTES, Connection
+from tpuserve.client.transports.transport import DEFAULT_MAX_REPLY_BYTES, Connection
 from tpuserve.errors import InvalidSetting, TpuserveError
 from tpuserve.saved_model.signature import Signature
 
@@ -58,11 +58,11 @@ class Client:
         self._timeout_s = timeout_s
         self._attempts = attempts
         if address.is_http:
-            from tpuserve.client.http_transport import HttpTransport
+            from tpuserve.client.transports.http_transport import HttpTransport
 
             self._transport: Any = HttpTransport(connection)
         else:
-            from tpuserve.client.grpc_transport import GrpcTransport
+            from tpuserve.client.transports.grpc_transport import GrpcTransport
 
             self._transport = GrpcTransport(connection)
 

@@ -5,7 +5,7 @@ import asyncio
 from tpuserve.bench.http_sender import HttpSender
 from tpuserve.client.address import parse_url
 from tpuserve.client.call import Call
-from tpuserve.client.transport import Connection
+from tpuserve.client.transports.transport import Connection
 
 _REPLY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tpuserve.bench import inputs
-from tpuserve.client import tensor_proto
+from tpuserve.client.apis import tensor_proto
 from tpuserve.errors import InvalidInput
 from tpuserve.proto import prediction_service_pb2 as pb
 from tpuserve.saved_model.signature import Signature, TensorSpec

@@ -16,7 +16,8 @@ import pytest
 
 from tests.server.certificates import Authority
 from tests.tpuserve.client.reply_servers import Answer, over_grpc, over_http
-from tpuserve.client import AsyncClient, Client, tensor_proto
+from tpuserve.client import AsyncClient, Client
+from tpuserve.client.apis import tensor_proto
 from tpuserve.errors import DeadlineExceeded, InvalidReply, InvalidSetting
 from tpuserve.proto import open_inference_pb2, prediction_service_pb2
 

@@ -7,7 +7,7 @@ import grpc.aio
 
 from tpuserve.client.call import Call, Reply
 from tpuserve.client.retries import Deadline
-from tpuserve.client.transport import Connection, grpc_error
+from tpuserve.client.transports.transport import Connection, grpc_error
 from tpuserve.errors import TpuserveError
 
 # The largest value of an option, and the largest size of a message.

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from tpuserve.client import tensor_proto
-from tpuserve.client.api import Api
+from tpuserve.client.apis import tensor_proto
+from tpuserve.client.apis.api import Api
 from tpuserve.client.arrays import Array
 from tpuserve.client.call import Call, Reply, Steps
 from tpuserve.client.model_reference import ModelReference, VersionStatus

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from tpuserve.client import arrays
-from tpuserve.client.api import Api
+from tpuserve.client.apis.api import Api
 from tpuserve.client.arrays import Array
 from tpuserve.client.call import Call, Reply, Steps
 from tpuserve.client.model_reference import ModelReference, VersionStatus

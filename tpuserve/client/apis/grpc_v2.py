@@ -7,11 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpuserve.client import arrays, open_inference
-from tpuserve.client.api import Api
+from tpuserve.client import arrays
+from tpuserve.client.apis import open_inference
+from tpuserve.client.apis.api import Api
+from tpuserve.client.apis.grpc_v1 import parse_message
 from tpuserve.client.arrays import Array
 from tpuserve.client.call import Call, Reply, Steps
-from tpuserve.client.grpc_v1 import parse_message
 from tpuserve.client.model_reference import ModelReference, VersionStatus
 from tpuserve.errors import InvalidReply
 from tpuserve.proto import open_inference_pb2 as pb

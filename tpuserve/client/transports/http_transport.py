@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 
 from tpuserve.client.call import Call, Reply
-from tpuserve.client.deadline_network import DeadlineNetwork
 from tpuserve.client.retries import Deadline
-from tpuserve.client.transport import Connection, http_error, too_large_error
+from tpuserve.client.transports.deadline_network import DeadlineNetwork
+from tpuserve.client.transports.transport import Connection, http_error, too_large_error
 from tpuserve.errors import InvalidReply, InvalidSetting, TpuserveError
 
 # The encodings that requests accept. Others, and several one after the other, may turn some bytes

@@ -9,12 +9,13 @@ from urllib.parse import quote
 
 import orjson
 
-from tpuserve.client import arrays, open_inference
-from tpuserve.client.api import Api
+from tpuserve.client import arrays
+from tpuserve.client.apis import open_inference
+from tpuserve.client.apis.api import Api
+from tpuserve.client.apis.rest_v1 import MALFORMED, decode_json, invalid_reply
 from tpuserve.client.arrays import Array
 from tpuserve.client.call import Call, Reply, Steps
 from tpuserve.client.model_reference import ModelReference, VersionStatus
-from tpuserve.client.rest_v1 import MALFORMED, decode_json, invalid_reply
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
 _HEADER_LENGTH = "inference-header-content-length"

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
-from tpuserve.client import tensor_proto
+from tpuserve.client.apis import tensor_proto
 from tpuserve.errors import InvalidReply, UnsupportedType
 from tpuserve.proto import prediction_service_pb2 as pb
 

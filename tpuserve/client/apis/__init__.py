@@ -1,0 +1,1 @@
+"""The APIs that the clients speak, over REST and over gRPC."""

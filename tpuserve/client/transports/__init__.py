@@ -1,0 +1,1 @@
+"""Sends the calls of the clients over HTTP and gRPC."""
