@@ -229,7 +229,7 @@ def _format_value(value: Any) -> str:
 
 
 def _reserve_port(reserved: ExitStack) -> int:
-    """Return a free port that no other process is given before the server listens on it."""
+    """Return a free port, which the system gives to no other process while `reserved` is open."""
     bound = reserved.enter_context(socket.socket())
     # With this option on both sockets, the server can bind the port too.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -140,7 +140,7 @@ class BatchingRunner:
         if is_unbatched or not inputs:
             nonblocking.check_running_allowed()
             if is_unbatched:
-                self._context.statistics.ran_unbatched()
+                self._context.statistics.count_unbatched()
             return self._model.run(
                 signature_name,
                 inputs,

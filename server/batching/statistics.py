@@ -73,7 +73,7 @@ class BatchingStatistics:
             self._last_log = now
         logger.info("%s: %s", self._name, line)
 
-    def ran_unbatched(self) -> None:
+    def count_unbatched(self) -> None:
         """Record a request for a signature that is served without batching."""
         self._count_alone(AloneReason.NOT_BATCHABLE)
         with self._lock:

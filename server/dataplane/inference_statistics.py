@@ -74,6 +74,14 @@ class InferenceRecorder:
 
 
 def count_rows(inputs: Mapping[str, Array]) -> int:
-    """Return the first dimension of the first input; 1 if there is none."""
+    """Return the number of rows of a request, by which statistics and metrics count.
+
+    Args:
+      inputs: Input alias → array, [rows, ...].
+
+    Returns:
+      The size of the first dimension of the first input. A request without inputs, or whose first
+      input is a scalar, counts as one row.
+    """
     first = next(iter(inputs.values()), None)
     return 1 if first is None or not first.ndim else len(first)

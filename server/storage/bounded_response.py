@@ -12,7 +12,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 class BoundedResponse(aiohttp.ClientResponse):
-    """A response that refuses to hold a body without an end in memory.
+    """A response whose body has a largest size, so that an endless body does not fill the memory.
 
     Downloads of files do not call `read`.
     """

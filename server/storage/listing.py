@@ -71,7 +71,7 @@ class RemoteDirectory:
         return self._file_system
 
     def renewed(self) -> "RemoteDirectory":
-        """Return a reader of the same base path, whose time starts now."""
+        """Return a reader of the same base path, whose time limit starts now."""
         return RemoteDirectory(self._uri, self._max_seconds)
 
     def list_names(self) -> tuple[list[str], list[str]]:

@@ -302,7 +302,7 @@ def _describe_http(
 
 
 def _split_host(host: str) -> tuple[str, int]:
-    """Split the header Host, which may be any text; the port is 0 if there is none."""
+    """Split the header Host, which may be any text; the port is 0 if the header has no port."""
     server, _, text = host.rpartition(":")
     is_port = text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= _MAX_PORT
     return (server, int(text)) if is_port else (host, 0)
@@ -321,7 +321,7 @@ def _describe_rpc(method: str, status: str, peer: str, host: str, agent: str) ->
 def _select(
     headers: Iterable[tuple[str | bytes, str | bytes]],
 ) -> list[tuple[str | bytes, str | bytes]]:
-    """Return the headers that spans are made of; a large request must not wait with its others."""
+    """Return the headers that spans need: other, large ones must not stay in memory."""
     return [
         (name, value) for name, value in headers if name in _RAW_HEADERS and len(value) <= _MAX_TEXT
     ]

@@ -60,7 +60,7 @@ class HttpSender(Sender):
         self._all.clear()
 
     def _take_idle(self) -> "_HttpConnection | None":
-        """Return an idle connection that the server has not closed meanwhile; None without one."""
+        """Return an idle connection that the server has not closed; None if no connection is."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open:

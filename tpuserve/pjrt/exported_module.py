@@ -42,7 +42,7 @@ def export_module(
     def stand_in(*values: Any) -> Any:
         return tuple(jnp.zeros(result.shape, result.dtype) for result in results)
 
-    # Keep the unused arguments: the stand-in uses none of them.
+    # By default, jax.jit removes arguments that a function does not use, and `stand_in` uses none.
     exported = jax.export.export(jax.jit(stand_in, keep_unused=True), platforms=(platform,))(
         *arguments
     )

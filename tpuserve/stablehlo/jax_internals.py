@@ -152,14 +152,14 @@ def _replace_mhlo(module: Any) -> None:
         operation.erase()
 
 
-def find_operations(module: Any, is_wanted: Callable[[Any], bool]) -> list[Any]:
-    """Return the operations of an MLIR module and its regions for which `is_wanted` is true."""
+def find_operations(module: Any, predicate: Callable[[Any], bool]) -> list[Any]:
+    """Return the operations of an MLIR module and its regions for which `predicate` is true."""
     from jaxlib.mlir import ir
 
     operations = []
 
     def collect(operation: Any) -> Any:
-        if is_wanted(operation):
+        if predicate(operation):
             operations.append(operation)
         return ir.WalkResult.ADVANCE
 

@@ -262,10 +262,14 @@ class _Occurrences:
         return tf.math.unsorted_segment_sum(self._gradients, self._segments, self._count)
 
     def nth(self, rank: Any) -> tuple[Any, Any]:
-        """Return the gradients of one occurrence in each segment, and whether the segment has it.
+        """Return the gradient of the n-th occurrence in each segment.
 
         Args:
-          rank: number of the occurrence in its segment, int32 []; 0 for the first.
+          rank: n, the number of the occurrence in its segment, int32 []; 0 for the first.
+
+        Returns:
+          The gradients, with zeros for segments that have fewer occurrences; and whether each
+          segment has an n-th occurrence, bool [segments].
         """
         is_nth = tf.equal(self._ranks, rank)
         gradients = tf.where(is_nth[:, tf.newaxis], self._gradients, tf.zeros([]))

@@ -13,7 +13,7 @@ def test_numbers_are_those_of_the_batches() -> None:
     statistics.batch_ran(1, 0, [0.0], AloneReason.IDLE, 0)
     statistics.batch_ran(3, 1, [0.001, 0.002, 0.003], AloneReason.ONLY_ONE, 1)
     statistics.batch_ran(5, 3, [0.004], AloneReason.FULL, 2)
-    statistics.ran_unbatched()
+    statistics.count_unbatched()
     snapshot = statistics.snapshot()
     alone = snapshot.pop("alone")
     assert {reason: count for reason, count in alone.items() if count} == {

@@ -70,7 +70,7 @@ class StatusReporter:
 
     def _describe_version(self, model: str, status: VersionStatus) -> Json:
         version: Json = {
-            # The number is text, because JavaScript's numbers have 53 bits.
+            # Send the number as text: JavaScript rounds integers above 2**53.
             "version": str(status.version),
             "state": status.state.name,
             "reason": status.note if status.error is None else str(status.error),

@@ -42,7 +42,7 @@ class ClusterRuntime(EmulatedRuntime):
     def name_python_functions(
         self, call_input_fn: Callable[[Pipeline], Any]
     ) -> Callable[[Pipeline], Any]:
-        """Return a function that calls input_fn, and names its Python functions for all hosts."""
+        """Return a function that calls input_fn; see `python_functions.name_functions`."""
         return python_functions.name_functions(call_input_fn)
 
     def session_config(self, proto: Any) -> Any:
