@@ -194,6 +194,10 @@ def test_full_queue_refuses_and_the_refusal_is_counted() -> None:
     ]
     queues.finish(running)
     queues.send("a")
+    # A reload may lower the limit below the number of requests that wait.
+    queues.limits["a"] = RunLimits(1, max_queue=1)
+    with pytest.raises(QueueFull, match="2 requests for model a wait, and its max_queue is 1"):
+        queues.send("a")
 
 
 def test_what_has_waited_too_long_is_refused_and_the_others_keep_their_place() -> None:
