@@ -100,11 +100,25 @@ class Repository:
 
     def _no_version_message(self) -> str:
         path = self._base_path
-        entries = ", ".join(sorted(os.listdir(path))[:5]) or "nothing"
+        names = sorted(os.listdir(path))[:5]
+        for name in names:
+            if _has_versions(path / name):
+                return (
+                    f"no version directory in {path}; {path / name} has version directories. "
+                    f"Give that base path."
+                )
         return (
-            f"no version directory in {path}; found {entries}. Export the model to a directory "
-            f"named a number, as {path / '1'}."
+            f"no version directory in {path}; found {', '.join(names) or 'nothing'}. Export the "
+            f"model to a directory named a number, as {path / '1'}."
         )
+
+
+def _has_versions(path: Path) -> bool:
+    try:
+        return any(version_number(name) is not None for name in os.listdir(path))
+    except OSError:
+        # The path is a file, or cannot be read.
+        return False
 
 
 def version_number(name: str) -> int | None:

@@ -56,6 +56,17 @@ def test_base_path_without_a_version_says_what_is_there(tmp_path: Path) -> None:
         make(tmp_path, "best").aspired_versions()
 
 
+def test_directory_above_a_base_path_leads_to_it(tmp_path: Path) -> None:
+    (tmp_path / "a_file").touch()
+    make(tmp_path, "checkpoints", "export", "export/1")
+    with pytest.raises(VersionNotFound) as caught:
+        Repository(tmp_path).aspired_versions()
+    assert str(caught.value) == (
+        f"no version directory in {tmp_path}; {tmp_path}/export has version directories. Give that "
+        f"base path."
+    )
+
+
 @pytest.mark.parametrize(("name", "number"), [("resnet", 1), ("0042", 42), ("0", 0)])
 @pytest.mark.parametrize("file", ["saved_model.pb", "saved_model.pbtxt"])
 def test_base_path_that_is_a_saved_model_is_the_only_version(
