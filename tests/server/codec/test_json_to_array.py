@@ -52,6 +52,7 @@ def test_base64_may_lack_its_padding() -> None:
         ("float32", [1.5, True], "true Type: Boolean is not of expected type: float"),
         ("float64", [None], "null Type: Null is not of expected type: double"),
         ("float32", [{"b64": "aGk="}], "Type: Object is not of expected type: float"),
+        ("string", [{"b64": "aGk=", "x": 1}], "Type: Object is not of expected type: string"),
         ("int32", [1, 1.0], "1.0 Type: Number is not of expected type: int32"),
         ("int32", [True], "true Type: Boolean is not of expected type: int32"),
         ("int8", [1, 2**31], "2147483648 Type: Number is not of expected type: int8"),

@@ -142,6 +142,19 @@ def test_dimension_of_the_rows_counts_besides_those_of_their_arrays() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ((ROW, OTHER_ROW), "Expecting tensor size: 2400 but got: 2399"),
+        ((OTHER_ROW, ROW), "Expecting tensor size: 2399 but got: 2400"),
+    ],
+)
+def test_rows_of_different_lengths_are_refused_as_lists(
+    rows: tuple[bytes, bytes], message: str
+) -> None:
+    assert message in decode(b'{"instances": [{"x": %s}, {"x": %s}]}' % rows)
+
+
+@pytest.mark.parametrize(
     ("text", "dtype", "message"),
     [
         (b"[%s, %s]" % (ROW, OTHER_ROW), "float32", "unexpected size: 2399 at level: 1"),
