@@ -12,8 +12,10 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 podman=(podman --root "$work/root" --runroot "$work/run" --storage-driver=overlay)
 cleanup() {
-  # unshare ignores SIGTERM. Its end also ends the server: --kill-child.
-  [ -z "${server:-}" ] || { pkill -KILL --parent "$server"; kill -KILL "$server"; } || true
+  # Kill the first process of the namespace, whose end ends all others there: the change of the user
+  # has undone --kill-child.
+  [ -z "${server:-}" ] || pkill -KILL --parent "$(pgrep --parent "$server")" || true
+  wait || true
   "${podman[@]}" image unmount --all >/dev/null || true
   "${podman[@]}" rmi --all --force >/dev/null || true
   rm -rf "$work"
