@@ -7,7 +7,7 @@ import pytest
 from tests import document_blocks
 from tests.document_blocks import Block
 from tpuserve.commands.convert import convert
-from tpuserve.export.conversion import host_ops
+from tpuserve.export.conversion.analysis import host_ops
 
 pytestmark = pytest.mark.slow
 

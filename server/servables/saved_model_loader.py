@@ -11,8 +11,8 @@ from server.config.settings import LOAD_THREADS, SIGNATURES_REQUIRED, Settings
 from server.process.throttled_executor import Result, ThrottledExecutor
 from server.servables import symlinks
 from server.servables.servable import Model
-from tpuserve import signing
-from tpuserve.cache_directory import find_executables_directory
+from tpuserve.files.cache_directory import find_executables_directory
+from tpuserve.saved_model import signing
 
 TFLITE_FILE = "model.tflite"
 # The largest saved_model.pb whose tags are checked before TensorFlow is imported. It is parsed in

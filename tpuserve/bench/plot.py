@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuserve.bench.windows import Result
-from tpuserve.plot_file import check_plot_path, save_figure
+from tpuserve.files.plot_file import check_plot_path, save_figure
 
 _PLOTTED = (50.0, 99.0)
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from tpuserve.commands import bench_options
-from tpuserve.commands.bench_options import measurement_options
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.multi_value_option import MultiValueCommand
-from tpuserve.commands.options import json_option
+from tpuserve.commands.options import bench_options
+from tpuserve.commands.options.bench_options import measurement_options
+from tpuserve.commands.options.common_options import json_option
+from tpuserve.commands.options.multi_value_option import MultiValueCommand
 from tpuserve.commands.progress import progress_bar
-from tpuserve.plot_file import check_plot_path
+from tpuserve.files.plot_file import check_plot_path
 
 # The percentiles that a measurement has.
 _PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9}

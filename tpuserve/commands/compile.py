@@ -7,17 +7,17 @@ from pathlib import Path
 import click
 
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
-from tpuserve.commands.options import (
+from tpuserve.commands.options.common_options import (
     TopologyType,
     batch_size_option,
     json_option,
     signature_option,
 )
-from tpuserve.commands.path_type import SavedModelPath
+from tpuserve.commands.options.multi_value_option import MultiValueCommand, PatternType
+from tpuserve.commands.options.path_type import SavedModelPath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.errors import InvalidInput
-from tpuserve.plot_file import check_plot_path
+from tpuserve.files.plot_file import check_plot_path
 
 
 def _parse_load(text: str) -> tuple[int, float]:

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpuserve import signing
 from tpuserve import tags as tag_sets
-from tpuserve.commands.batching_options import batching_options, make_batch_config
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.multi_value_option import MultiValueCommand
-from tpuserve.commands.options import (
+from tpuserve.commands.options.batching_options import batching_options, make_batch_config
+from tpuserve.commands.options.common_options import (
     TopologyType,
     json_option,
     signature_option,
     signing_key_option,
 )
-from tpuserve.commands.path_type import SavedModelPath
+from tpuserve.commands.options.multi_value_option import MultiValueCommand
+from tpuserve.commands.options.path_type import SavedModelPath
 from tpuserve.commands.progress import progress_bar
 from tpuserve.errors import InvalidSetting
+from tpuserve.saved_model import signing
 from tpuserve.tags import TagSet
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from tpuserve import signing
-from tpuserve.commands.batching_options import batching_options, make_batch_config
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
-from tpuserve.commands.options import signing_key_option
+from tpuserve.commands.options.batching_options import batching_options, make_batch_config
+from tpuserve.commands.options.common_options import signing_key_option
+from tpuserve.commands.options.multi_value_option import MultiValueCommand, PatternType
 from tpuserve.commands.progress import progress_bar
+from tpuserve.saved_model import signing
 
 # NAME=SIZES:DTYPE, of which the name and the dtype may be missing. An unknown size is written as ?
 # or None.

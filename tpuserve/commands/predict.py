@@ -10,8 +10,8 @@ import click
 
 from tpuserve import tags as tag_sets
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
-from tpuserve.commands.multi_value_option import MultiValueCommand
-from tpuserve.commands.options import directory_argument, json_option
+from tpuserve.commands.options.common_options import directory_argument, json_option
+from tpuserve.commands.options.multi_value_option import MultiValueCommand
 from tpuserve.commands.progress import progress_bar
 from tpuserve.errors import SignatureNotFound
 

@@ -7,8 +7,8 @@ import json
 import uuid
 from pathlib import Path
 
-from tpuserve.cache_directory import find_cache_directory
 from tpuserve.compilation.stats import CompileResult, CompileStats
+from tpuserve.files.cache_directory import find_cache_directory
 
 
 class CompileCache:

@@ -13,7 +13,7 @@ from tpuserve.errors import InvalidInput, MetagraphNotFound, SignatureNotFound
 from tpuserve.lowering import lower
 from tpuserve.saved_model import metagraph
 from tpuserve.saved_model.batch_functions import allowed_batch_sizes
-from tpuserve.saved_model.conversion_advice import convert_command
+from tpuserve.saved_model.inspection.conversion_advice import convert_command
 from tpuserve.saved_model.signature import Signature
 from tpuserve.stablehlo.abstract_tensor import AbstractTensor
 from tpuserve.stablehlo.cluster_finder import ClusterFinder, XlaCluster

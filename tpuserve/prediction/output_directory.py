@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from tpuserve.errors import OutputOfAnotherRun
-from tpuserve.file_lock import lock_file
+from tpuserve.files.file_lock import lock_file
 from tpuserve.prediction.formats import InputFormat, OutputFormat
 
 DESCRIPTION_FILE = "predict.json"

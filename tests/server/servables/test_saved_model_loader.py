@@ -13,10 +13,11 @@ from server.servables.saved_model_loader import SavedModelLoader
 from server.servables.servable import State
 from tests import models
 from tests.server.aspiring import aspire
-from tests.tpuserve.test_signing import write_keys
-from tpuserve import signing, tags
+from tests.tpuserve.saved_model.test_signing import write_keys
+from tpuserve import tags
 from tpuserve.devices import EMULATION_VARIABLE
 from tpuserve.errors import MetagraphNotFound, UnsafeModel, UnsafePath, UntrustedModel
+from tpuserve.saved_model import signing
 
 pytestmark = pytest.mark.slow
 

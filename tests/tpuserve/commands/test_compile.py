@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.tpuserve.compilation import exports
-from tpuserve.cache_directory import ENVIRONMENT_NAME
 from tpuserve.cli import cli
+from tpuserve.files.cache_directory import ENVIRONMENT_NAME
 
 pytestmark = pytest.mark.slow
 

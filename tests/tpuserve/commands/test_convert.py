@@ -15,11 +15,11 @@ from click.testing import CliRunner, Result
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tests.tpuserve.export.conversion import models
-from tests.tpuserve.test_signing import write_keys
-from tpuserve import signing
+from tests.tpuserve.saved_model.test_signing import write_keys
 from tpuserve.commands.convert import convert
 from tpuserve.errors import InvalidSetting, TpuserveError
 from tpuserve.export.files import directory_lock
+from tpuserve.saved_model import signing
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from tpuserve.compilation.reporting.report import CompileReport
 from tpuserve.compilation.stats import CompileStats, CompileTarget
-from tpuserve.plot_file import check_plot_path, save_figure
+from tpuserve.files.plot_file import check_plot_path, save_figure
 
 
 class PlottedCompilation(Protocol):

@@ -10,7 +10,7 @@ import shutil
 import uuid
 from pathlib import Path
 
-from tpuserve.file_lock import lock_file
+from tpuserve.files.file_lock import lock_file
 
 PREFIX = "temp-export-"
 _NAME = re.compile(rf"{PREFIX}[0-9a-f]{{32}}")

@@ -6,7 +6,7 @@ from server.frontends.grpc.services.open_inference.service import (
     OpenInferenceStatusService,
 )
 from server.frontends.grpc.services.profiler import ProfilerService
-from server.frontends.grpc.services.reflection import ReflectionService
+from server.frontends.grpc.services.reflection.service import ReflectionService
 from server.frontends.grpc.services.service import GrpcService
 from server.frontends.grpc.services.serving_services import ModelService, PredictionService
 

@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve import jax_client
-from tpuserve.cache_directory import EXECUTABLES_VARIABLE, find_executables_directory
 from tpuserve.errors import InvalidSetting
+from tpuserve.files.cache_directory import EXECUTABLES_VARIABLE, find_executables_directory
 from tpuserve.lowering.live_graph import lower_in_place
 from tpuserve.pjrt.executable_cache import ExecutableCache
 from tpuserve.pjrt.replica_step import ReplicaStep

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tpuserve.errors import ExtraNotInstalled, InvalidInput
-from tpuserve.plot_file import check_plot_path
+from tpuserve.files.plot_file import check_plot_path
 
 
 @pytest.mark.parametrize("name", ["plot.txt", "plot", "nowhere/plot.png"])

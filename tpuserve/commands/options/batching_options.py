@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpuserve.commands.options import Command
+from tpuserve.commands.options.common_options import Command
 
 if TYPE_CHECKING:
     from tpuserve.export import BatchConfig

@@ -15,10 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tpuserve import tags as tag_sets
+from tpuserve.saved_model.inspection.summary import sort_by_count
 from tpuserve.saved_model.metagraph import BatchFunction, Metagraph, SavedModel, TpuComputation
 from tpuserve.saved_model.signature import TensorSpec
 from tpuserve.saved_model.stablehlo_modules import StableHloModule
-from tpuserve.saved_model.summary import sort_by_count
 from tpuserve.saved_model.variables import DeclaredVariable
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpuserve.export.conversion import row_counts
-from tpuserve.export.conversion.shapes import SignatureShapes
+from tpuserve.export.conversion.analysis.shapes import SignatureShapes
+from tpuserve.export.conversion.passes import row_counts
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.saved_model import dtypes

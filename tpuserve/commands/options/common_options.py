@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tpuserve.commands.path_type import SavedModelPath
+from tpuserve.commands.options.path_type import SavedModelPath
 
 directory_argument = click.argument("directory", type=SavedModelPath())
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tpuserve.export.conversion import flattening
-from tpuserve.export.conversion.shapes import Inference
+from tpuserve.export.conversion.analysis import flattening
+from tpuserve.export.conversion.analysis.shapes import Inference
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value

@@ -9,8 +9,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tpuserve import signing
 from tpuserve.errors import ExtraNotInstalled, InvalidSetting, UntrustedModel
+from tpuserve.saved_model import signing
 
 
 def write_keys(directory: Path) -> tuple[Path, Path]:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tpuserve.file_lock import lock_file
+from tpuserve.files.file_lock import lock_file
 
 
 def test_a_directory_is_locked_until_its_descriptor_is_closed(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tpuserve.export.conversion.closure import find_largest_closure
+from tpuserve.export.conversion.analysis.closure import find_largest_closure
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from tpuserve.export.conversion.closure import find_largest_closure
+from tpuserve.export.conversion.analysis.closure import find_largest_closure
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.graph_ir import GraphIR

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from server.frontends.grpc.services.reflection_pool import ReflectionPool
+from server.frontends.grpc.services.reflection.pool import ReflectionPool
 from server.frontends.grpc.services.service import GrpcService, ServiceContext
 
 _METHOD = "ServerReflectionInfo"

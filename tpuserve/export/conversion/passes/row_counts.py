@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-from tpuserve.export.conversion.shapes import SignatureShapes
+from tpuserve.export.conversion.analysis.shapes import SignatureShapes
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.graph_ir import Node, Value
 from tpuserve.saved_model import dtypes

@@ -10,7 +10,7 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tpuserve.errors import UnsupportedModel
-from tpuserve.export.conversion import constants
+from tpuserve.export.conversion.analysis import constants
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.graph_ir import Node, Value
 from tpuserve.saved_model import dtypes

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpuserve.export.conversion.constants import clear_large_constants
+from tpuserve.export.conversion.analysis.constants import clear_large_constants
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,1 @@
+"""gRPC server reflection: lists the services and describes their messages."""

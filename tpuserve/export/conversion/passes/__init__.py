@@ -1,0 +1,1 @@
+"""Passes that change the graph of a model on its way to the TPU."""

@@ -1,0 +1,1 @@
+"""Files and directories that several rooms use: the cache, locks and plots."""

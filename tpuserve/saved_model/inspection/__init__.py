@@ -1,0 +1,1 @@
+"""What `tpuserve inspect` says of a SavedModel."""
