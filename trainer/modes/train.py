@@ -86,18 +86,7 @@ def train(
         )
         scaffold = checkpoints.scaffold_with_saver(train_graph.spec.scaffold, config)
         start = StepRangeHook(steps, max_steps)
-        batch_size = getattr(program, "batch_sizes", {}).get(ModeKeys.TRAIN)
-        reporter = progress.make_step_reporter(
-            "train", config.log_step_count_steps, batch_size=batch_size
-        )
-        progress_hook = progress.ProgressHook(
-            train_graph.loop,
-            start,
-            reporter,
-            program.model_dir,
-            config.save_summary_steps if config.is_chief else None,
-            batch_size=batch_size,
-        )
+        reporter, progress_hook = _make_progress_hook(program, train_graph.loop, start)
         profile_hooks = _profile_hooks(program, train_graph.loop, start)
         all_hooks = [
             *_training_hooks(
@@ -144,6 +133,26 @@ def _run_loops(
         except tf.errors.OpError as error:
             if not any(hook.goes_on_after(error) for hook in compiled_step_hooks):
                 raise
+
+
+def _make_progress_hook(
+    program: ModelProgram, loop: train_loop.TrainLoop, start: StepRangeHook
+) -> tuple[Any, progress.ProgressHook]:
+    """Return the reporter of finished steps, and the hook that passes them to the reporter."""
+    config = program.config
+    batch_size = getattr(program, "batch_sizes", {}).get(ModeKeys.TRAIN)
+    reporter = progress.make_step_reporter(
+        "train", config.log_step_count_steps, batch_size=batch_size
+    )
+    hook = progress.ProgressHook(
+        loop,
+        start,
+        reporter,
+        program.model_dir,
+        config.save_summary_steps if config.is_chief else None,
+        batch_size=batch_size,
+    )
+    return reporter, hook
 
 
 def _training_hooks(

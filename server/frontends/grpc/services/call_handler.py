@@ -133,46 +133,45 @@ def build_unary_handler(
       environment: the objects that all handlers share.
       admission: admits the calls; None for calls that are always admitted.
     """
-    function = method.function
-    executor, observer = environment.executor, environment.observer
-    max_message_bytes = environment.max_message_bytes
-    is_queued = method.pool is None and not method.is_quick
+    handler = _UnaryHandler(name, method, environment, admission)
+    environment.executor.register(
+        handler,
+        pool=method.pool,
+        is_quick=method.is_quick,
+        admission=admission,
+        read_model_name=method.read_model_name,
+    )
+    return grpc.stream_unary_rpc_method_handler(handler)
 
-    def handle_call(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        suspended: _UnaryCall | None = executor.resume(messages)
-        running = suspended or _UnaryCall(CallContext(executor.received_ns(messages)))
+
+class _UnaryHandler:
+    """Handles the calls of a unary method. grpcio calls it like a function."""
+
+    def __init__(
+        self,
+        name: str,
+        method: UnaryMethod,
+        environment: CallEnvironment,
+        admission: CallAdmission | None,
+    ) -> None:
+        """Create a handler; see `build_unary_handler`."""
+        self._name = name
+        self._method = method
+        self._environment = environment
+        self._executor = environment.executor
+        self._admission = admission
+        self._is_queued = method.pool is None and not method.is_quick
+
+    def __call__(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        """Answer a call, or end it with the status of its error."""
+        suspended: _UnaryCall | None = self._executor.resume(messages)
+        running = suspended or _UnaryCall(CallContext(self._executor.received_ns(messages)))
         call, reply, status, is_over = running.context, b"", "OK", True
         try:
             if running.pending is not None:
                 reply = running.pending.finish()
-                return reply
-            if admission is None:
-                message = executor.receive_first(messages, context)
             else:
-                message, running.admitted = executor.receive_admitted(messages, context, admission)
-            if message is not None and is_queued:
-                call.timeline.queued_ns = executor.received_ns(messages)
-                executor.await_turn(messages, context, partial(method.read_model_name, message))
-            call.timeline.begin_decoding()
-            call.timeout_ms = _remaining_ms(context, environment.default_timeout_ms)
-            if message is None:
-                raise InvalidInput("the call has no request message. Send exactly one.")
-            running.num_bytes = len(message)
-            if not context.add_callback(call.cancellation.cancel):
-                raise Cancelled(cancellations.MESSAGE)
-            if running.admitted is None:
-                call.memory = running.memory = environment.memory_budget.reserve()
-            else:
-                call.memory = running.admitted.memory
-            content = compression.decompress(
-                message, max_message_bytes, call.memory, call.cancellation
-            )
-            result = function(content, call)
-            if isinstance(result, Pending):
-                running.pending = result
-                executor.suspend(messages, running, result)
-                result = result.finish()
-            reply = result
+                reply = self._answer(messages, context, running)
             return reply
         except CallSuspended:
             is_over = False
@@ -200,20 +199,50 @@ def build_unary_handler(
                     running.admitted.release()
                 if running.memory is not None:
                     running.memory.release()
-                observer.record(
-                    *(name, call, status, context, method.runs_model),
+                self._environment.observer.record(
+                    *(self._name, call, status, context, self._method.runs_model),
                     *(running.num_bytes, len(reply)),
                 )
         raise AssertionError("abort never returns")
 
-    executor.register(
-        handle_call,
-        pool=method.pool,
-        is_quick=method.is_quick,
-        admission=admission,
-        read_model_name=method.read_model_name,
-    )
-    return grpc.stream_unary_rpc_method_handler(handle_call)
+    def _answer(
+        self, messages: Iterator[bytes], context: grpc.ServicerContext, running: _UnaryCall
+    ) -> bytes:
+        """Receive the message of a call, and return the serialised response.
+
+        Raises:
+          CallSuspended: the call waits for a batch.
+        """
+        executor, environment, call = self._executor, self._environment, running.context
+        if self._admission is None:
+            message = executor.receive_first(messages, context)
+        else:
+            message, running.admitted = executor.receive_admitted(
+                messages, context, self._admission
+            )
+        if message is not None and self._is_queued:
+            call.timeline.queued_ns = executor.received_ns(messages)
+            executor.await_turn(messages, context, partial(self._method.read_model_name, message))
+        call.timeline.begin_decoding()
+        call.timeout_ms = _remaining_ms(context, environment.default_timeout_ms)
+        if message is None:
+            raise InvalidInput("the call has no request message. Send exactly one.")
+        running.num_bytes = len(message)
+        if not context.add_callback(call.cancellation.cancel):
+            raise Cancelled(cancellations.MESSAGE)
+        if running.admitted is None:
+            call.memory = running.memory = environment.memory_budget.reserve()
+        else:
+            call.memory = running.admitted.memory
+        content = compression.decompress(
+            message, environment.max_message_bytes, call.memory, call.cancellation
+        )
+        result = self._method.function(content, call)
+        if isinstance(result, Pending):
+            running.pending = result
+            executor.suspend(messages, running, result)
+            result = result.finish()
+        return result
 
 
 def build_rejecting_handler(

@@ -159,16 +159,7 @@ class Dispatcher:
         self, router: Router, route: Route, scope: Scope, receive: Receive, timeline: Timeline
     ) -> Response:
         headers, peer = scope["headers"], _network_of(scope.get("client"))
-        # Refuse the request now, because its body may take long to arrive.
-        self._admission.raise_if_draining()
-        reservation = self._memory_budget.reserve()
-        try:
-            length, is_gzip = parse_body_headers(headers)
-            chunks = await self._bodies.read(receive, length, reservation)
-            self._admission.acquire(peer)
-        except BaseException:
-            reservation.release()
-            raise
+        chunks, is_gzip, reservation = await self._admit(receive, headers, peer)
         release = partial(self._release, peer, reservation)
         # The size after decompression is not known yet, so assume the largest size. Large requests
         # run in a thread.
@@ -220,6 +211,26 @@ class Dispatcher:
         finally:
             if watcher is not None:
                 watcher.cancel()
+
+    async def _admit(
+        self, receive: Receive, headers: Headers, peer: str
+    ) -> tuple[list[bytes], bool, MemoryReservation]:
+        """Read the body of a request, and count the request in.
+
+        Returns:
+          The parts of the body, whether they are compressed with gzip, and their memory.
+        """
+        # Refuse the request now, because its body may take long to arrive.
+        self._admission.raise_if_draining()
+        reservation = self._memory_budget.reserve()
+        try:
+            length, is_gzip = parse_body_headers(headers)
+            chunks = await self._bodies.read(receive, length, reservation)
+            self._admission.acquire(peer)
+        except BaseException:
+            reservation.release()
+            raise
+        return chunks, is_gzip, reservation
 
     def _handle_body(
         self,
