@@ -13,8 +13,8 @@ from server.metrics.family import EVENTS, Family, Labels
 # Clients choose the model names in requests, and could fill the memory with series without this
 # limit.
 MAX_SERIES = 2000
-# The largest number of characters of a label value. Longer values are counted in the common series
-# too: a request over gRPC may have a model name of megabytes.
+# The largest number of characters of a label value. Series with longer values are counted in the
+# series of `_OTHER_VALUES`: a request over gRPC may have a model name of megabytes.
 MAX_LABEL = 500
 _OTHER_VALUES = "(others)"
 # The largest number of different errors in the record, and of characters of each message.

@@ -86,7 +86,10 @@ class Timeline:
         self.decoding_ns = time.perf_counter_ns()
 
     def end_decoding(self) -> None:
-        """Record that the inputs are read; the run begins now, unless `begin_run` is called."""
+        """Record that the inputs are decoded.
+
+        The run counts as begun now, unless a later call of `begin_run` sets another time.
+        """
         self.decoded_ns = self.running_ns = time.perf_counter_ns()
 
     def begin_run(self, running_ns: int) -> None:

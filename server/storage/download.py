@@ -53,7 +53,8 @@ class VersionDownload:
         self._received: dict[str, int] = {}
         self._lock = threading.Lock()
         self._start = self._last_progress = clock()
-        # The start of the time in which `_SLOW_BYTES` must arrive, and the bytes before it.
+        # In each interval, at least `_SLOW_BYTES` must arrive. When the current interval began, and
+        # how many bytes had arrived by then.
         self._last_check, self._checked_bytes = self._start, 0
 
     def run(self, directory: Path) -> None:

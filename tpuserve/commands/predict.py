@@ -114,8 +114,8 @@ def predict(
     from tpuserve.prediction import formats
     from tpuserve.saved_model import metagraph
 
-    # Read the SavedModel and look for the files first, to report an error before the slow import of
-    # TensorFlow.
+    # Read the SavedModel and find the input files first, so that an error is reported before the
+    # slow import of TensorFlow.
     _check_signature(directory, metagraph.read_metagraphs(directory), signature_name)
     formats.match_files(patterns)
     to_format = formats.OutputFormat(output_format)

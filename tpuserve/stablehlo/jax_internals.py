@@ -123,11 +123,11 @@ def rename_module(module: Any, name: str) -> None:
 
 
 def _replace_mhlo(module: Any) -> None:
-    """Replace the ops of an MLIR module that TensorFlow writes and that StableHLO does not have.
+    """In an MLIR module, replace the ops that TensorFlow writes and StableHLO lacks.
 
-    TensorFlow's XLA bridge copies each variable that a loop or a branch reads. Such an mhlo.copy is
-    replaced by its operand. An mhlo.erf is replaced by the custom call that XLA reads as the same
-    function.
+    TensorFlow's XLA bridge adds an mhlo.copy for each variable that a loop or a branch reads. The
+    op is replaced by its operand. An mhlo.erf is replaced by the custom call that XLA reads as the
+    same function.
     """
     from jaxlib.mlir import ir
 

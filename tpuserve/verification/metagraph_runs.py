@@ -105,7 +105,7 @@ def compare_runs(
       refusals: Collects the ops that XLA refuses.
 
     Returns:
-      The comparison. An error of either metagraph is its `failure`.
+      The comparison. If a metagraph failed, `failure` of the comparison is the error.
     """
     if isinstance(baseline, TpuserveError) or candidate is None:
         advice = " Give inputs that it accepts." if case.source == "generated" else ""

@@ -56,8 +56,8 @@ class RowOptimizer(ABC):
 
         Args:
           parameters: the parameters of the optimizer.
-          clipping_limit: the largest absolute value of the rows' entries, unless the parameters
-            have limits; None for no limit.
+          clipping_limit: the largest absolute value of a weight; None for no limit. The limits
+            clip_weight_min and clip_weight_max of the parameters take precedence.
         """
         self.parameters: Any = parameters
         limits = (parameters.clip_weight_min, parameters.clip_weight_max)
@@ -255,11 +255,12 @@ class _ProximalYogi(RowOptimizer):
 
 
 class _AdagradMomentum(RowOptimizer):
-    """Adagrad with momentum of the scales of the gradients.
+    """Adagrad whose momentum accumulates the factors of the gradients, not scaled gradients.
 
-    a' = a + g^2, or beta2 a + (1 - beta2) g^2 if beta2 is not 1; m' = momentum m + s, in which
-    s = (a' + epsilon)^(-1 / exponent); and w' = w - r g m'. With use_nesterov,
-    w' = w - r g (s + momentum m').
+    For weights w, their gradients g, the learning rate r, the accumulator a and the momentum m, of
+    which a prime marks the new values: a' = a + g^2, or beta2 a + (1 - beta2) g^2 if beta2 is not
+    1; m' = momentum m + s with the factor s = (a' + epsilon)^(-1 / exponent); w' = w - r g m'. With
+    use_nesterov, w' = w - r g (s + momentum m').
     Source: the comments of TensorFlow's optimization_parameters.proto for TPU embeddings.
     """
 

@@ -93,7 +93,7 @@ def _draw_lines(
     compilations: Sequence[PlottedCompilation],
     color: Any,
 ) -> None:
-    """Draw a topology's line into a signature's two diagrams, of time and of throughput."""
+    """Draw a line of one topology in each of two diagrams: time, and rows per second."""
     points: list[tuple[int, float, float]] = sorted(
         (
             compilation.batch_size,

@@ -76,7 +76,7 @@ def _version_of_zip(path: Path) -> str:
 
 
 def _has_lambda(config: Any) -> bool:
-    """Return whether a config has a Lambda layer: tf_keras would run its code from an .h5 file."""
+    """Return whether a config has a Lambda layer, whose code tf_keras runs when it loads a file."""
     if isinstance(config, dict):
         return config.get("class_name") == "Lambda" or any(map(_has_lambda, config.values()))
     return isinstance(config, list) and any(map(_has_lambda, config))

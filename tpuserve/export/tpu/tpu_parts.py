@@ -103,12 +103,12 @@ def _called_graphs(operation: Any) -> Iterator[Any]:
 
 
 def _has_strings(operation: Any) -> bool:
-    """Return whether an operation on the TPU takes or returns strings; `Assert` does not count."""
+    """Return whether an operation on the TPU, other than `Assert`, takes or returns strings."""
     if operation.type in _IGNORED_OPS:
         return False
     if operation.type == "Identity":
-        # An Identity that forwards a string from the host does not count: tpu.rewrite adds an
-        # Identity for every result of a computation, and the host may compute the result.
+        # Ignore an Identity that forwards a string from the host: tpu.rewrite adds an Identity for
+        # every result of a computation, even for one that the host computes (outside compilation).
         (result,) = operation.outputs
         return result.dtype == tf.string and _is_result(result) and not _is_from_host(operation)
     return any(tensor.dtype == tf.string for tensor in (*operation.inputs, *operation.outputs))

@@ -30,9 +30,11 @@ class _ThreadState(threading.local):
 class SinglePollerMode:
     """Decides whether all threads poll for events, or only one of them.
 
-    The threads report each event that they handle. After 64 quick events in a row, the thread that
-    handled the last of them becomes the only poller. The mode ends when an event takes more than 2
-    ms, when too many events are slow, or after 20 ms without an event.
+    The threads report each event that they handle. An event is slow if it runs a call and takes
+    more than 0.3 ms, else quick. After 64 quick events in a row, counted over all threads,
+    single-poller mode begins: the thread that handled the last of the events becomes the only
+    poller. The mode ends when more than one of nine events is slow for some time, when an event
+    takes more than 2 ms, or after 20 ms without an event.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
