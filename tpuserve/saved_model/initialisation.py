@@ -5,10 +5,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tpuserve.errors import DamagedSavedModel
+from tpuserve.saved_model.signature import INIT_SIGNATURE
 
-# The names of the signature, the collections and the files in which a loader finds the
-# initialisation op, the assets and the variables. Source: tensorflow/cc/saved_model/constants.h.
-INIT_SIGNATURE = "__saved_model_init_op"
+# The names of the collections and the files in which a loader finds the initialisation op, the
+# assets and the variables. Source: tensorflow/cc/saved_model/constants.h.
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS_COLLECTION = "saved_model_assets"
 _ASSETS = "assets"

@@ -19,15 +19,11 @@ from tpuserve.saved_model import (
     warm_up_file,
 )
 from tpuserve.saved_model.proto_file import find_saved_model_file
-from tpuserve.saved_model.signature import Signature, TensorSpec
+from tpuserve.saved_model.signature import INIT_SIGNATURE, Signature, TensorSpec
 from tpuserve.saved_model.stablehlo_modules import StableHloModule
 from tpuserve.saved_model.variables import DeclaredVariable
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.tags import TagSet
-
-# A signature that the description omits, because clients cannot call it. TensorFlow 2 adds it to a
-# SavedModel to name the initialisation op.
-_INIT_OP_SIGNATURE = "__saved_model_init_op"
 
 _BATCH_OP = "BatchFunction"
 # The default of max_enqueued_batches, for graphs that omit this attribute of a BatchFunction.
@@ -208,7 +204,7 @@ def _describe(proto: pb.MetaGraphDef) -> Metagraph:
         signatures={
             name: _signature(signature_def)
             for name, signature_def in sorted(proto.signature_def.items())
-            if name != _INIT_OP_SIGNATURE
+            if name != INIT_SIGNATURE
         },
         host_ops=_count(nodes.on_host),
         computations=tuple(

@@ -15,6 +15,11 @@ PREDICT_METHOD = "tensorflow/serving/predict"
 CLASSIFY_METHOD = "tensorflow/serving/classify"
 REGRESS_METHOD = "tensorflow/serving/regress"
 DEFAULT_SIGNATURE = "serving_default"
+INIT_SIGNATURE = "__saved_model_init_op"
+"""The signature with which TensorFlow 2 names the initialisation op. Clients cannot call it.
+
+Source: tensorflow/cc/saved_model/constants.h.
+"""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tpuserve.graph.pruning import needed_nodes
 from tpuserve.saved_model import initialisation
+from tpuserve.saved_model.signature import INIT_SIGNATURE
 from tpuserve.untrusted.program import Program, Reached, Site, tensor_name
 
 
@@ -72,7 +73,7 @@ def _requests(program: Program) -> dict[frozenset[str], set[str]]:
     """Return the runs that clients can request: fed tensors → all tensors fetched with them."""
     requests: dict[frozenset[str], set[str]] = defaultdict(set)
     for name, signature in program.meta_graph.signature_def.items():
-        if name != initialisation.INIT_SIGNATURE:
+        if name != INIT_SIGNATURE:
             feeds = frozenset(tensor_name(info.name) for info in signature.inputs.values())
             requests[feeds].update(info.name for info in signature.outputs.values())
     return requests

@@ -258,3 +258,18 @@ def test_a_model_that_is_not_there_is_not_ready() -> None:
         assert client.is_ready("half") is False
         with pytest.raises(NotFound):
             client.versions("half")
+
+
+def test_the_port_of_grpc_is_named_to_a_client_that_speaks_http() -> None:
+    with over_grpc(grpc_reply()) as handler:
+        error = raised(Client(handler.url.replace("grpc:", "http:"), attempts=1))
+    assert "begins with grpc://" in str(error)
+
+
+def test_the_signature_of_the_initialisation_op_is_left_out() -> None:
+    body = (
+        b'{"metadata": {"signature_def": {"signature_def": {"__saved_model_init_op": {}, '
+        b'"sum": {"inputs": {}, "outputs": {}, "method_name": ""}}}}}'
+    )
+    with over_http(Answer(200, body)) as server, Client(server.url) as client:
+        assert list(client.signatures("half")) == ["sum"]

@@ -16,7 +16,7 @@ from tpuserve.client.model_reference import ModelReference, VersionStatus
 from tpuserve.errors import InvalidReply
 from tpuserve.proto import prediction_service_pb2 as pb
 from tpuserve.saved_model import dtypes
-from tpuserve.saved_model.signature import Signature, TensorSpec
+from tpuserve.saved_model.signature import INIT_SIGNATURE, Signature, TensorSpec
 from tpuserve.saved_model.variables import shape_from_proto
 
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
@@ -72,6 +72,7 @@ class GrpcV1(Api):
                 _tensors(definition.inputs), _tensors(definition.outputs), definition.method_name
             )
             for name, definition in definitions.items()
+            if name != INIT_SIGNATURE
         }
 
     def versions(self, name: str) -> Steps[list[VersionStatus]]:

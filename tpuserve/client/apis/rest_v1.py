@@ -18,7 +18,7 @@ from tpuserve.client.call import Call, Reply, Steps
 from tpuserve.client.model_reference import ModelReference, VersionStatus
 from tpuserve.errors import InvalidReply, NotFound, TpuserveError, UnsupportedType
 from tpuserve.saved_model.dtypes import DTYPE_NAMES
-from tpuserve.saved_model.signature import Signature, TensorSpec
+from tpuserve.saved_model.signature import INIT_SIGNATURE, Signature, TensorSpec
 
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """The errors of reading a JSON document that has another form than the API defines."""
@@ -79,7 +79,11 @@ class RestV1(Api):
         document = decode_json(reply)
         try:
             definitions = document["metadata"]["signature_def"]["signature_def"]
-            return {name: _signature(definition) for name, definition in definitions.items()}
+            return {
+                name: _signature(definition)
+                for name, definition in definitions.items()
+                if name != INIT_SIGNATURE
+            }
         except MALFORMED as error:
             raise invalid_reply("the metadata have another form", reply) from error
 

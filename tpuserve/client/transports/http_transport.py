@@ -146,6 +146,9 @@ def _convert_error(
 ) -> TpuserveError:
     if isinstance(error, httpx.TimeoutException):
         return deadline.error()
+    if isinstance(error, httpx.RemoteProtocolError):
+        reason = f"{error} (the URL of a gRPC port begins with grpc://)"
+        return connection.unreachable_error(reason)
     return connection.unreachable_error(error)
 
 

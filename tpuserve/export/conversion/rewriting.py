@@ -28,7 +28,7 @@ from tpuserve.graph.graph_walk import find_called_functions
 from tpuserve.lowering.ir import default_attrs, graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.lowering.passes.functionalization import functionalize
-from tpuserve.saved_model.initialisation import INIT_SIGNATURE
+from tpuserve.saved_model.signature import INIT_SIGNATURE
 from tpuserve.tensorflow_internals import op_def_registry
 
 # Ops that forward their input or do nothing. A TPU part with no other ops stays on the host.

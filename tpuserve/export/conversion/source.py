@@ -18,7 +18,7 @@ from tpuserve.errors import (
 )
 from tpuserve.graph.graph_walk import REPLICATE_METADATA, TPU_CALL
 from tpuserve.saved_model import metagraph, proto_file
-from tpuserve.saved_model.initialisation import INIT_SIGNATURE
+from tpuserve.saved_model.signature import INIT_SIGNATURE
 from tpuserve.tags import TagSet
 from tpuserve.tensorflow_internals import op_def_registry, saved_model_loader
 

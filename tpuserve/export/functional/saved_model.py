@@ -10,10 +10,9 @@ from google.protobuf import text_format
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from tpuserve.errors import ExportError
+from tpuserve.saved_model.signature import INIT_SIGNATURE
 from tpuserve.tags import TagSet
 from tpuserve.tensorflow_internals import fingerprinting_utils, saved_model_save
-
-_INIT_OP_SIGNATURE = "__saved_model_init_op"
 
 
 def write_saved_model(
@@ -83,4 +82,4 @@ def _set_tags(meta_graph: Any, tags: TagSet) -> None:
     # Remove the signature of the init op, which fills the tables: clients would see it, and
     # tf.saved_model.load fails on it if there are two metagraphs and the op reads an asset. Loaders
     # find the init op in the collection saved_model_main_op instead.
-    meta_graph.signature_def.pop(_INIT_OP_SIGNATURE, None)
+    meta_graph.signature_def.pop(INIT_SIGNATURE, None)
