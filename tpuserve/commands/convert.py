@@ -159,11 +159,8 @@ def convert(
     # Read the SavedModel first, to report an error in it before the slow import of TensorFlow.
     metagraphs = metagraph.read_metagraphs(directory)
     _check_extras(signing_key, topologies)
-    if not verifies and (inputs, atol, rtol) != (None, None, None):
-        raise InvalidSetting(
-            "--no-verify is set, and --inputs, --atol and --rtol are about the comparison that it "
-            "leaves out. Leave out either."
-        )
+    if not verifies:
+        _check_no_comparison(inputs, atol, rtol)
     source_tags = tag_sets.parse_tags(tags)
     from tpuserve.runtime import tf_logging
 
@@ -225,6 +222,14 @@ def _check_extras(signing_key: Path | None, topologies: tuple[str, ...]) -> None
         from tpuserve.compilation.compiler import require_extra
 
         require_extra()
+
+
+def _check_no_comparison(inputs: Path | None, atol: float | None, rtol: float | None) -> None:
+    if (inputs, atol, rtol) != (None, None, None):
+        raise InvalidSetting(
+            "--no-verify is set, and --inputs, --atol and --rtol are about the comparison that it "
+            "leaves out. Leave out either."
+        )
 
 
 def _verify(

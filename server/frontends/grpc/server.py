@@ -122,11 +122,8 @@ class GrpcServer:
             options=server_config.channel_arguments(
                 settings.max_request_bytes, settings.peer_limit, settings.grpc_channel_arguments
             ),
-            # Let gRPC limit the number of calls only if there is no admission controller: otherwise
-            # the controller limits them.
-            maximum_concurrent_rpcs=(settings.max_requests_in_flight or None)
-            if admission is None
-            else None,
+            # An admission controller limits the calls itself.
+            maximum_concurrent_rpcs=None if admission else settings.max_requests_in_flight or None,
         )
         context = ServiceContext(
             dataplane=dataplane,
