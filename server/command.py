@@ -203,8 +203,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except TpuserveError as error:
         click.echo(f"Failed to start server. Error: {error.code.name}: {error}")
         if isinstance(error, MalformedConfig):
-            # Print the error to standard error too: scripts search there for the parse errors that
-            # libprotobuf logs.
+            # Print the error to standard error too: there, libprotobuf logs the parse errors of
+            # tensorflow_model_server, and scripts search for them.
             click.echo(str(error), err=True)
         status = EXIT_FAILED
     sys.exit(status if isinstance(status, int) else 0)

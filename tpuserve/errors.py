@@ -497,7 +497,7 @@ class InvalidReply(ServerFailure):
     """The answer of a server does not have the form that its API defines."""
 
 
-# Errors of the server that `tpuserve.serve` starts, and of measurements.
+# Errors of the server that `tpuserve.serve` starts, and of `tpuserve bench`.
 
 
 class ServerNotStarted(TpuserveError):

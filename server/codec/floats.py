@@ -12,8 +12,8 @@ from server.servables.servable import Array
 # without an exponent, and the power of ten that scales the number to an integer of nine digits is
 # exact in a double.
 _LOWEST, _HIGHEST = 1e-4, 1e9
-# If six digits identify a number, and its absolute value is at least this bound, TensorFlow Serving
-# writes the number with an exponent.
+# TensorFlow Serving writes a number that six significant digits represent exactly with an exponent
+# if its absolute value is at least this bound.
 _HIGHEST_OF_SIX = 1e6
 _EXPONENTS = tuple(10.0**exponent for exponent in range(-3, 9))
 _POWERS = np.array([10.0**exponent for exponent in range(14)])

@@ -147,7 +147,7 @@ def select_versions(
     Args:
       versions: version → its place; not empty.
       policy: the versions to serve.
-      base_path: the base path, for the texts.
+      base_path: the base path, which log lines and errors name.
 
     Raises:
       VersionNotFound: the policy selects none of the versions.

@@ -50,7 +50,11 @@ class StopSignals:
         self._wakeup_writer.close()
 
     def mark_serving(self) -> None:
-        """Declare that clients' requests may be in flight: a first signal now only ends `wait`."""
+        """Declare that requests of clients may be in flight.
+
+        From now on, a first signal makes `wait` return, so that the requests can be answered.
+        Before, a first signal ends the process.
+        """
         self._is_serving = True
 
     def wait(self) -> str:

@@ -27,7 +27,7 @@ class ChannelReader(Protocol):
         """Send a message; arguments and errors as in `Channel.send`."""
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop reading messages, and close the channels."""
 
 
 class ChannelLoop:

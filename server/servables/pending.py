@@ -41,7 +41,7 @@ class Pending(Generic[Result]):
         self._completion.add_done_callback(callback)
 
     def then(self, finish: Callable[[], "NewResult"]) -> "Pending[NewResult]":
-        """Return the pending result of another function that waits for the same completion."""
+        """Return a Pending whose result is that of `finish`, called after the same completion."""
         return Pending(self._completion, finish)
 
 

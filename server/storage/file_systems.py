@@ -96,7 +96,7 @@ def open_file_system(uri: str, environ: Mapping[str, str] = os.environ) -> Any:
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS
         )
-        # With trust_env, aiohttp reads ~/.netrc and the variables of proxies.
+        # With trust_env, aiohttp reads ~/.netrc and the environment variables of proxies.
         options["client_kwargs"] = {
             "timeout": timeout,
             "trust_env": True,
@@ -192,7 +192,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _http_status(error: Exception) -> int | None:
-    """Return the HTTP status of an error of any of the libraries; None if it has none."""
+    """Return the HTTP status in an error of fsspec's libraries; None for an error without one."""
     for cause in _causes(error):
         response = getattr(cause, "response", None)
         if isinstance(response, dict):  # botocore's

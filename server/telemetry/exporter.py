@@ -109,7 +109,8 @@ class Exporter(Generic[Item]):
             while not is_last:
                 self._wake.wait(_BATCH_SECONDS)
                 self._wake.clear()
-                # Asked before the items are sent, so that all items from before `close` are sent.
+                # Check for the end before the items are sent, not after it: so all items that were
+                # added before `close` are sent.
                 is_last = self._is_closed
                 while self._items:
                     self._send_batch(lambda batch: send(batch, _EXPORT_SECONDS, metadata))

@@ -42,7 +42,7 @@ def make_sample_request(
     if may_show_warm_up:
         arrays = _first_warm_up_request(directory, signature_name, signature, rows)
     if arrays is None:
-        arrays = samples.generate_inputs(graph, signature_name, rows or 1)
+        arrays = samples.generate_inputs(graph, signature_name, rows)
     inputs = {}
     for alias, array in arrays.items():
         use = parsing.StringInputUse()
@@ -57,17 +57,16 @@ def make_sample_request(
     return SampleRequest(inputs)
 
 
-def _count_rows(signature: Signature) -> int | None:
-    """Return the number of rows of a request; None if the signature fixes its number."""
+def _count_rows(signature: Signature) -> int:
+    """Return the number of rows of a request: that of the input shapes, or 1 if any number fits."""
     shapes = [spec.shape for spec in signature.inputs.values()]
-    if any(shape is None or (shape and shape[0] is None) for shape in shapes):
-        return 1
-    sizes = [shape[0] for shape in shapes if shape]
-    return sizes[0] if sizes else 1
+    sizes = [None if shape is None else shape[0] for shape in shapes if shape != ()]
+    known = [size for size in sizes if size is not None]
+    return known[0] if known and len(known) == len(sizes) else 1
 
 
 def _first_warm_up_request(
-    directory: Path, name: str, signature: Signature, rows: int | None
+    directory: Path, name: str, signature: Signature, rows: int
 ) -> Mapping[str, Array] | None:
     """Return the first row of the first warm-up request; None without such a request."""
     try:

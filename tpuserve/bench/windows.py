@@ -99,12 +99,12 @@ async def measure(
     procedure: Procedure,
     on_window: Callable[[int], None] = lambda count: None,
 ) -> Result:
-    """Run a load until it is stable or has had the largest number of windows.
+    """Run a load until it is stable, or for the largest number of windows that is allowed.
 
     Args:
       sender: sends the requests.
       load: the load.
-      procedure: the windows of the measurement.
+      procedure: the length and the largest number of the windows, and when a load is stable.
       on_window: is called after each window with the number of windows so far.
 
     Raises:

@@ -31,7 +31,7 @@ _CLOUD = {
     "v5p": ("v5p", 2),
     "v6e": ("v6e", 1),
 }
-# Name of no single generation, such as "v5" → the generations that the user may mean.
+# Ambiguous name, such as "v5" → the generations that the user may mean.
 _AMBIGUOUS = {"v5": ("v5e", "v5p"), "v6": ("v6e",), "v7": ("tpu7x",), "tpu7": ("tpu7x",)}
 _SYNONYMS = {"v5litepod": "v5e", "v5lite": "v5e", "v7x": "tpu7x"}
 

@@ -74,8 +74,8 @@ class Allocation:
     """A tensor that a node allocates.
 
     Attributes:
-      num_bytes: by how many bytes the tensor is larger than the node's inputs together.
-      site: the node; None if there is no tensor.
+      num_bytes: the size of the tensor less the sizes of all inputs of the node.
+      site: the node; None if no node allocates a tensor.
     """
 
     num_bytes: int = 0

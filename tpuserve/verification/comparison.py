@@ -118,7 +118,8 @@ def _compare_exactly(baseline: Array, candidate: Array) -> Mapping[str, Any]:
 
 
 def _is_float(array: Array) -> bool:
-    # bfloat16 and float8 of ml_dtypes have NumPy's kind V, so only their names tell them apart.
+    # bfloat16 and float8 of ml_dtypes have kind V in NumPy, as structured types have. Only their
+    # names show that they are floats.
     return array.dtype.kind in "fc" or (array.dtype.kind == "V" and "float" in array.dtype.name)
 
 

@@ -82,7 +82,8 @@ _NUMPY: Mapping[str, str | type] = {
     "unicode_": "str_",
 }
 
-# Full name that is not supplied → a sentence that says what replaces it.
+# Full name that was removed and that `supply_names` does not restore → a sentence that says what
+# replaces it.
 _ADVICE: Mapping[str, str] = {
     "cgi.escape": "Use html.escape.",
     "inspect.formatargspec": "Use inspect.signature.",

@@ -158,10 +158,10 @@ def build_raw_supervised_input_receiver_fn(
 
     Args:
       features: a tensor, or name → tensor. Each placeholder takes the dtype and the shape of its
-        tensor; the first dimension is the batch. The placeholder of a single tensor has the alias
-        "input".
+        tensor; the first dimension is the batch. The placeholder of a single tensor has the key
+        "input" in receiver_tensors.
       labels: a tensor, or name → tensor, like features. The placeholder of a single tensor has the
-        alias "label".
+        key "label".
       default_batch_size: the first dimension of every placeholder, in rows; None leaves the
         dimension unknown.
 
@@ -223,7 +223,7 @@ def build_parsing_serving_input_receiver_fn(
 ) -> Callable[[], ServingInputReceiver]:
     """Build a serving_input_receiver_fn for clients that send serialized tf.Examples.
 
-    The placeholder has the alias "examples", dtype string and shape [batch].
+    The placeholder has the key "examples" in receiver_tensors, dtype string and shape [batch].
 
     Args:
       feature_spec: name → tf.io.FixedLenFeature, VarLenFeature or another parsing feature of

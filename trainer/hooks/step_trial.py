@@ -96,12 +96,12 @@ class StepTrial:
 
     @property
     def xla_step(self) -> float:
-        """The median of `in_xla`."""
+        """The median time of a step with XLA, in seconds."""
         return statistics.median(self.in_xla)
 
     @property
     def kernels_step(self) -> float:
-        """The median of `in_kernels`."""
+        """The median time of a step with TensorFlow's kernels, in seconds."""
         return statistics.median(self.in_kernels)
 
 

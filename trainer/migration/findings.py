@@ -65,7 +65,7 @@ def find_references(
       tf1: whether `import tensorflow` gives the program TensorFlow 1's names.
       directories: the directories with the program's own modules.
       unreached_lines: the numbers of the lines that the program does not run. A name that no longer
-        exists has a finding of its own for these lines.
+        exists has one finding for these lines and another for all other lines.
 
     Returns:
       The findings, ordered by the first line that uses the name.

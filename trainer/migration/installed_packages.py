@@ -1,4 +1,4 @@
-"""Finds what breaks in the installed packages that a program imports."""
+"""Finds code for TensorFlow 1 in the installed packages that a program imports."""
 
 import ast
 import importlib.util

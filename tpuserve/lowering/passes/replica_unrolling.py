@@ -95,11 +95,10 @@ class _ReplicaUnroller:
         return clustering.close_over_shapes(cluster, self._graph, self._invariant, self._library)
 
     def _bind_results(self) -> None:
-        """Record which new values and nodes replace the results of the original graph.
+        """Map each result of the original graph to the unrolled values that replace it.
 
-        Until this call, the UnrolledGraph has entries only for nodes of the canonicalised graph.
-        The node that produces a result of the original graph may not be among them, because the
-        canonicalisation has removed it.
+        Until this call, the UnrolledGraph maps only nodes of the canonicalised graph. The
+        canonicalisation may have removed the node that produces a result of the original graph.
         """
         for original, result in zip(self._original.results, self._graph.results, strict=True):
             node = self._graph.nodes.get(result.producer)

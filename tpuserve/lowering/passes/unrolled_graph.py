@@ -140,7 +140,7 @@ class UnrolledGraph:
             definition.device = device
         name = graph_ir.unused_name(name, self.taken)
         self.taken.add(name)
-        # Omit control inputs from nodes that the new node also has as data inputs.
+        # Leave out a control input if the same node is also a data input of the new node.
         producers = {value.producer for value in inputs}
         remaining = [
             control

@@ -1,4 +1,4 @@
-"""The input of a worker of a cluster, whose leader builds and runs the graph."""
+"""The input pipeline of a worker, in a cluster in which only the leader builds the model."""
 
 from collections.abc import Callable
 from typing import Any

@@ -199,8 +199,9 @@ class _AliasPackage(LazyModule):
         super().__init__(name, display_name, {**targets, **exports}, {})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Python sets an imported submodule as an attribute of its package. Keep the exported name
-        # of the same spelling, such as the function arg_scope, as TensorFlow 1 did.
+        # Python sets an imported submodule as an attribute of its package. If the package exports
+        # something else under that name, such as the function arg_scope, keep it, as TensorFlow 1
+        # did.
         if isinstance(value, ModuleType) and name in self.__dict__.get("_exported", ()):
             return
         super().__setattr__(name, value)

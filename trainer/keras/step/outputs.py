@@ -61,7 +61,7 @@ class OutputCodec:
         return encoded
 
     def decode(self, encoded: Sequence[Mapping[str, Any]]) -> Any:
-        """Return the outputs as the model has returned them, from the result of `encode`."""
+        """Rebuild the outputs, in the structure that the model returned, from `encode`'s result."""
         outputs = []
         for parts, (activation, has_logits) in zip(encoded, self._activations, strict=True):
             output = _ACTIVATIONS[activation](parts["logits"]) if activation else parts["values"]

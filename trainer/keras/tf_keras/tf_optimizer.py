@@ -19,7 +19,8 @@ from trainer.tensorflow_internals import (
 # The suffixes of the optimizer's attributes that hold tensors of the graph in which a step ran.
 _GRAPH_TENSOR_SUFFIXES = ("_t", "_tensor")
 _MEAN = tf.compat.v1.losses.Reduction.MEAN
-# Each class with the attribute that holds the wrapped optimizer: tpuserve's and TensorFlow's.
+# The CrossShardOptimizer classes of tpuserve and of TensorFlow, each with the name of the attribute
+# that holds the wrapped optimizer.
 _CROSS_SHARD_OPTIMIZERS = (
     (CrossShardOptimizer, "_optimizer"),
     (tpu_optimizer.CrossShardOptimizer, "_opt"),

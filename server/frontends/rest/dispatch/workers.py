@@ -172,7 +172,10 @@ class Workers:
         return ticket if self._queues.try_start(ticket) else None
 
     def end_inline(self, ticket: Ticket) -> None:
-        """End a run that `begin_inline` has begun, and pass waiting requests to threads."""
+        """Record that the request that `begin_inline` admitted is done, and start the next ones.
+
+        The next requests run in the threads of the pool.
+        """
         following = self._queues.finish(ticket)
         if following is not None:
             following.start()

@@ -118,7 +118,11 @@ class V2Router:
 
 
 def _wants_ready_models(body: bytes) -> bool:
-    """Return the member "ready" of the body of an index request; False for an empty body."""
+    """Return whether a request for the repository's index asks for ready models only.
+
+    Args:
+      body: the body, whose member "ready" says so; empty for all models.
+    """
     document = json_parser.parse_json(body) if body.strip() else {}
     value = document.get("ready", False) if type(document) is dict else None
     if type(value) is not bool:

@@ -193,10 +193,10 @@ def _closed(shape: Any, rows: int | None, size: int | None) -> list[int | None] 
 
 
 def _replace_lookup(node: Node, nodes: Mapping[str, Node]) -> list[Node]:
-    """Return nodes whose result has the shape of a table lookup, which is that of the keys.
+    """Return nodes to use instead of a table lookup while shapes are inferred.
 
-    They replace the lookup in the inference, because TensorFlow infers no shape of a lookup in a
-    table of numbers or strings. A node that is no such lookup is returned itself.
+    TensorFlow infers no shape for a lookup in some tables. The result of the returned nodes has the
+    shape of the keys, as that of the lookup. Any other node is returned unchanged.
     """
     table = nodes.get(node.inputs[0].producer) if node.inputs else None
     if node.op != "LookupTableFindV2" or table is None or table.op not in _TABLES:

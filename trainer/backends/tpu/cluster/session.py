@@ -58,7 +58,7 @@ class ClusterSession(session_interface.SessionInterface):
         return getattr(self._session, name)
 
     def _in_copy(self, fetches: Any) -> Any:
-        """Return fetches with each tensor and op replaced by its counterpart in the copy."""
+        """Return fetches with each tensor and op replaced by that of the copied graph."""
         # Do not use tf.nest, which sorts the keys of a dict: the keys may be hooks, which have no
         # order.
         if isinstance(fetches, dict):
