@@ -17,6 +17,7 @@ import shutil
 import sys
 import tempfile
 import urllib.request
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -96,31 +97,32 @@ def add_arguments(parser: argparse.ArgumentParser, clients: list[int]) -> None:
         sys.exit("h2load is not installed. Install it: apt-get install nghttp2-client")
 
 
-def main() -> None:
-    """Measure, and print the ratios of both servers."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    add_arguments(parser, list(TARGETS))
-    arguments = parser.parse_args()
+def compare_flag(flag: str, arguments: argparse.Namespace, targets: Mapping[int, float]) -> None:
+    """Compare the servers with and without a flag, and print the ratios.
+
+    Args:
+      flag: the flag of `tpuserve serve`.
+      arguments: those of `add_arguments`.
+      targets: number of clients → the goal for the ratio of requests/s, where there is one.
+    """
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         directory = Path(temporary)
         models.save_mnist_cnn(directory / "mnist" / "1")
-        batched, unbatched = (
+        with_flag, without_flag = (
             mnist_targets(
                 *stack.enter_context(swap.serving(directory / "mnist", *flags)), directory
             )
-            for flags in (["--enable_batching"], [])
+            for flags in ([flag], [])
         )
-        for protocol in batched:
+        for protocol in with_flag:
             for clients in arguments.clients:
                 comparisons = compare(
-                    batched[protocol],
-                    unbatched[protocol],
+                    with_flag[protocol],
+                    without_flag[protocol],
                     *(clients, arguments.rounds, arguments.seconds, directory / "log"),
                 )
                 print_comparisons(f"{protocol}, {clients} clients", comparisons)
-                print_verdict(comparisons["requests/s"], TARGETS.get(clients))
+                print_verdict(comparisons["requests/s"], targets.get(clients))
 
 
 def print_verdict(comparison: Comparison, target: float | None) -> None:
@@ -128,6 +130,15 @@ def print_verdict(comparison: Comparison, target: float | None) -> None:
     if target is not None:
         verdict = "reached" if comparison.median_ratio >= target else "missed"
         print(f"  target of {target} of the requests/s: {verdict}", flush=True)
+
+
+def main() -> None:
+    """Measure, and print the ratios of both servers."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    add_arguments(parser, list(TARGETS))
+    compare_flag("--enable_batching", parser.parse_args(), TARGETS)
 
 
 if __name__ == "__main__":

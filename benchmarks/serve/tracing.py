@@ -11,17 +11,13 @@ Needs h2load (Debian: nghttp2-client).
 """
 
 import argparse
-import tempfile
 from collections.abc import Iterator
 from concurrent import futures
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 
 import grpc
 
-from benchmarks.serve import models, swap
-from benchmarks.serve.batching import add_arguments, compare, mnist_targets, print_verdict
-from benchmarks.serve.turns import print_comparisons
+from benchmarks.serve.batching import add_arguments, compare_flag
 
 # The goal: requests/s with traces divided by requests/s without.
 TARGET = 0.95
@@ -51,25 +47,9 @@ def main() -> None:
     )
     add_arguments(parser, [8])
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
-        directory = Path(temporary)
-        models.save_mnist_cnn(directory / "mnist" / "1")
-        endpoint = stack.enter_context(discarding_collector())
-        traced, untraced = (
-            mnist_targets(
-                *stack.enter_context(swap.serving(directory / "mnist", *flags)), directory
-            )
-            for flags in ([f"--otlp_endpoint={endpoint}"], [])
-        )
-        for protocol in traced:
-            for clients in arguments.clients:
-                comparisons = compare(
-                    traced[protocol],
-                    untraced[protocol],
-                    *(clients, arguments.rounds, arguments.seconds, directory / "log"),
-                )
-                print_comparisons(f"{protocol}, {clients} clients", comparisons)
-                print_verdict(comparisons["requests/s"], TARGET)
+    with discarding_collector() as endpoint:
+        targets = dict.fromkeys(arguments.clients, TARGET)
+        compare_flag(f"--otlp_endpoint={endpoint}", arguments, targets)
 
 
 if __name__ == "__main__":
