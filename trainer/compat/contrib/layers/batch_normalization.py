@@ -65,8 +65,8 @@ def batch_norm(
       param_regularizers: dict of "beta" or "gamma" → regularizer.
       updates_collections: collections for the update ops; None runs the updates before the output
         is available.
-      is_training: whether to normalize by the batch and to update the moving averages; a bool, or a
-        bool scalar tensor.
+      is_training: whether to normalize by the batch's mean and variance, and to update the moving
+        averages; a bool, or a bool scalar tensor.
       batch_weights: float [b], weights of the examples in mean and variance.
       fused: whether one fused op normalizes inputs of rank 2 or 4; None for True. Several basic ops
         normalize inputs of other ranks, and all inputs if batch_weights is set. The fused op
@@ -87,7 +87,7 @@ def batch_norm(
       outputs_collections: see `fully_connected`.
 
     Returns:
-      The normalized inputs, of the same shape and dtype.
+      The normalized inputs, in the shape and dtype of inputs.
 
     Raises:
       InvalidSetting: renorm or adjustment is set, the data format is unknown, or the number of
@@ -142,7 +142,10 @@ def batch_norm(
 
 
 def _check_options(renorm: bool, adjustment: Any, data_format: str) -> None:
-    """Refuse options that are not supported."""
+    """Raise InvalidSetting if renorm or adjustment is set, or if the data format is unknown.
+
+    `batch_norm` calls this function with its arguments of these names.
+    """
     if renorm or adjustment is not None:
         raise InvalidSetting(
             "batch_norm does not support renorm and adjustment. Leave them out, or use "
@@ -153,7 +156,11 @@ def _check_options(renorm: bool, adjustment: Any, data_format: str) -> None:
 
 
 def _count_channels(inputs: Any, axis: int) -> int:
-    """Return the static size of the channels' dimension; refuse an unknown size."""
+    """Return the number of channels, which is the static size of the dimension `axis`.
+
+    Raises:
+      InvalidSetting: the size is unknown.
+    """
     channels = static_shape(inputs)[axis] if inputs.shape.rank is not None else None
     if channels is None:
         raise InvalidSetting(
@@ -174,7 +181,10 @@ def _variables_dtype(inputs: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Variables:
-    """The parameters of batch normalization, each a [c] variable; beta or gamma may be constant."""
+    """The parameters of a batch normalization, each a [c] variable for c channels.
+
+    Instead of a variable, beta or gamma may be a constant, if the layer does not center or scale.
+    """
 
     beta: Any
     gamma: Any

@@ -51,8 +51,8 @@ def convolution(
       num_outputs: number of filters.
       kernel_size: size of the filters in pixels; a number for all spatial dimensions, or a
         list of one number per dimension.
-      stride: stride of the filters in pixels, a number or a list as kernel_size.
-      rate: dilation of the filters in pixels, a number or a list as kernel_size.
+      stride: stride of the filters in pixels; a number or a list, like kernel_size.
+      rate: dilation of the filters in pixels; a number or a list, like kernel_size.
       padding: "SAME" or "VALID".
       data_format: "NWC", "NHWC" or "NDHWC"; "NCW", "NCHW" or "NCDHW" for channels first. None
         means channels last.
@@ -128,7 +128,7 @@ def _convolution_over(dimensions: int) -> Callable[..., Any]:
             *args, conv_dims=dimensions, **kwargs
         )
 
-    # Set the function's name: `repeat` derives the names of variable scopes from it.
+    # Set the name of the layer function, because `repeat` names variable scopes after the function.
     layer.__name__ = f"convolution{dimensions}d"
     layer.__doc__ = f"Convolve over {dimensions} dimension(s) of space; see `convolution`."
     layer.__signature__ = inspect.signature(convolution)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Initializers that keep the variance of signals about constant from layer to layer."""
+"""Initializers whose weights keep the variance of activations about constant between layers."""
 
 import math
 from collections.abc import Callable
@@ -75,7 +75,7 @@ def variance_scaling_initializer(
 
 
 def _fan(shape: list[int], mode: str) -> float:
-    """Return the n of `variance_scaling_initializer` for a variable.
+    """Return n, by which `variance_scaling_initializer` divides the variance, for a variable.
 
     Args:
       shape: shape of the variable, [kernel ..., inputs, outputs].

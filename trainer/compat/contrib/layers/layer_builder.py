@@ -1,4 +1,8 @@
-"""Code that all layers share: variable scopes, variables, biases or normalizers, collections."""
+"""LayerBuilder and other code that all layers of tf.contrib.layers share.
+
+The code creates the variable scopes and variables of layers, adds biases or applies normalizers,
+and adds outputs to collections.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +17,9 @@ v1 = tf.compat.v1
 
 
 class LayerBuilder:
-    """Creates the variables of one layer, and applies its biases or normalizer and its activation.
+    """Creates the variables of one layer, and applies the last operations of the layer.
+
+    These operations are the addition of biases or a normalizer, and the activation function.
 
     Attributes:
       dtype: the dtype of the layer's variables.
@@ -33,8 +39,9 @@ class LayerBuilder:
           scope: the layer's variable scope.
           dtype: the dtype of the layer's variables.
           trainable: False creates all variables as not trainable.
-          variables_collections: the layer's argument of that name; see `collections_for`.
-          outputs_collections: collections to add the layer's output to.
+          variables_collections: a list of collections for all variables, or a dict of variable
+            name → list of collections; None for the default collections.
+          outputs_collections: collections to which `finish` adds the layer's output; None for none.
         """
         self._scope, self.dtype, self._trainable = scope, dtype, trainable
         self._variables_collections = variables_collections
@@ -48,7 +55,15 @@ class LayerBuilder:
         regularizer: Any = None,
         trainable: bool = True,
     ) -> Any:
-        """Create or reuse a variable of the layer."""
+        """Create or reuse a variable of the layer in the layer's variable scope and collections.
+
+        Args:
+          name: name of the variable, such as "weights".
+          shape: see tf.compat.v1.get_variable.
+          initializer: see tf.compat.v1.get_variable.
+          regularizer: function that maps the variable to a loss; None for none.
+          trainable: False creates the variable as not trainable, even in a trainable layer.
+        """
         return model_variable(
             name,
             shape=shape,
@@ -88,7 +103,12 @@ class LayerBuilder:
         return tf.nn.bias_add(outputs, biases, data_format=data_format)
 
     def finish(self, outputs: Any, activation_fn: Callable[[Any], Any] | None = None) -> Any:
-        """Apply the activation, add the output to outputs_collections, and return the output."""
+        """Apply the activation function, add the result to outputs_collections, and return it.
+
+        Args:
+          outputs: output of the layer before the activation.
+          activation_fn: the activation function; None for none.
+        """
         if activation_fn is not None:
             outputs = activation_fn(outputs)
         return add_to_outputs_collections(self._outputs_collections, self._scope.name, outputs)
@@ -112,9 +132,10 @@ def layer_scope(
       default_name: see tf.compat.v1.variable_scope.
       reuse: see tf.compat.v1.variable_scope.
       inputs: the layer's input tensor.
-      trainable: see `LayerBuilder`.
-      variables_collections: see `LayerBuilder`.
-      outputs_collections: see `LayerBuilder`.
+      trainable: False creates all variables as not trainable.
+      variables_collections: a list of collections for all variables, or a dict of variable name →
+        list of collections; None for the default collections.
+      outputs_collections: collections for the layer's output; None for none.
       dtype: the dtype of the layer's variables; the dtype of inputs by default.
 
     Yields:
@@ -135,8 +156,11 @@ def collections_for(variables_collections: Any, name: str) -> list[Any] | None:
 
     Args:
       variables_collections: a list of collections for all variables, or a dict of variable name →
-        list of collections; None for no collections.
+        list of collections; None for no list.
       name: name of the variable, such as "weights" or "biases".
+
+    Returns:
+      The list; None if there is none for the variable, which then gets the default collections.
     """
     if isinstance(variables_collections, Mapping):
         return variables_collections.get(name)

@@ -1,4 +1,4 @@
-"""Layer, group and instance normalization: each example is normalized on its own."""
+"""Layer, group and instance normalization, which normalize each example by itself."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -105,7 +105,7 @@ def group_norm(
       epsilon: number added to the variance.
       param_initializers: "beta" or "gamma" → initializer.
       scope: variable scope; "GroupNorm" by default.
-      mean_close_to_zero: ignored; tf.contrib chose a faster algorithm by it, with equal results.
+      mean_close_to_zero: ignored; in tf.contrib it selected a faster algorithm with equal results.
       center: see `layer_norm`.
       scale: see `layer_norm`.
       activation_fn: see `layer_norm`.
@@ -225,7 +225,11 @@ def _normalize(
 
 
 def _positive_axis(axis: int, inputs: Any) -> int:
-    """Return a negative axis as an axis of at least 0; refuse an axis that is out of range."""
+    """Return the number, from 0, of a dimension; a negative axis counts from the end.
+
+    Raises:
+      InvalidSetting: the axis is out of range.
+    """
     rank = inputs.shape.rank
     if rank is None or not -rank <= axis < rank:
         raise InvalidSetting(f"Axis {axis} is out of range for inputs of shape {inputs.shape}.")

@@ -1,4 +1,4 @@
-"""optimize_loss: a train op with learning rate decay, gradient clipping and summaries."""
+"""optimize_loss, which builds a train op with learning rate decay, clipping and summaries."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -74,7 +74,7 @@ def optimize_loss(
       The loss of the step, a float scalar. It is available after the optimizer's update.
 
     Raises:
-      InvalidSetting: an argument has none of the forms above.
+      InvalidSetting: an argument has none of the types or values that are listed above.
     """
     loss = tf.convert_to_tensor(loss)
     if loss.shape.rank != 0:
@@ -167,7 +167,11 @@ def _make_optimizer(optimizer: Any, rate: Any) -> Any:
 def _transform_gradients(
     gradients: Any, noise: Any, multipliers: Any, clip: Any, summaries: Any
 ) -> Any:
-    """Add noise to gradients, multiply and clip them, and add summaries of their global norm."""
+    """Add noise to gradients, multiply and clip them, and add summaries of their global norm.
+
+    The arguments are (gradient, variable) pairs, and the arguments of `optimize_loss` that say how
+    to transform the gradients. The result is the pairs with the transformed gradients.
+    """
     if noise is not None:
         gradients = [(_add_noise(gradient, noise), variable) for gradient, variable in gradients]
     if multipliers is not None:

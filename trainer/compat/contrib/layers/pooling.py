@@ -20,7 +20,7 @@ def _make_pooling_layer(
       pool: the op, such as tf.nn.max_pool2d, whose name becomes the layer's name.
       default_scope: default of the layer's argument scope.
       default_data_format: default of the layer's argument data_format.
-      docstring: docstring of the layer.
+      docstring: docstring of the layer function.
     """
 
     def layer(
@@ -43,7 +43,7 @@ def _make_pooling_layer(
             )
             return add_to_outputs_collections(outputs_collections, name, outputs)
 
-    # Set the function's name: `repeat` derives the names of variable scopes from it.
+    # Set the name of the layer function, because `repeat` names variable scopes after the function.
     layer.__name__ = pool.__name__
     layer.__doc__ = docstring
     return add_arg_scope(layer)

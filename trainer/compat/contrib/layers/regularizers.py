@@ -93,7 +93,7 @@ def _make_regularizer(
     Args:
       scale: the factor, a float of at least 0.
       scope: name scope of the ops.
-      name: name of the regularizer, the default scope; also for error texts.
+      name: name of the regularizer, which is the default of scope, and is shown in error texts.
       loss_fn: function that maps weights to a scalar.
     """
     if isinstance(scale, numbers.Integral) or not isinstance(scale, numbers.Real) or scale < 0:

@@ -43,7 +43,7 @@ def separable_convolution2d(
     """Convolve each channel on its own, then combine the results by a 1x1 convolution.
 
     Args:
-      num_outputs: number of filters of the 1x1 convolution; None leaves that convolution out.
+      num_outputs: number of filters of the 1x1 convolution; None for no such convolution.
       depth_multiplier: number of depthwise filters for each channel.
       weights_initializer: initializer of "depthwise_weights", [kernel ..., c, depth_multiplier].
       weights_regularizer: regularizer of "depthwise_weights" and "pointwise_weights"; None for

@@ -10,7 +10,14 @@ v1 = tf.compat.v1
 
 
 def summarize_tensor(tensor: Any, tag: str | None = None) -> Any:
-    """Add a summary of a tensor, a histogram unless it is a scalar, and return the summary."""
+    """Add a summary of a tensor to the graph, and return the summary.
+
+    The summary is a scalar summary for a scalar, and a histogram for other tensors.
+
+    Args:
+      tensor: the tensor.
+      tag: name of the summary; by default the name of the tensor's op and "_summary".
+    """
     tag = tag or f"{tensor.op.name}_summary"
     if tensor.shape.rank == 0:
         return v1.summary.scalar(tag, tensor)
@@ -35,7 +42,7 @@ def summarize_activation(op: Any) -> Any:
 def summarize_tensors(
     tensors: Iterable[Any], summarizer: Callable[[Any], Any] = summarize_tensor
 ) -> list[Any]:
-    """Add a summary of each tensor by `summarizer`, and return the summaries."""
+    """Call a function for each tensor that adds a summary of the tensor; return the summaries."""
     return [summarizer(tensor) for tensor in tensors]
 
 
@@ -44,7 +51,14 @@ def summarize_collection(
     name_filter: str | None = None,
     summarizer: Callable[[Any], Any] = summarize_tensor,
 ) -> list[Any]:
-    """Add a summary of the tensors in a collection with op names that match `name_filter`."""
+    """Add a summary of each tensor in a collection, and return the summaries.
+
+    Args:
+      collection: key of the collection.
+      name_filter: regular expression that matches the beginning of the op names of the tensors to
+        summarize; None for all tensors.
+      summarizer: function that adds a tensor's summary and returns the summary.
+    """
     tensors = [
         tensor
         for tensor in v1.get_collection(collection)
@@ -56,5 +70,11 @@ def summarize_collection(
 def summarize_activations(
     name_filter: str | None = None, summarizer: Callable[[Any], Any] = summarize_activation
 ) -> list[Any]:
-    """Add a summary of each tensor in tf.GraphKeys.ACTIVATIONS."""
+    """Add a summary of each tensor in tf.GraphKeys.ACTIVATIONS, and return the summaries.
+
+    Args:
+      name_filter: regular expression that matches the beginning of the op names of the tensors to
+        summarize; None for all tensors.
+      summarizer: function that adds a tensor's summary and returns the summary.
+    """
     return summarize_collection(v1.GraphKeys.ACTIVATIONS, name_filter, summarizer)
