@@ -1,4 +1,7 @@
-"""tf.contrib.opt: optimizers. On a TPU, wrap each of them in CrossShardOptimizer."""
+"""tf.contrib.opt: optimizers.
+
+To train on a TPU, wrap an optimizer in tf.compat.v1.tpu.CrossShardOptimizer.
+"""
 
 from trainer.compat.contrib.opt.adam import AdaMaxOptimizer, LazyAdamOptimizer, NadamOptimizer
 from trainer.compat.contrib.opt.lars import LARSOptimizer

@@ -16,16 +16,24 @@ v1 = tf.compat.v1
 
 
 class _AdamBase(tf.compat.v1.train.AdamOptimizer):
-    """Base class whose methods return Adam's hyperparameters and a variable's moments."""
+    """Base class of Adam's variants, which gives them the hyperparameters and moments of Adam.
+
+    The docstring of the module defines the symbols α, β1, β2, ε, m and v.
+    """
 
     def _cast_settings(self, variable: Any) -> tuple[Any, ...]:
-        """Return α, β1, β2, ε, β1^t and, except in AdaMax, β2^t, cast to a variable's dtype."""
+        """Return Adam's hyperparameters, cast to the dtype of a variable.
+
+        Returns:
+          The learning rate, β1, β2, ε, β1^t and β2^t, where t is the number of the step. AdaMax
+          does not use β2^t, and leaves it out.
+        """
         settings = (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
         powers = self._get_beta_accumulators()
         return tuple(tf.cast(value, variable.dtype.base_dtype) for value in (*settings, *powers))
 
     def _moments(self, variable: Any) -> tuple[Any, Any]:
-        """Return a variable's moments, the slots m and v."""
+        """Return the moments of a variable's gradients: the slot variables "m" and "v"."""
         return self.get_slot(variable, "m"), self.get_slot(variable, "v")
 
 
@@ -36,12 +44,13 @@ class _ElementwiseAdam(ElementwiseUpdates, _AdamBase):
 class NadamOptimizer(_ElementwiseAdam):
     """Adam with Nesterov momentum.
 
-    The update of w uses β1 * m + (1 - β1) * g in place of the updated m.
+    Updates a variable by β1 * m + (1 - β1) * g, where Adam uses the moment m, after m has been
+    updated by the gradient g.
     Source: Dozat, "Incorporating Nesterov Momentum into Adam", 2016.
     """
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
-        """Return the op that updates a variable and its moments."""
+        """Return the op that updates a variable and its moments by a dense gradient."""
         rate, beta1, beta2, epsilon, power1, power2 = self._cast_settings(variable)
         m, v = self._moments(variable)
         new_m = beta1 * m + (1 - beta1) * gradient
@@ -53,9 +62,11 @@ class NadamOptimizer(_ElementwiseAdam):
 
 
 class AdaMaxOptimizer(_ElementwiseAdam):
-    """Adam with an infinity norm: v ← max(β2 * v, |g|).
+    """Adam with an infinity norm of the gradients in place of their second moment.
 
-    w ← w - α / (1 - β1^t) * m / (v + ε)
+    With gradient g, step t, learning rate α, and m and v that start from 0:
+      m ← β1 * m + (1 - β1) * g,  v ← max(β2 * v, |g|)
+      w ← w - α / (1 - β1^t) * m / (v + ε)
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, section 7.1.
     """
 
@@ -68,12 +79,12 @@ class AdaMaxOptimizer(_ElementwiseAdam):
         use_locking: bool = False,
         name: str = "AdaMax",
     ) -> None:
-        """Set the hyperparameters; see tf.compat.v1.train.AdamOptimizer."""
+        """Set the hyperparameters; the arguments are those of tf.compat.v1.train.AdamOptimizer."""
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
     def _get_beta_accumulators(self) -> tuple[Any, ...]:
-        # Look up the variable of β1^t in the outermost graph: inside a training loop on a TPU the
-        # default graph is the graph of the loop's body, which does not contain the variables.
+        # Look up the variable that holds β1^t in the outermost graph. Inside a training loop on a
+        # TPU, the default graph is that of the loop's body, which does not contain the variables.
         with tf.init_scope():
             graph = None if tf.executing_eagerly() else v1.get_default_graph()
         return (self._get_non_slot_variable("beta1_power", graph=graph),)
@@ -94,7 +105,7 @@ class AdaMaxOptimizer(_ElementwiseAdam):
         return tf.group(*update_ops, updated, name=name_scope)
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
-        """Return the op that updates a variable and its moments."""
+        """Return the op that updates a variable and its moments by a dense gradient."""
         rate, beta1, beta2, epsilon, power = self._cast_settings(variable)
         m, v = self._moments(variable)
         new_m = beta1 * m + (1 - beta1) * gradient
@@ -104,7 +115,7 @@ class AdaMaxOptimizer(_ElementwiseAdam):
 
 
 class LazyAdamOptimizer(_AdamBase):
-    """Adam in which a sparse gradient updates only the rows that it contains, and their moments."""
+    """Adam in which a sparse gradient changes only the rows of variable and moments that it has."""
 
     def _apply_sparse(self, grad: Any, var: Any) -> Any:
         return self._update_rows(grad.values, var, grad.indices)
@@ -116,9 +127,9 @@ class LazyAdamOptimizer(_AdamBase):
         """Return the op that updates some rows of a variable and of its moments.
 
         Args:
-          gradient: float [k, ...], gradients of k rows.
+          gradient: float [k, ...], the gradients of k of the n rows.
           variable: the variable, [n, ...].
-          indices: int [k], the rows.
+          indices: int [k], the numbers of these k rows.
         """
         rate, beta1, beta2, epsilon, power1, power2 = self._cast_settings(variable)
         m, v = self._moments(variable)

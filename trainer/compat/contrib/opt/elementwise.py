@@ -11,12 +11,17 @@ class ElementwiseUpdates:
     """Implements the update methods of tf.compat.v1.train.Optimizer by one method, `build_update`.
 
     A subclass names this class before the optimizer class among its bases, so that the methods of
-    this class override the optimizer's. A sparse gradient is converted to a dense one with 0 in the
-    missing rows.
+    this class override the optimizer's. The methods convert a sparse gradient to a dense one, which
+    is 0 in the rows that the sparse gradient lacks.
     """
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
-        """Return the op that updates a variable by a dense gradient of the variable's shape."""
+        """Return the op that updates a variable; subclasses implement this method.
+
+        Args:
+          gradient: a dense gradient of the variable's shape.
+          variable: the variable.
+        """
         raise NotImplementedError
 
     def _apply_dense(self, grad: Any, var: Any) -> Any:
@@ -33,18 +38,18 @@ class ElementwiseUpdates:
 
 
 class ElementwiseOptimizer(ElementwiseUpdates, tf.compat.v1.train.Optimizer):
-    """Base class for optimizers that implement only `build_update` (and create their slots).
+    """Base class for optimizers that have to implement only `build_update` and `_create_slots`.
 
     Works with reference variables and with resource variables.
     """
 
 
 def densify_gradient(values: Any, indices: Any, variable: Any) -> Any:
-    """Convert a sparse gradient to a dense one, which is 0 in the missing rows.
+    """Convert a sparse gradient to a dense one, which is 0 in the rows that the gradient lacks.
 
     Args:
-      values: float [k, ...], gradients of k rows.
-      indices: int [k], the rows.
+      values: float [k, ...], the gradients of k of the n rows.
+      indices: int [k], the numbers of these k rows.
       variable: the variable, [n, ...].
 
     Returns:

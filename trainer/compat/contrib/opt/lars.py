@@ -15,7 +15,7 @@ class LARSOptimizer(ElementwiseOptimizer):
     """Layer-wise adaptive rate scaling (LARS), for large batches.
 
     With gradient g, variable w, and |.| the Euclidean norm:
-      trust = eeta * |w| / (|g| + weight_decay * |w| + epsilon); 1 if |w| or |g| is 0
+      trust = eeta * |w| / (|g| + weight_decay * |w| + epsilon), or 1 if |w| or |g| is 0
       m ← momentum * m + learning_rate * trust * (g + weight_decay * w)
       w ← w - m
     Source: You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017.
@@ -36,10 +36,10 @@ class LARSOptimizer(ElementwiseOptimizer):
 
         Args:
           learning_rate: a float or a scalar tensor.
-          momentum: factor of m in each step; at least 0.
+          momentum: factor of the accumulator m in each step; at least 0.
           weight_decay: factor of the variable that is added to the gradient.
           eeta: the trust coefficient.
-          epsilon: number added to the divisor of trust.
+          epsilon: number added to the divisor in the formula of the trust ratio.
           name: prefix of the names of ops and slots.
           skip_list: substrings of names of variables, such as "batch_normalization" and "bias".
             These variables use the plain learning rate, and no weight decay.
@@ -75,14 +75,15 @@ class LARSOptimizer(ElementwiseOptimizer):
         return tf.group(v1.assign(slot, accumulated), v1.assign_sub(variable, change))
 
     def compute_lr(self, grad: Any, var: Any) -> tuple[Any, Any]:
-        """Multiply the learning rate by a variable's trust; add the weight decay to the gradient.
+        """Scale the learning rate for a variable, and add the weight decay to its gradient.
 
         Args:
           grad: the gradient, float tensor of the shape of var.
           var: the variable.
 
         Returns:
-          The scaled rate, a scalar, and the gradient with weight decay.
+          The learning rate times the variable's trust ratio, a scalar, and the gradient with weight
+          decay. A variable of skip_list gets the plain rate and the plain gradient.
         """
         rate = cast_setting(self._learning_rate, var)
         if any(part in var.name for part in self._skip_list or ()):
@@ -91,11 +92,11 @@ class LARSOptimizer(ElementwiseOptimizer):
         return rate * self._trust_ratio(weights, grad), grad + self._weight_decay * weights
 
     def _trust_ratio(self, weights: Any, gradient: Any) -> Any:
-        """Return "trust" as the docstring of the class defines it, a scalar."""
+        """Return a variable's trust ratio, the scalar "trust" in the docstring of the class."""
         weights_norm, gradient_norm = tf.norm(weights), tf.norm(gradient)
         divisor = gradient_norm + self._weight_decay * weights_norm + self._epsilon
         is_scaled = tf.logical_and(weights_norm > 0, gradient_norm > 0)
-        # Replace the divisor of an unused quotient by 1: tf.where computes both branches, and a
-        # divisor of 0 would make the unused quotient NaN.
+        # Replace the divisor by 1 where the quotient is not used: tf.where computes both branches,
+        # and a divisor of 0 would make the unused branch NaN.
         divisor = tf.where(is_scaled, divisor, tf.ones_like(divisor))
         return tf.where(is_scaled, self._eeta * weights_norm / divisor, tf.ones_like(weights_norm))

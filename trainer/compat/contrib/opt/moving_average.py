@@ -10,10 +10,11 @@ v1 = tf.compat.v1
 
 
 class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
-    """Wraps an optimizer; after each step, average ← decay * average + (1 - decay) * variable.
+    """Wraps an optimizer, and keeps a moving average of each variable that the optimizer trains.
 
-    `swapping_saver` saves each average under the name of its variable. Evaluation and export, which
-    restore such a checkpoint without this optimizer, thus use the averages.
+    After each step, average ← decay * average + (1 - decay) * variable. The saver that
+    `swapping_saver` returns saves each average under the name of its variable. A model that
+    restores the checkpoint without this optimizer, in evaluation or export, thus uses the averages.
     """
 
     def __init__(
@@ -29,8 +30,8 @@ class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
           opt: a tf.compat.v1.train.Optimizer.
           average_decay: see tf.train.ExponentialMovingAverage.
           num_updates: see tf.train.ExponentialMovingAverage.
-          sequential_update: whether the averages are updated after the step. If False, the
-            update of an average may use the variable's value from before the step.
+          sequential_update: whether to update the averages only after the variables. If False, the
+            update of an average may use the variable's value from before the training step.
         """
         super().__init__(use_locking=False, name="MovingAverageOptimizer")
         self._optimizer = opt
@@ -39,13 +40,13 @@ class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
         self._averaged: dict[str, tuple[Any, Any]] = {}
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the wrapped optimizer's (gradient, variable) pairs."""
+        """Return the (gradient, variable) pairs that the wrapped optimizer computes."""
         return self._optimizer.compute_gradients(*args, **kwargs)
 
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Return the op that applies gradients, then updates the averages."""
+        """Return the op that applies gradients, and updates the moving averages."""
         pairs = list(grads_and_vars)
         step = self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
         variables = [variable for gradient, variable in pairs if gradient is not None]

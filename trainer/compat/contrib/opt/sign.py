@@ -1,8 +1,8 @@
-"""PowerSign and AddSign: gradients are scaled by their agreement with earlier gradients.
+"""PowerSign and AddSign, optimizers that scale gradients by their agreement with earlier ones.
 
-Both optimizers keep a moving average of the gradient g, m ← β * m + (1 - β) * g. The agreement is
-decay * sign(g) * sign(m). sign_decay_fn computes the decay from the global step; without it the
-decay is 1.
+Both optimizers keep a moving average of the gradient g, m ← β * m + (1 - β) * g. The agreement of g
+with earlier gradients is decay * sign(g) * sign(m). The function sign_decay_fn computes the decay
+from the global step. Without this function the decay is 1.
 Source: Bello et al., "Neural Optimizer Search with Reinforcement Learning", 2017.
 """
 
@@ -20,7 +20,11 @@ DecayFn = Callable[[Any], Any]
 
 
 class _SignOptimizer(ElementwiseOptimizer):
-    """Base class: multiplies each gradient by a function of its agreement with earlier ones."""
+    """Base class of PowerSign and AddSign, which scale gradients before they apply them.
+
+    The factor of a gradient is a function of its agreement with earlier gradients, which subclasses
+    define in `gradient_factor`.
+    """
 
     def __init__(
         self,
@@ -37,7 +41,14 @@ class _SignOptimizer(ElementwiseOptimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Return the op that applies gradients; sign_decay_fn is called with `global_step`."""
+        """Return the op that applies gradients.
+
+        Args:
+          grads_and_vars: (gradient, variable) pairs.
+          global_step: variable that counts the steps; None for no count. It must be set if there is
+            a sign_decay_fn, which computes the decay from the number of the step.
+          name: name of the op.
+        """
         if self._sign_decay_fn is not None:
             self._sign_decay = self._sign_decay_fn(global_step)
         return super().apply_gradients(grads_and_vars, global_step, name)
@@ -46,8 +57,8 @@ class _SignOptimizer(ElementwiseOptimizer):
         """Return the factor by which to multiply a gradient.
 
         Args:
-          agreement: the agreement of the gradient with the moving average m; see the module's
-            docstring. It and the factor have the gradient's shape.
+          agreement: decay * sign(g) * sign(m) for the gradient g and the moving average m of
+            gradients; has the gradient's shape, as has the factor.
           variable: the variable, whose dtype the factor gets.
         """
         raise NotImplementedError
@@ -57,7 +68,7 @@ class _SignOptimizer(ElementwiseOptimizer):
             self._zeros_slot(variable, "m", self._name)
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
-        """Return the op that updates a variable and m, its moving average of the gradients."""
+        """Return the op that updates a variable and the moving average m of its gradients."""
         slot, beta = self.get_slot(variable, "m"), cast_setting(self._beta, variable)
         mean = beta * slot + (1 - beta) * gradient
         agreement = tf.sign(gradient) * tf.sign(mean) * cast_setting(self._sign_decay, variable)
@@ -70,7 +81,10 @@ class _SignOptimizer(ElementwiseOptimizer):
 
 
 class PowerSignOptimizer(_SignOptimizer):
-    """The optimizer w ← w - learning_rate * base^agreement * g; see the module's docstring."""
+    """The optimizer w ← w - learning_rate * base^agreement * g, for a variable w with gradient g.
+
+    The agreement is decay * sign(g) * sign(m), where m is a moving average of the gradients.
+    """
 
     def __init__(
         self,
@@ -95,12 +109,16 @@ class PowerSignOptimizer(_SignOptimizer):
         self._log_base = math.log(base)
 
     def gradient_factor(self, agreement: Any, variable: Any) -> Any:
-        """Return base^agreement."""
+        """Return the factor by which to multiply a gradient, base^agreement."""
         return tf.exp(cast_setting(self._log_base, variable) * agreement)
 
 
 class AddSignOptimizer(_SignOptimizer):
-    """The optimizer w ← w - learning_rate * (alpha + agreement) * g; see the module's docstring."""
+    """The optimizer w ← w - learning_rate * (alpha + agreement) * g, for a variable w.
+
+    The agreement of the gradient g is decay * sign(g) * sign(m), where m is a moving average of the
+    gradients.
+    """
 
     def __init__(
         self,
@@ -125,12 +143,12 @@ class AddSignOptimizer(_SignOptimizer):
         self._alpha = alpha
 
     def gradient_factor(self, agreement: Any, variable: Any) -> Any:
-        """Return alpha + agreement."""
+        """Return the factor by which to multiply a gradient, alpha + agreement."""
         return cast_setting(self._alpha, variable) + agreement
 
 
 def get_linear_decay_fn(decay_steps: int) -> DecayFn:
-    """Return a sign_decay_fn that falls from 1 to 0: 1 - step / decay_steps, then 0.
+    """Return a sign_decay_fn whose decay falls linearly from 1 to 0 in decay_steps, and stays 0.
 
     Args:
       decay_steps: number of steps after which the decay is 0.
@@ -148,11 +166,13 @@ def get_linear_decay_fn(decay_steps: int) -> DecayFn:
 def get_cosine_decay_fn(
     decay_steps: int, num_periods: float = 0.5, zero_after: float | None = None
 ) -> DecayFn:
-    """Return a sign_decay_fn that starts at 1: (1 + cos(2π num_periods step / decay_steps)) / 2.
+    """Return a sign_decay_fn whose decay follows a cosine, starting from 1.
+
+    The decay is (1 + cos(2π * num_periods * step / decay_steps)) / 2.
 
     Args:
       decay_steps: number of steps after which the decay stays constant.
-      num_periods: number of the cosine's periods in decay_steps.
+      num_periods: number of periods of the cosine within decay_steps.
       zero_after: number of periods after which the decay is 0; None for no such limit.
 
     Returns:
@@ -170,5 +190,8 @@ def get_cosine_decay_fn(
 
 
 def _clip_step(global_step: Any, decay_steps: int) -> Any:
-    """Return the smaller of the global step and decay_steps as a float32 scalar."""
+    """Return the smaller of the global step and decay_steps, a float32 scalar.
+
+    The limit keeps the decay constant after decay_steps.
+    """
     return tf.cast(tf.minimum(tf.cast(global_step, tf.int64), decay_steps), tf.float32)

@@ -1,4 +1,4 @@
-"""Optimizers with decoupled weight decay: the decay is not part of the loss or its gradient."""
+"""Optimizers with decoupled weight decay, which is not part of the loss or of its gradient."""
 
 from typing import Any
 
@@ -8,12 +8,13 @@ v1 = tf.compat.v1
 
 
 class DecoupledWeightDecayExtension:
-    """Adds w ← w - weight_decay * w to the beginning of each step of an optimizer.
+    """Mixin that adds the weight decay w ← w - weight_decay * w to each step of an optimizer.
 
     A subclass names this class before the optimizer class among its bases, so that the methods of
-    this class override the optimizer's. The decay is not multiplied by the learning rate: if the
-    learning rate follows a schedule, weight_decay should follow the same schedule. With a sparse
-    gradient only the gradient's rows decay.
+    this class override the optimizer's. The decay of a step precedes the optimizer's update. The
+    decay is not multiplied by the learning rate, so if the learning rate follows a schedule,
+    weight_decay should follow the same schedule. With a sparse gradient only those rows of a
+    variable decay for which there is a gradient.
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017.
     """
 
@@ -48,7 +49,14 @@ class DecoupledWeightDecayExtension:
         name: str | None = None,
         decay_var_list: Any = None,
     ) -> Any:
-        """Return the op that applies gradients; see `minimize` for decay_var_list."""
+        """Return the op that decays variables and applies gradients.
+
+        Args:
+          grads_and_vars: (gradient, variable) pairs.
+          global_step: variable that counts the steps; None for no count.
+          name: name of the op.
+          decay_var_list: the variables that decay; all variables by default.
+        """
         self._set_decayed_variables(decay_var_list)
         return super().apply_gradients(grads_and_vars, global_step, name)  # type: ignore[misc]
 
@@ -56,8 +64,8 @@ class DecoupledWeightDecayExtension:
         """Restrict the weight decay to some variables.
 
         Args:
-          variables: the variables that decay. None leaves the earlier choice, which
-            is all variables at first.
+          variables: the variables that decay. None changes nothing: without an earlier call all
+            variables decay.
         """
         if variables is not None:
             self._decayed_ids = {id(variable) for variable in variables}
@@ -70,12 +78,18 @@ class DecoupledWeightDecayExtension:
         return tf.cast(decay() if callable(decay) else decay, variable.dtype.base_dtype)
 
     def _decay_ops(self, variable: Any, gradient: Any) -> list[Any]:
-        """Return a list with the op that decays a variable; [] if the variable does not decay."""
+        """Return a list with the op that decays a variable; [] if the variable does not decay.
+
+        Args:
+          variable: the variable.
+          gradient: the variable's dense gradient. The op runs after the gradient has been computed,
+            and does not use its value.
+        """
         decay = self._cast_weight_decay(variable)
         if decay is None:
             return []
         # Let the decay wait for the gradient: until the gradient has been computed, the model may
-        # still read the variable.
+        # still read the variable, and must not read the decayed value.
         with tf.control_dependencies([gradient]):
             return [v1.assign_sub(variable, decay * tf.convert_to_tensor(variable))]
 
@@ -84,9 +98,9 @@ class DecoupledWeightDecayExtension:
 
         Args:
           variable: the variable, [n, ...].
-          gradient: float [k, ...], the gradients of the k rows. The op runs after they have been
-            computed, and does not use their values.
-          indices: int [k], the rows.
+          gradient: float [k, ...], the gradients of k of the n rows. The op runs after they have
+            been computed, and does not use their values.
+          indices: int [k], the numbers of these k rows.
         """
         decay = self._cast_weight_decay(variable)
         if decay is None:
@@ -136,7 +150,10 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.Momen
         name: str = "MomentumW",
         use_nesterov: bool = False,
     ) -> None:
-        """Set the weight decay and the arguments of tf.compat.v1.train.MomentumOptimizer."""
+        """Set the hyperparameters.
+
+        The arguments after weight_decay are those of tf.compat.v1.train.MomentumOptimizer.
+        """
         super().__init__(
             weight_decay,
             learning_rate=learning_rate,
@@ -160,7 +177,10 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.AdamOptim
         use_locking: bool = False,
         name: str = "AdamW",
     ) -> None:
-        """Set the weight decay and the arguments of tf.compat.v1.train.AdamOptimizer."""
+        """Set the hyperparameters.
+
+        The arguments after weight_decay are those of tf.compat.v1.train.AdamOptimizer.
+        """
         super().__init__(
             weight_decay,
             learning_rate=learning_rate,
