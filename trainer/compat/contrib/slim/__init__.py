@@ -1,4 +1,4 @@
-"""tf.contrib.slim: the layers, losses and metrics of tf.contrib with arg_scope."""
+"""tf.contrib.slim: layers, losses and metrics of tf.contrib, and arg_scope for their defaults."""
 
 from tensorflow.compat.v1.train import get_or_create_global_step
 

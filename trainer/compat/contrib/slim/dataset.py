@@ -1,4 +1,4 @@
-"""tf.contrib.slim.dataset: the description of files that a DatasetDataProvider reads."""
+"""tf.contrib.slim.dataset: Dataset, which describes the files that a DatasetDataProvider reads."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,14 +9,16 @@ __all__ = ["Dataset"]
 
 
 class Dataset:
-    """The files of a dataset, with what reads and decodes them.
+    """Describes the files of a dataset, and how to read and decode their records.
 
     Attributes:
-      data_sources: a path, a pattern, or a list of them.
-      reader: the class of the reader, such as tf.compat.v1.TFRecordReader.
-      decoder: has list_items() and decode(record, items), such as a TFExampleDecoder.
-      num_samples: the number of records.
-      items_to_descriptions: name of an item → its description.
+      data_sources: the path of a file, a pattern of paths, or a list of paths and patterns.
+      reader: the class that reads a file, such as tf.compat.v1.TFRecordReader.
+      decoder: an object with the methods list_items() and decode(record, items), such as a
+        TFExampleDecoder.
+      num_samples: the number of records in all files.
+      items_to_descriptions: name of an item that the decoder returns, such as "image" → a text that
+        describes the item.
     """
 
     def __init__(
@@ -28,7 +30,7 @@ class Dataset:
         items_to_descriptions: Mapping[str, str],
         **kwargs: Any,
     ) -> None:
-        """Store the settings; further arguments, such as num_classes, become attributes."""
+        """Store the arguments; those in kwargs, such as num_classes, become attributes too."""
         self.data_sources, self.reader, self.decoder = data_sources, reader, decoder
         self.num_samples, self.items_to_descriptions = num_samples, items_to_descriptions
         for name, value in kwargs.items():

@@ -1,4 +1,7 @@
-"""tf.contrib.slim.dataset_data_provider: the items of a record, as tensors of a graph."""
+"""tf.contrib.slim.dataset_data_provider: tensors of a graph for the items of a dataset's records.
+
+An item is what a decoder builds from a record, such as the image or the label.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,10 +15,15 @@ __all__ = ["DataProvider", "DatasetDataProvider"]
 
 
 class DataProvider:
-    """Holds tensors by the names of the items that they stand for."""
+    """Holds the tensors of a record's items, such as "image" and "label", by the items' names."""
 
     def __init__(self, items_to_tensors: Mapping[str, Any], num_samples: int) -> None:
-        """Store the tensors, and the number of records that they come from."""
+        """Store the tensors.
+
+        Args:
+          items_to_tensors: name of an item → tensor.
+          num_samples: number of records in the dataset.
+        """
         self._items_to_tensors, self._num_samples = dict(items_to_tensors), num_samples
 
     def list_items(self) -> list[str]:
@@ -23,14 +31,17 @@ class DataProvider:
         return list(self._items_to_tensors)
 
     def num_samples(self) -> int:
-        """Return the number of records."""
+        """Return the number of records in the dataset."""
         return self._num_samples
 
     def get(self, items: Sequence[str]) -> list[Any]:
-        """Return the tensors of the named items.
+        """Return the tensors of some items.
+
+        Args:
+          items: the names of the items.
 
         Raises:
-          InvalidSetting: there is no item of such a name.
+          InvalidSetting: an item does not exist.
         """
         unknown = [item for item in items if item not in self._items_to_tensors]
         if unknown:
@@ -60,14 +71,15 @@ class DatasetDataProvider(DataProvider):
         """Add the ops that read and decode records to the graph.
 
         Args:
-          dataset: the dataset.
-          num_readers: see `parallel_reader.parallel_read`, also for the arguments below.
-          reader_kwargs: the arguments of the reader's class.
+          dataset: the files, and how to read and decode them.
+          num_readers: the number of readers, which read different files at the same time.
+          reader_kwargs: the keyword arguments of the class dataset.reader.
           shuffle: whether files and records are shuffled.
           num_epochs: the number of passes over the files; None for passes without end.
-          common_queue_capacity: the largest number of records in the queue.
-          common_queue_min: see `min_after_dequeue` of parallel_read.
-          record_key: the name of an additional item, the key of the record.
+          common_queue_capacity: the largest number of records in the queue that the readers fill.
+          common_queue_min: if records are shuffled, the smallest number of records that stay in the
+            queue when a record is drawn.
+          record_key: the name of an additional item, the key that the reader gives a record.
           seed: the seed of the shuffling.
           scope: the name scope of the ops.
 

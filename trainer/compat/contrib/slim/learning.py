@@ -1,4 +1,7 @@
-"""tf.contrib.slim.learning: train ops. TPUEstimator replaces slim's training loop."""
+"""tf.contrib.slim.learning: functions that build train ops.
+
+slim's training loop is not supplied, because TPUEstimator trains instead.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

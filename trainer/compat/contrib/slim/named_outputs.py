@@ -34,7 +34,7 @@ def get_tensor_aliases(tensor: Any) -> list[str]:
 
 
 def gather_tensors_aliases(tensors: Iterable[Any]) -> list[str]:
-    """Return the aliases of all tensors in one list."""
+    """Return a list of the aliases of all tensors; a tensor without alias has its op's name."""
     return [alias for tensor in tensors for alias in get_tensor_aliases(tensor)]
 
 
@@ -64,7 +64,11 @@ def convert_collection_to_dict(collection: str, clear_collection: bool = False) 
 
 
 def last_dimension(shape: Any, min_rank: int = 1) -> int:
-    """Return the size of a shape's last dimension; refuse a rank below min_rank."""
+    """Return the size of a shape's last dimension.
+
+    Raises:
+      ValueError: the rank of the shape is below min_rank.
+    """
     size: int = tf.TensorShape(shape).with_rank_at_least(min_rank)[-1]
     return size
 

@@ -1,4 +1,7 @@
-"""tf.contrib.slim.parallel_reader: records of many files, read by queue runners."""
+"""tf.contrib.slim.parallel_reader: functions that read the records of many files at a time.
+
+Queue runners, the threads of TensorFlow 1's input pipelines, read the files.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +17,7 @@ v1 = tf.compat.v1
 
 
 class ParallelReader(tf.compat.v1.ReaderBase):
-    """Several readers that fill a common queue, from which records are read."""
+    """A reader that returns the records of several readers, which fill a common queue."""
 
     def __init__(
         self,
@@ -29,7 +32,7 @@ class ParallelReader(tf.compat.v1.ReaderBase):
           reader_class: the class of the readers, such as tf.compat.v1.TFRecordReader.
           common_queue: a queue of two strings, the key and the value of a record.
           num_readers: the number of readers.
-          reader_kwargs: the arguments of reader_class.
+          reader_kwargs: the keyword arguments of reader_class; None for none.
 
         Raises:
           InvalidType: the elements of the queue are not two strings.
@@ -63,7 +66,7 @@ class ParallelReader(tf.compat.v1.ReaderBase):
         return self._common_queue.dequeue(name=name)
 
     def read_up_to(self, queue: Any, num_records: Any, name: str | None = None) -> Any:
-        """Return the keys and the values of the next records, strings [records].
+        """Return the keys and the values of the next records, two string tensors [records].
 
         Args:
           queue: a queue of the paths of files.
@@ -82,13 +85,19 @@ class ParallelReader(tf.compat.v1.ReaderBase):
         return tf.add_n([reader.num_work_units_completed() for reader in self._readers], name=name)
 
     def _fill_common_queue(self, queue: Any) -> None:
-        """Add a queue runner that puts what the readers read into the common queue."""
+        """Add a queue runner that reads records with all readers and puts them into the queue.
+
+        Args:
+          queue: a queue of the paths of the files to read.
+        """
         enqueue_ops = [self._common_queue.enqueue(reader.read(queue)) for reader in self._readers]
         v1.train.add_queue_runner(v1.train.QueueRunner(self._common_queue, enqueue_ops))
 
 
 def get_data_files(data_sources: str | Sequence[str]) -> list[str]:
-    """Return the paths of the files that patterns match, sorted for each pattern.
+    """Return the paths of the files that patterns match, in the order of the patterns.
+
+    The paths that a single pattern matches are sorted.
 
     Args:
       data_sources: a path, a pattern such as "/data/train*", or a list of them.
@@ -116,15 +125,15 @@ def parallel_read(
     seed: int | None = None,
     scope: str | None = None,
 ) -> list[Any]:
-    """Read records with several readers; queue runners fill a queue with them.
+    """Add ops to the graph that read the records of files with several readers at a time.
 
     Args:
-      data_sources: see `get_data_files`.
+      data_sources: the path of a file, a pattern such as "/data/train*", or a list of them.
       reader_class: the class of the readers, such as tf.compat.v1.TFRecordReader.
       num_epochs: the number of passes over the files; None for passes without end.
       num_readers: the number of readers.
-      reader_kwargs: the arguments of reader_class.
-      shuffle: whether files and records are shuffled.
+      reader_kwargs: the keyword arguments of reader_class; None for none.
+      shuffle: whether to shuffle the files, and the records in the queue that the readers fill.
       dtypes: the dtypes of a record's key and value; both are strings by default.
       capacity: the largest number of records in the queue.
       min_after_dequeue: with `shuffle`, the smallest number of records that stay in the queue when
@@ -161,12 +170,12 @@ def single_pass_read(
     reader_kwargs: Mapping[str, Any] | None = None,
     scope: str | None = None,
 ) -> list[Any]:
-    """Read each record once, in the order of the files.
+    """Add ops to the graph that read each record of files once, in the order of the files.
 
     Args:
-      data_sources: see `get_data_files`.
+      data_sources: the path of a file, a pattern such as "/data/train*", or a list of them.
       reader_class: the class of the reader, such as tf.compat.v1.TFRecordReader.
-      reader_kwargs: the arguments of reader_class.
+      reader_kwargs: the keyword arguments of reader_class; None for none.
       scope: the name scope of the ops.
 
     Returns:

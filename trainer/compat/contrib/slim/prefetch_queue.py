@@ -1,4 +1,4 @@
-"""tf.contrib.slim.prefetch_queue: a queue that threads fill ahead of a training step."""
+"""tf.contrib.slim.prefetch_queue: a queue that threads fill with batches ahead of the training."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,13 +20,15 @@ def prefetch_queue(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Return a queue whose elements are the values of tensors.
+    """Return a queue that threads fill by evaluating tensors, such as those of a batch.
 
     Args:
-      tensors: a list of tensors, or name → tensor; the queue's dequeue() returns the same form.
-      capacity: the largest number of elements.
+      tensors: a list of tensors, or a dict of name → tensor. The queue's method dequeue() returns
+        their values in the same form.
+      capacity: the largest number of elements in the queue.
       num_threads: the number of threads that fill the queue.
-      dynamic_pad: whether the shapes may have unknown dimensions.
+      dynamic_pad: whether the tensors may have unknown dimensions. The queue pads these dimensions
+        when several elements are dequeued at a time.
       shared_name: the name under which sessions of a cluster share the queue.
       name: the name scope of the ops.
     """

@@ -24,14 +24,16 @@ v1 = tf.compat.v1
 
 
 class ItemHandler:
-    """Builds an item, such as an image or a list of boxes, from features of a tf.Example.
+    """Base class of the objects that build an item from features of a tf.Example.
+
+    An item is a value for the model, such as an image or a list of boxes.
 
     Attributes:
       keys: keys of the features.
     """
 
     def __init__(self, keys: str | Sequence[str]) -> None:
-        """Set the key of the feature, or a list of keys."""
+        """Set the keys of the features from which to build the item; one key may be a string."""
         self.keys = [keys] if isinstance(keys, str) else list(keys)
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
@@ -50,7 +52,12 @@ class ItemHandlerCallback(ItemHandler):
     """Builds an item by calling a function that the program supplies."""
 
     def __init__(self, keys: str | Sequence[str], func: Callable[[Mapping[str, Any]], Any]) -> None:
-        """Set the keys, and the function that converts a dict of key → tensor to the item."""
+        """Set the features, and the function that builds the item from them.
+
+        Args:
+          keys: key of the feature, or a list of keys.
+          func: function of a dict of key → tensor that returns the item.
+        """
         super().__init__(keys)
         self._func = func
 
@@ -60,13 +67,14 @@ class ItemHandlerCallback(ItemHandler):
 
 
 class BoundingBox(ItemHandler):
-    """Builds bounding boxes, float [n, 4]: ymin, xmin, ymax and xmax."""
+    """Builds n bounding boxes, float [n, 4], whose columns are ymin, xmin, ymax and xmax."""
 
     def __init__(self, keys: Sequence[str] | None = None, prefix: str = "") -> None:
         """Set the keys of the features that contain the columns ymin, xmin, ymax and xmax.
 
         Args:
-          keys: the four keys without prefix, in the order of the columns.
+          keys: the four keys without prefix, in the order of the columns; the names of the columns
+            by default.
           prefix: prefix of all keys.
 
         Raises:
@@ -97,8 +105,9 @@ class Tensor(ItemHandler):
 
         Args:
           tensor_key: key of the feature.
-          shape_keys: key of a feature with the shape, or keys of features with one dimension each.
-          shape: the shape; without shape_keys and shape the feature keeps its shape.
+          shape_keys: key of a feature that contains the shape, or a list of keys of features that
+            contain the size of one dimension each.
+          shape: the shape. If shape_keys and shape are None, the feature keeps its shape.
           default_value: value of the missing elements of a sparse feature.
 
         Raises:
@@ -112,7 +121,7 @@ class Tensor(ItemHandler):
         self._shape, self._default_value = shape, default_value
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """Return the tensor of the feature, made dense and given its shape."""
+        """Return the feature as a dense tensor, reshaped if a shape is set."""
         tensor = keys_to_tensors[self._tensor_key]
         shape = self._shape
         if self._shape_keys:
@@ -125,7 +134,7 @@ class Tensor(ItemHandler):
 
 
 class LookupTensor(Tensor):
-    """Builds a tensor by looking up a feature in a table."""
+    """Builds a tensor of the values that a lookup table has for a feature's values."""
 
     def __init__(
         self,
@@ -135,7 +144,16 @@ class LookupTensor(Tensor):
         shape: Sequence[int] | None = None,
         default_value: Any = "",
     ) -> None:
-        """Set the lookup table; see `Tensor` for the other arguments."""
+        """Set the feature and the table.
+
+        Args:
+          tensor_key: key of the feature.
+          table: lookup table with the method lookup(), such as tf.lookup.StaticHashTable.
+          shape_keys: key of a feature that contains the shape, or a list of keys of features that
+            contain the size of one dimension each.
+          shape: the shape. If shape_keys and shape are None, the feature keeps its shape.
+          default_value: value of the missing elements of a sparse feature, before the lookup.
+        """
         self._table = table
         super().__init__(tensor_key, shape_keys, shape, default_value)
 
@@ -156,13 +174,14 @@ class SparseTensor(ItemHandler):
         densify: bool = False,
         default_value: Any = 0,
     ) -> None:
-        """Set the features.
+        """Set the features that contain indices, values and shape.
 
         Args:
           indices_key: key of the indices into the flattened tensor, [n]; "indices" by default.
           values_key: key of the values, [n]; "values" by default.
-          shape_key: key of a feature with the shape.
-          shape: the shape of the tensor; without shape_key and shape, the shape of the indices.
+          shape_key: key of a feature that contains the shape.
+          shape: the shape of the tensor. If shape_key and shape are None, the tensor has the shape
+            of the indices.
           densify: whether to convert the item to a dense tensor.
           default_value: value of the missing elements of a dense tensor.
         """
@@ -199,12 +218,12 @@ class Image(ItemHandler):
         repeated: bool = False,
         dct_method: str = "",
     ) -> None:
-        """Set the features and the format.
+        """Set the features that contain the image, and its shape and dtype.
 
         Args:
-          image_key: key of the bytes; "image/encoded" by default.
-          format_key: key of the format: "raw", "jpeg", "png" or another format of
-            tf.io.decode_image; "image/format" by default.
+          image_key: key of the feature with the bytes; "image/encoded" by default.
+          format_key: key of the feature with the format's name: "raw", "jpeg", "png" or another
+            format of tf.io.decode_image; "image/format" by default.
           shape: shape to which to reshape the image; None keeps the decoded shape.
           channels: number of channels to decode; 0 keeps the encoded number.
           dtype: dtype of the image; tf.uint8 or tf.uint16 for an encoded image.
@@ -228,7 +247,12 @@ class Image(ItemHandler):
         return self._decode(encoded, image_format)
 
     def _decode(self, encoded: Any, image_format: Any) -> Any:
-        """Decode one image; both arguments are string tensors with one element."""
+        """Decode one image.
+
+        Args:
+          encoded: the bytes of the image, a string tensor with one element.
+          image_format: the name of the format, a string tensor with one element.
+        """
         encoded, image_format = tf.reshape(encoded, []), tf.reshape(image_format, [])
 
         def decode_raw() -> Any:
@@ -256,10 +280,14 @@ class Image(ItemHandler):
 
 
 class BackupHandler(ItemHandler):
-    """Builds an item by a handler, or by a backup handler if the item has no elements."""
+    """Builds an item by one handler, or by a second handler if the first one's item is empty."""
 
     def __init__(self, handler: ItemHandler, backup: ItemHandler) -> None:
-        """Set the handler and the backup.
+        """Set the two handlers.
+
+        Args:
+          handler: builds the item.
+          backup: builds the item if the item of `handler` has no elements.
 
         Raises:
           InvalidSetting: one of the two is not an ItemHandler.
@@ -281,7 +309,7 @@ class BackupHandler(ItemHandler):
 
 
 class TFExampleDecoder:
-    """Decodes a serialized tf.Example to items."""
+    """Decodes a serialized tf.Example to items, such as an image and its label."""
 
     def __init__(
         self, keys_to_features: Mapping[str, Any], items_to_handlers: Mapping[str, ItemHandler]

@@ -1,4 +1,4 @@
-"""tf.contrib.slim.nets: Inception v3, the only network of slim.nets that is supplied."""
+"""tf.contrib.slim.nets: networks for images, of which tpuserve supplies Inception v3 only."""
 
 from trainer.compat.contrib.slim.nets import inception
 from trainer.compat.contrib_names import missing_names

@@ -31,14 +31,14 @@ def inception_v3_arg_scope(
     updates_collections: Any = v1.GraphKeys.UPDATE_OPS,
     use_fused_batchnorm: bool = True,
 ) -> Any:
-    """Return a scope for `arg_scope`: the layers' default arguments for training Inception v3.
+    """Return a scope for `arg_scope` that sets the layers' default arguments for Inception v3.
 
     Args:
-      weight_decay: L2 regularization of all weights.
+      weight_decay: factor of the L2 regularization loss of all weights.
       batch_norm_var_collection: collection for the moving means and variances.
-      batch_norm_decay: see `layers.batch_norm`.
-      batch_norm_epsilon: see `layers.batch_norm`.
-      updates_collections: see `layers.batch_norm`.
+      batch_norm_decay: factor of the previous moving average in each update, from 0 to 1.
+      batch_norm_epsilon: number added to the variance.
+      updates_collections: collections for the update ops of the moving averages.
       use_fused_batchnorm: whether batch normalization uses TensorFlow's fused op.
     """
     moving = [batch_norm_var_collection]
@@ -75,7 +75,9 @@ def inception_v3_base(
     depth_multiplier: float = 1.0,
     scope: Any = None,
 ) -> tuple[Any, dict[str, Any]]:
-    """Build Inception v3 without its classifiers, up to an endpoint: a layer or block with a name.
+    """Build the first part of Inception v3, without the classifiers, up to a named endpoint.
+
+    The endpoints are the layers and blocks of the network.
 
     Args:
       inputs: float [b, height, width, 3].
@@ -127,16 +129,17 @@ def inception_v3(
       num_classes: number of logits, also of the auxiliary classifier.
       is_training: whether to apply dropout, and to normalize by mean and variance of the batch.
       dropout_keep_prob: probability that dropout before the last layer keeps an element.
-      min_depth: see `inception_v3_base`.
-      depth_multiplier: see `inception_v3_base`.
+      min_depth: minimum number of filters of a layer.
+      depth_multiplier: factor of the number of filters of all layers; above 0.
       prediction_fn: function that computes the endpoint "Predictions" from the logits.
-      spatial_squeeze: whether to remove the logits' dimensions of height and width.
+      spatial_squeeze: whether to remove the dimensions of height and width, of size 1, from the
+        logits.
       reuse: see tf.compat.v1.variable_scope.
       scope: see tf.compat.v1.variable_scope.
 
     Returns:
-      The logits, float [b, num_classes], with height and width unless spatial_squeeze; and a dict
-      of endpoint name → output. The endpoint "AuxLogits" has the auxiliary classifier's logits.
+      The logits, float [b, num_classes], or [b, 1, 1, num_classes] without spatial_squeeze; and a
+      dict of endpoint name → output. "AuxLogits" has the logits of the auxiliary classifier.
     """
     depth = _depth_function(min_depth, depth_multiplier)
     scopes = [layers.batch_norm, layers.dropout]
@@ -172,7 +175,7 @@ def _build_aux_logits(net: Any, num_classes: int, depth: Callable[[int], int]) -
     Args:
       net: float [b, height, width, c], the output of the endpoint "Mixed_6e".
       num_classes: number of logits.
-      depth: see `_depth_function`.
+      depth: function that scales a layer's number of filters, from `_depth_function`.
 
     Returns:
       Float [b, 1, 1, num_classes].
@@ -206,21 +209,22 @@ def _build_aux_logits(net: Any, num_classes: int, depth: Callable[[int], int]) -
 
 
 def _depth_function(min_depth: int, multiplier: float) -> Callable[[int], int]:
-    """Return a function that multiplies a layer's number of filters by `multiplier`.
+    """Return a function that scales a layer's number of filters.
 
-    The result of the function is rounded down, and at least min_depth.
+    The function multiplies the number by `multiplier`, and rounds the product down. The result is
+    at least min_depth.
     """
     return lambda depth: max(int(depth * multiplier), min_depth)
 
 
 def _endpoint_builders(depth: Callable[[int], int]) -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    """Yield (name, function) for each endpoint in the order of the network.
+    """Yield (name, function) for each endpoint of Inception v3, in the order of the network.
 
     The function takes the output of the previous endpoint, builds the layers of the named endpoint,
     and returns their output.
 
     Args:
-      depth: see `_depth_function`.
+      depth: function that scales a layer's number of filters, from `_depth_function`.
     """
     for layer in STEM:
         yield layer.name, functools.partial(_build_layer, layer=layer, depth=depth, padding="VALID")
@@ -229,7 +233,17 @@ def _endpoint_builders(depth: Callable[[int], int]) -> Iterator[tuple[str, Calla
 
 
 def _build_block(net: Any, name: str, branches: Any, depth: Callable[[int], int]) -> Any:
-    """Build a block: apply its branches to `net`, and concatenate their outputs by channels."""
+    """Build a block of Inception v3, whose branches process the same input.
+
+    Args:
+      net: the input of the block, float [b, height, width, c].
+      name: name of the block's variable scope.
+      branches: the branches; see `_build_branch`.
+      depth: function that scales a layer's number of filters, from `_depth_function`.
+
+    Returns:
+      The outputs of the branches, concatenated along the channels.
+    """
     with v1.variable_scope(name):
         outputs = []
         for number, branch in enumerate(branches):
@@ -243,13 +257,14 @@ def _build_branch(net: Any, branch: Any, depth: Callable[[int], int]) -> Any:
 
     Args:
       net: the input of the branch.
-      branch: the layers in order; each is a LayerSpec, or a tuple of two parallel layers.
-      depth: see `_depth_function`.
+      branch: the layers in order. Each is a LayerSpec, or a tuple of two LayerSpecs for two layers
+        with the same input.
+      depth: function that scales a layer's number of filters, from `_depth_function`.
     """
     for layer in branch:
         if isinstance(layer, tuple):
-            # A tuple holds two parallel layers: give both the same input, and concatenate their
-            # outputs.
+            # A tuple describes two layers with the same input. Concatenate their outputs along the
+            # channels.
             net = tf.concat([_build_layer(net, part, depth, "SAME") for part in layer], 3)
         else:
             net = _build_layer(net, layer, depth, "SAME")
@@ -257,7 +272,14 @@ def _build_branch(net: Any, branch: Any, depth: Callable[[int], int]) -> Any:
 
 
 def _build_layer(net: Any, layer: LayerSpec, depth: Callable[[int], int], padding: str) -> Any:
-    """Build a convolution or pooling layer; layer.padding, if not "", overrides `padding`."""
+    """Build a convolution or pooling layer, and return its output.
+
+    Args:
+      net: the input of the layer, float [b, height, width, c].
+      layer: the description of the layer.
+      depth: function that scales a layer's number of filters, from `_depth_function`.
+      padding: "VALID" or "SAME", for a layer whose description has no padding.
+    """
     with _stride_one_scope(layer.padding or padding):
         size, stride, scope = list(layer.kernel), layer.stride, layer.name
         if layer.name.startswith("MaxPool"):
@@ -268,13 +290,18 @@ def _build_layer(net: Any, layer: LayerSpec, depth: Callable[[int], int], paddin
 
 
 def _stride_one_scope(padding: str) -> Any:
-    """Return an arg_scope in which layers have by default the stride 1 and the given padding."""
+    """Return an arg_scope in which layers have the default stride 1 and a default padding."""
     windowed_layers = [layers.conv2d, layers.max_pool2d, layers.avg_pool2d]
     return arg_scope(windowed_layers, stride=1, padding=padding)
 
 
 def _clip_kernel_size(net: Any, size: list[int]) -> list[int]:
-    """Return a kernel's size, at most the height and width of `net` where these are known."""
+    """Return a kernel's size, reduced to the height and width of its input if it is larger.
+
+    Args:
+      net: the input, [b, height, width, c], whose height and width may be unknown.
+      size: height and width of the kernel in pixels.
+    """
     height_and_width = net.shape.as_list()[1:3]
     return [
         window if pixels is None else min(pixels, window)
@@ -288,7 +315,7 @@ def _truncated_normal(deviation: float) -> Any:
 
 
 def _squeeze(logits: Any) -> Any:
-    """Remove height and width from [b, 1, 1, classes]."""
+    """Remove the dimensions of height and width from logits, [b, 1, 1, classes]."""
     return tf.squeeze(logits, [1, 2], name="SpatialSqueeze")
 
 

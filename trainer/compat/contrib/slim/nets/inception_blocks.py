@@ -1,7 +1,7 @@
-"""The layers of Inception v3, as data; a layer is identified by its variable scope's name.
+"""Tables of the layers of Inception v3.
 
-Source: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", 2015. The
-names are those of slim's checkpoints.
+Source: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", 2015. The names
+of the layers are the names of their variable scopes in slim's checkpoints.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """A convolution or pooling layer.
+    """Describes a convolution or pooling layer of Inception v3.
 
     Attributes:
       name: name of the variable scope; "MaxPool..." and "AvgPool..." are pooling layers.
-      kernel: height and width in pixels.
-      filters: number of filters of a convolution.
-      stride: in pixels.
-      padding: "VALID" or "SAME"; "" for the padding of the surrounding block.
+      kernel: height and width of the kernel in pixels.
+      filters: number of filters of a convolution; 0 for a pooling layer.
+      stride: stride of the kernel in pixels.
+      padding: "VALID" or "SAME"; "" for the default of the part of the network: "VALID" in the
+        first layers, "SAME" in the blocks.
     """
 
     name: str
@@ -29,13 +30,16 @@ class LayerSpec:
 
 
 def _layer_spec(name: str, filters: int = 0, kernel: str = "", stride: int = 1) -> LayerSpec:
-    """Return a LayerSpec; a stride above 1 implies the padding "VALID".
+    """Return a LayerSpec whose kernel's size is part of its name.
+
+    A stride above 1 implies the padding "VALID".
 
     Args:
-      name: name of the scope, such as "Conv2d_0a_1x1".
-      filters: number of filters of a convolution.
-      kernel: size as "HEIGHTxWIDTH"; by default the last part of the name.
-      stride: in pixels.
+      name: name of the variable scope, such as "Conv2d_0a_1x1".
+      filters: number of filters of a convolution; 0 for a pooling layer.
+      kernel: size of the kernel as "HEIGHTxWIDTH", if the size in the name is wrong; "" to take the
+        size from the end of the name.
+      stride: stride of the kernel in pixels.
     """
     height, width = (kernel or name.rpartition("_")[2]).split("x")
     padding = "VALID" if stride > 1 else ""
@@ -56,18 +60,24 @@ _FIRST = _layer_spec("Conv2d_0a_1x1", 192)
 
 
 def _pool_branch(filters: int) -> tuple[LayerSpec, ...]:
-    """Return a branch of a block: average pooling, then a 1x1 convolution."""
+    """Return the branch of a block that consists of average pooling and a 1x1 convolution.
+
+    Args:
+      filters: number of filters of the convolution.
+    """
     return _layer_spec("AvgPool_0a_3x3"), _layer_spec("Conv2d_0b_1x1", filters)
 
 
 def _inception_a(
     pool_filters: int, names: tuple[str, str] = ("Conv2d_0a_1x1", "Conv2d_0b_5x5")
 ) -> Any:
-    """Return a block for 35x35 pixels with four branches: 1x1, 5x5, two layers of 3x3, and pooling.
+    """Return the layers of a block of Inception v3 for inputs of 35x35 pixels.
+
+    The four branches are a 1x1 convolution, a 5x5 convolution, two 3x3 convolutions, and pooling.
 
     Args:
       pool_filters: number of filters of the pooling branch.
-      names: names of the layers of the 5x5 branch.
+      names: names of the two layers of the branch with the 5x5 convolution.
     """
     return (
         (_layer_spec("Conv2d_0a_1x1", 64),),
@@ -82,10 +92,12 @@ def _inception_a(
 
 
 def _inception_b(filters: int) -> Any:
-    """Return a block for 17x17 pixels, with 7x7 convolutions split into 1x7 and 7x1.
+    """Return the layers of a block of Inception v3 for inputs of 17x17 pixels.
+
+    In two branches, 1x7 and 7x1 convolutions replace 7x7 convolutions.
 
     Args:
-      filters: number of filters of the inner layers.
+      filters: number of filters of all layers of these branches except the last.
     """
     return (
         (_FIRST,),
@@ -106,10 +118,13 @@ def _inception_b(filters: int) -> Any:
 
 
 def _inception_c(column: str) -> Any:
-    """Return a block for 8x8 pixels, whose branches end in parallel 1x3 and 3x1 layers.
+    """Return the layers of a block of Inception v3 for inputs of 8x8 pixels.
+
+    Two branches end in a 1x3 and a 3x1 convolution of the same input.
 
     Args:
-      column: name of the second branch's 3x1 layer, which differs between blocks.
+      column: name of the 3x1 convolution in the first of these branches, which differs between
+        the blocks.
     """
     return (
         (_layer_spec("Conv2d_0a_1x1", 320),),
