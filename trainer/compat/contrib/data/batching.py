@@ -58,14 +58,15 @@ def assert_element_shape(expected_shapes: Any) -> Transformation:
 
 
 def _flatten_shapes(expected: Any, like: Any) -> list[Any]:
-    """Flatten a nest of shapes in the order of tf.nest.
+    """Flatten a nest of shapes to a list of shapes, in the order in which tf.nest flattens.
 
-    tf.nest itself cannot do this: it would also flatten shapes that are lists or tuples.
+    tf.nest.flatten cannot be used here, because it would also flatten a shape that is a list or a
+    tuple of numbers.
 
     Args:
       expected: nest of shapes.
-      like: nest with the same structure, whose leaves are not lists, tuples or dicts. A leaf of
-        this nest shows where a shape begins in `expected`.
+      like: nest with the same structure. None of its leaves is a list, a tuple or a dict, so the
+        leaves show which parts of `expected` are whole shapes.
     """
     if isinstance(like, dict):
         return [
@@ -86,7 +87,8 @@ def sliding_window_batch(
       window_size: number of elements in a window.
       stride: deprecated name of window_shift.
       window_shift: number of elements between the starts of consecutive windows; 1 by default.
-      window_stride: distance of neighbours in a window, in elements of the dataset.
+      window_stride: distance in the dataset between neighbours in a window; 1 makes a window of
+        consecutive elements.
 
     Raises:
       InvalidSetting: both stride and window_shift are set.
@@ -107,11 +109,12 @@ def _zip_windows(windows: tuple[Any, ...], size: Any) -> Any:
     """Return a dataset with one element: the batch of the elements in a window.
 
     Args:
-      windows: the window as tf.data passes it, one dataset for each component of its elements.
+      windows: the window in the form in which Dataset.window passes it to a function: one dataset
+        for each component of the elements.
       size: number of elements in a window.
     """
     batches = tf.nest.map_structure(lambda window: window.batch(size), windows)
-    # If the elements are not tuples, `windows` is a tuple of one dataset. Do not zip that tuple:
-    # the elements of the result would be tuples.
+    # Do not zip a single dataset, which `windows` holds if the elements are not tuples: zipping
+    # would turn the elements into tuples of one component.
     components = batches[0] if len(batches) == 1 else batches
     return tf.data.Dataset.zip(components) if isinstance(components, (tuple, dict)) else components

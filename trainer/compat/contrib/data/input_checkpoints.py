@@ -1,4 +1,4 @@
-"""The hook of tf.contrib.data that saves how far the input has been read."""
+"""CheckpointInputPipelineHook of tf.contrib.data, which saves how far the input has been read."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +9,10 @@ from trainer.estimator import estimator_type
 
 v1 = tf.compat.v1
 
-# The collection in which TensorFlow keeps the resources of a graph's iterators.
+# The key of the graph collection in which TensorFlow keeps the resource tensors of iterators.
 _ITERATORS = "iterators"
-# The name of the file that names the newest checkpoint of the input. The model's is "checkpoint".
+# The file in model_dir that names the newest checkpoint of the input. Its name differs from
+# "checkpoint", the file that names the newest checkpoint of the model.
 _STATE_FILE = "checkpoint_input"
 _BASENAME = "input.ckpt"
 
@@ -19,8 +20,9 @@ _BASENAME = "input.ckpt"
 class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     """Saves the states of a graph's iterators in model_dir, and restores them in the next training.
 
-    The states are saved as often as the estimator's checkpoints, and at the end. The hook is for
-    training on the CPU and GPU: a TPU reads its input ahead of the steps.
+    The states are saved as often as the estimator's checkpoints, and at the end of the training.
+    Use the hook on the CPU and GPU only. On a TPU the iterators run ahead of the training steps, so
+    that their states do not match the checkpoint.
     """
 
     def __init__(self, estimator: Any, external_state_policy: Any = None) -> None:
@@ -39,7 +41,8 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._directory = estimator.model_dir
         self._prefix = f"{self._directory}/{_BASENAME}"
         if config.num_worker_replicas > 1:
-            # Each worker has an input of its own.
+            # Add the worker's number to the file name, because each worker reads its own input and
+            # all workers share model_dir.
             self._prefix += f"_{config.task_type}_{config.task_id}"
         self._state_file = _STATE_FILE + self._prefix.removeprefix(f"{self._directory}/{_BASENAME}")
         self._external_state_policy = external_state_policy
@@ -52,7 +55,8 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     def begin(self) -> None:
         """Build the ops that save and restore the iterators of the graph."""
         saveables = [
-            # The function reads only this attribute of an iterator; the collection has its value.
+            # Pass an object with the one attribute that make_saveable_from_iterator reads, because
+            # the graph's collection has only the iterators' resources, not the iterators.
             tf.data.experimental.make_saveable_from_iterator(
                 SimpleNamespace(_iterator_resource=resource),
                 external_state_policy=self._external_state_policy,
@@ -63,7 +67,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._saver = v1.train.Saver(saveables, max_to_keep=1) if saveables else None
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Forget that states were restored, because the session initializes its iterators anew."""
+        """Make the next run restore the states, because a new session resets its iterators."""
         self._is_restored = False
 
     def before_run(self, run_context: Any) -> Any:
@@ -79,7 +83,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         return v1.train.SessionRunArgs(self._step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Save the states if an interval has passed."""
+        """Save the states if a checkpoint is due by the estimator's RunConfig."""
         step = int(run_values.results)
         if self._timer is not None and self._timer.should_trigger_for_step(step):
             self._timer.update_last_triggered_step(step)

@@ -37,12 +37,16 @@ def arg_scope_func_key(op: Callable[..., Any]) -> Any:
 
 
 def current_arg_scope() -> Scope:
-    """Return the innermost scope, a dict: key of a function → dict of argument name → default."""
+    """Return the innermost scope of this thread, a dict of the functions' default arguments.
+
+    The dict maps the key of a function, see `arg_scope_func_key`, to a dict of argument name →
+    default.
+    """
     return _scopes()[-1]
 
 
 def _scopes() -> list[Scope]:
-    """Return the scopes that this thread has entered; the last one, the innermost, is in force."""
+    """Return the stack of the scopes that this thread has entered; the innermost is the last."""
     if not hasattr(_state, "scopes"):
         _state.scopes = [{}]
     scopes: list[Scope] = _state.scopes
@@ -75,9 +79,16 @@ def arg_scope(
 
 
 def _make_scope(ops_or_scope: Any, defaults: Mapping[str, Any]) -> Scope:
-    """Return the scope that `arg_scope` enters with these arguments.
+    """Return the scope that `arg_scope` enters when it is called with these arguments.
 
-    It is a given scope, or else the current scope with the new defaults of the given functions.
+    Args:
+      ops_or_scope: a scope, of which the result is a copy; or a list of functions, for which the
+        result is the current scope with new defaults.
+      defaults: name of an argument → its default for the functions; empty for a scope.
+
+    Raises:
+      InvalidType: ops_or_scope is neither a list nor a scope.
+      InvalidSetting: defaults accompany a scope, or a function is not decorated by `add_arg_scope`.
     """
     if isinstance(ops_or_scope, Mapping):
         if defaults:
@@ -117,8 +128,8 @@ def _defaulted_arguments(func: Callable[..., Any]) -> tuple[str, ...]:
     try:
         parameters = inspect.signature(func).parameters.values()
     except (TypeError, ValueError):
-        # Treat a function whose signature Python does not know, such as one written in C, as a
-        # function without defaults.
+        # Return no names if Python does not know the function's signature, as for some functions
+        # that are written in C.
         return ()
     return tuple(
         parameter.name for parameter in parameters if parameter.default is not parameter.empty

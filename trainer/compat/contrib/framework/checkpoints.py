@@ -1,4 +1,4 @@
-"""Assignment of values from checkpoints or arrays to variables."""
+"""Functions that read checkpoints, and assign values from checkpoints or arrays to variables."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ def load_variable(checkpoint_dir: str, name: str) -> Any:
 
 
 def init_from_checkpoint(checkpoint_dir: str, assignment_map: Any) -> None:
-    """Initialize variables with a checkpoint's values; see tf.train.init_from_checkpoint.
+    """Initialize variables with a checkpoint's values, as tf.compat.v1.train.init_from_checkpoint.
 
     Args:
       checkpoint_dir: a checkpoint, or a directory of checkpoints, of which the newest counts.
@@ -64,6 +64,8 @@ def assign_from_values(var_names_to_values: Mapping[str, Any]) -> tuple[Any, dic
 def _assign_by_feed(pairs: Iterable[tuple[Any, Any]]) -> tuple[Any, dict[Any, Any]]:
     """Return an op that assigns arrays to variables, and the dict to feed: placeholder → array.
 
+    Feeding keeps the arrays out of the graph, whose serialized size is limited to 2 GB.
+
     Args:
       pairs: (variable, array) pairs.
     """
@@ -76,7 +78,11 @@ def _assign_by_feed(pairs: Iterable[tuple[Any, Any]]) -> tuple[Any, dict[Any, An
 
 
 def assign_from_values_fn(var_names_to_values: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Return a function that runs the op of `assign_from_values` in a given session."""
+    """Return a function of a session that assigns arrays to variables in that session.
+
+    Args:
+      var_names_to_values: full name of a variable → array of the variable's shape.
+    """
     operation, feeds = assign_from_values(var_names_to_values)
     return lambda session: session.run(operation, feeds)
 
@@ -121,13 +127,13 @@ def assign_from_checkpoint_fn(
     """Build a function that restores variables from a checkpoint.
 
     Args:
-      model_path: see `assign_from_checkpoint`.
-      var_list: see `assign_from_checkpoint`.
-      ignore_missing_vars: see `assign_from_checkpoint`.
+      model_path: the path of a checkpoint.
+      var_list: a list of variables, or a dict of name in the checkpoint → variable.
+      ignore_missing_vars: whether to skip variables that the checkpoint does not contain.
       reshape_variables: whether to reshape a value to the variable's shape if the two differ.
 
     Returns:
-      A function that restores the variables in the session that it is given; None if
+      A function of a session that restores the variables in that session; None if
       ignore_missing_vars is set and the checkpoint has none of the variables.
     """
     variables = _variables_by_name(var_list)
@@ -141,7 +147,12 @@ def assign_from_checkpoint_fn(
 
 
 def _variables_by_name(var_list: Any) -> dict[str, Any]:
-    """Return a dict of name in the checkpoint → variable; var_list is a list or such a dict."""
+    """Return a dict of name in the checkpoint → variable.
+
+    Args:
+      var_list: the dict itself, or a list of variables, whose names in the checkpoint are the
+        variables' own names.
+    """
     if isinstance(var_list, Mapping):
         return dict(var_list)
     return {variable.op.name: variable for variable in var_list}

@@ -53,7 +53,10 @@ def assert_scalar_int(tensor: Any, name: str | None = None) -> Any:
 
 
 def with_shape(expected_shape: Any, tensor: Any) -> Any:
-    """Check a tensor's shape, at run time if it is not known earlier, and return the tensor."""
+    """Check a tensor's shape and return the tensor.
+
+    The check is made when the op runs if the static shape is not known.
+    """
     return tf.ensure_shape(tensor, tf.TensorShape(tf.get_static_value(expected_shape)))
 
 
@@ -66,15 +69,16 @@ def with_same_shape(expected_tensor: Any, tensor: Any) -> Any:
 def remove_squeezable_dimensions(
     predictions: Any, labels: Any, name: str | None = None
 ) -> tuple[Any, Any]:
-    """If one of two tensors has one dimension more, remove its last dimension, of size 1.
+    """Remove the last dimension of the tensor whose rank is 1 higher than that of the other.
 
     Args:
       predictions: a tensor.
-      labels: a tensor of the same shape; one of the two may have one more dimension, of size 1.
+      labels: a tensor of the same shape. One of the two tensors may have an additional last
+        dimension of size 1.
       name: name scope of the ops.
 
     Returns:
-      Predictions and labels.
+      Predictions and labels, which have the same rank.
     """
     labels, predictions = confusion_matrix.remove_squeezable_dimensions(
         labels, predictions, name=name

@@ -86,7 +86,10 @@ def model_variable(
     synchronization: Any = tf.VariableSynchronization.AUTO,
     aggregation: Any = v1.VariableAggregation.NONE,
 ) -> Any:
-    """Create or reuse a variable in tf.GraphKeys.MODEL_VARIABLES; see `variable`."""
+    """Create or reuse a variable, and add it to tf.GraphKeys.MODEL_VARIABLES.
+
+    The arguments are those of `variable`, the function of this module.
+    """
     collections = [*(collections or []), _Keys.GLOBAL_VARIABLES, _Keys.MODEL_VARIABLES]
     return variable(
         name,
@@ -109,7 +112,10 @@ def model_variable(
 def local_variable(
     initial_value: Any, validate_shape: bool = True, name: Any = None, use_resource: Any = None
 ) -> Any:
-    """Create a non-trainable variable that checkpoints do not contain; see tf.Variable."""
+    """Create a non-trainable variable that checkpoints do not contain.
+
+    The arguments are those of tf.compat.v1.Variable.
+    """
     return _make_untrained_variable(
         initial_value, validate_shape, name, use_resource, _Keys.LOCAL_VARIABLES
     )
@@ -118,7 +124,10 @@ def local_variable(
 def global_variable(
     initial_value: Any, validate_shape: bool = True, name: Any = None, use_resource: Any = None
 ) -> Any:
-    """Create a non-trainable variable that checkpoints contain; see tf.Variable."""
+    """Create a non-trainable variable that checkpoints contain.
+
+    The arguments are those of tf.compat.v1.Variable.
+    """
     return _make_untrained_variable(
         initial_value, validate_shape, name, use_resource, _Keys.GLOBAL_VARIABLES
     )
@@ -127,7 +136,15 @@ def global_variable(
 def _make_untrained_variable(
     initial_value: Any, validate_shape: bool, name: Any, resource: Any, key: str
 ) -> Any:
-    """Create a non-trainable variable in the collection `key` only."""
+    """Create a non-trainable variable, and add it to the collection `key` only.
+
+    Args:
+      initial_value: see tf.compat.v1.Variable.
+      validate_shape: see tf.compat.v1.Variable.
+      name: see tf.compat.v1.Variable.
+      resource: whether to create a resource variable; None for TensorFlow's default.
+      key: key of the collection.
+    """
     return v1.Variable(
         initial_value,
         trainable=False,
@@ -155,7 +172,7 @@ def get_variable_full_name(var: Any) -> str:
 
 
 def assert_or_get_global_step(graph: Any = None, global_step_tensor: Any = None) -> Any:
-    """Check a global step variable and return it; for None, return the graph's global step.
+    """Check that a variable can be a global step and return it, or return the graph's global step.
 
     Args:
       graph: the graph to search if global_step_tensor is None; the default graph by default.
@@ -194,27 +211,58 @@ def get_variables(
 
 
 def get_model_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
-    """Return variables in tf.GraphKeys.MODEL_VARIABLES; see `get_variables`."""
+    """Return the variables in tf.GraphKeys.MODEL_VARIABLES that have a scope and a suffix.
+
+    Args:
+      scope: a variable scope, or a regular expression that matches the beginning of names; None
+        for all variables.
+      suffix: the end of the variables' names, such as "weights"; None for all variables.
+    """
     return get_variables(scope, suffix, _Keys.MODEL_VARIABLES)
 
 
 def get_local_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
-    """Return variables in tf.GraphKeys.LOCAL_VARIABLES; see `get_variables`."""
+    """Return the variables in tf.GraphKeys.LOCAL_VARIABLES that have a scope and a suffix.
+
+    Args:
+      scope: a variable scope, or a regular expression that matches the beginning of names; None
+        for all variables.
+      suffix: the end of the variables' names, such as "weights"; None for all variables.
+    """
     return get_variables(scope, suffix, _Keys.LOCAL_VARIABLES)
 
 
 def get_trainable_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
-    """Return variables in tf.GraphKeys.TRAINABLE_VARIABLES; see `get_variables`."""
+    """Return the variables in tf.GraphKeys.TRAINABLE_VARIABLES that have a scope and a suffix.
+
+    Args:
+      scope: a variable scope, or a regular expression that matches the beginning of names; None
+        for all variables.
+      suffix: the end of the variables' names, such as "weights"; None for all variables.
+    """
     return get_variables(scope, suffix, _Keys.TRAINABLE_VARIABLES)
 
 
 def get_variables_by_suffix(suffix: str, scope: Any = None) -> list[Any]:
-    """Return the global variables whose names end in a suffix; see `get_variables`."""
+    """Return the global variables whose names end in a suffix.
+
+    Args:
+      suffix: the end of the variables' names, such as "weights".
+      scope: a variable scope, or a regular expression that matches the beginning of names; None
+        for all variables.
+    """
     return get_variables(scope, suffix)
 
 
 def get_variables_by_name(given_name: str, scope: Any = None) -> list[Any]:
-    """Return the global variables whose name is `given_name` or ends in "/" and `given_name`."""
+    """Return the global variables with a name, whatever the scopes around them.
+
+    Args:
+      given_name: the name of the variables, or the last parts of their full names: "weights"
+        matches "weights" and "layer/weights", but not "my_weights".
+      scope: a variable scope, or a regular expression that matches the beginning of names; None
+        for all variables.
+    """
     return [
         variable
         for variable in get_variables(scope)
