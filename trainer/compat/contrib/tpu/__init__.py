@@ -1,4 +1,7 @@
-"""tf.contrib.tpu: TPUEstimator of the package `trainer`, and TensorFlow's TPU functions."""
+"""tf.contrib.tpu: TPUEstimator and its settings, and TensorFlow's functions for TPUs.
+
+The package `trainer` defines TPUEstimator and the classes of its settings.
+"""
 
 from tensorflow.compat.v1.tpu import (
     XLAOptions,

@@ -1,4 +1,7 @@
-"""tf.contrib.tpu.python.tpu.async_checkpoint: a synchronous AsyncCheckpointSaverHook."""
+"""tf.contrib.tpu.python.tpu.async_checkpoint: AsyncCheckpointSaverHook, which saves checkpoints.
+
+In spite of its name, the hook of this module saves synchronously.
+"""
 
 from typing import Any
 
@@ -26,7 +29,10 @@ class AsyncCheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
         scaffold: Any = None,
         listeners: Any = None,
     ) -> None:
-        """Set the interval in seconds or steps; see tf.compat.v1.train.CheckpointSaverHook."""
+        """Set the directory and the interval of the checkpoints.
+
+        The arguments are those of tf.compat.v1.train.CheckpointSaverHook.
+        """
         super().__init__(
             checkpoint_dir,
             save_secs=save_secs,

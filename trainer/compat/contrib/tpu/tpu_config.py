@@ -1,6 +1,6 @@
-"""tf.contrib.tpu.python.tpu.tpu_config: RunConfig and TPUConfig.
+"""tf.contrib.tpu.python.tpu.tpu_config: RunConfig and TPUConfig of the package `trainer`.
 
-The same module was also part of tensorflow_estimator.
+This module also replaces tensorflow_estimator.python.estimator.tpu.tpu_config.
 """
 
 from trainer.compat.contrib_names import missing_names

@@ -1,6 +1,6 @@
-"""tf.contrib.tpu.python.tpu.tpu_context: TPUContext.
+"""tf.contrib.tpu.python.tpu.tpu_context: TPUContext of the package `trainer`.
 
-The same module was also part of tensorflow_estimator.
+This module also replaces tensorflow_estimator.python.estimator.tpu.tpu_context.
 """
 
 from trainer.compat.contrib_names import missing_names

@@ -1,6 +1,6 @@
-"""tf.contrib.tpu.python.tpu.tpu_embedding: the settings of embedding tables.
+"""tf.contrib.tpu.python.tpu.tpu_embedding: classes for the settings of embedding tables.
 
-In TensorFlow, the module was also called tensorflow.python.tpu.tpu_embedding.
+This module also replaces tensorflow.python.tpu.tpu_embedding, which TensorFlow has removed.
 """
 
 from trainer.compat.contrib_names import missing_names

@@ -1,6 +1,6 @@
-"""tf.contrib.tpu.python.tpu.tpu_estimator: TPUEstimator, its spec and inference on a TPU.
+"""tf.contrib.tpu.python.tpu.tpu_estimator: TPUEstimator, TPUEstimatorSpec and related names.
 
-The same module was also part of tensorflow_estimator.
+This module also replaces tensorflow_estimator.python.estimator.tpu.tpu_estimator.
 """
 
 from tpuserve.export import (

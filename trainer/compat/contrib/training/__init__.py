@@ -1,4 +1,4 @@
-"""tf.contrib.training: HParams, waiting for checkpoints, and train ops."""
+"""tf.contrib.training: HParams, and functions for train ops and for waiting for checkpoints."""
 
 from tensorflow.compat.v1.train import checkpoints_iterator
 from tensorflow.python.training.checkpoint_utils import wait_for_new_checkpoint

@@ -1,4 +1,4 @@
-"""HParams: hyperparameters as attributes that keep the types of their first values."""
+"""HParams, a class for hyperparameters, each of which keeps the type of its first value."""
 
 import difflib
 import json
@@ -25,7 +25,7 @@ def parse_values(
 
     Args:
       values: assignments, separated by commas.
-      type_map: name → type of the value, or of the elements of a list.
+      type_map: name of a hyperparameter → type of its value; for a list, the type of its elements.
       ignore_unknown: whether to skip names that are not in type_map, instead of refusing them.
 
     Returns:
@@ -56,12 +56,12 @@ def parse_values(
 
 
 def _store_assignment(parsed: dict[str, Any], match: re.Match[str], value_type: type) -> None:
-    """Add the value of an assignment to the parsed values.
+    """Convert the value of one assignment, and add it to the parsed values.
 
     Args:
       parsed: the values of the earlier assignments, as `parse_values` returns them; updated.
-      match: a match of the regular expression _ASSIGNMENT.
-      value_type: the type of the value, or of the elements of a list.
+      match: a match of the regular expression for assignments, such as "a=1".
+      value_type: the type of the value; for a list, the type of its elements.
     """
     name, index = match["name"], match["index"]
     if match["list"] is not None:
@@ -83,7 +83,16 @@ def _store_assignment(parsed: dict[str, Any], match: re.Match[str], value_type: 
 
 
 def _parse_value(name: str, text: str, value_type: type) -> Any:
-    """Convert the text of a value to a hyperparameter's type; raise an error if that fails."""
+    """Convert the text of a value to a hyperparameter's type.
+
+    Args:
+      name: name of the hyperparameter, for the error text.
+      text: the value, as the user has written it.
+      value_type: the type.
+
+    Raises:
+      InvalidSetting: the text is not a value of this type.
+    """
     if value_type is bool and text in _BOOLEANS:
         return _BOOLEANS[text]
     try:
@@ -95,7 +104,10 @@ def _parse_value(name: str, text: str, value_type: type) -> Any:
 
 
 def _infer_value(text: str) -> Any:
-    """Convert a text to an int or float if possible; used if a hyperparameter began as None."""
+    """Convert a text to an int or a float if possible; otherwise return the text.
+
+    A hyperparameter whose first value is None has no type to which to convert the text.
+    """
     for value_type in (int, float):
         try:
             return value_type(text)
@@ -105,7 +117,12 @@ def _infer_value(text: str) -> Any:
 
 
 def unknown_hparam_error(name: str, known: Mapping[str, Any]) -> InvalidSetting:
-    """Return the error for an unknown hyperparameter, which suggests similar names of `known`."""
+    """Return the error for an unknown hyperparameter, whose text suggests similar names.
+
+    Args:
+      name: the unknown name.
+      known: a dict whose keys are the names of the existing hyperparameters.
+    """
     similar = difflib.get_close_matches(name, known, n=3)
     names = (
         f"Did you mean {' or '.join(similar)}?"
@@ -116,15 +133,16 @@ def unknown_hparam_error(name: str, known: Mapping[str, Any]) -> InvalidSetting:
 
 
 class HParams:
-    """Named values that are read and set as attributes.
+    """Holds named hyperparameters, which are also attributes of the object.
 
-    In `HParams(rate=0.1, sizes=[8, 4])`, `parse`, `set_hparam` and `override_from_dict` keep the
-    rate a float, and sizes a list of ints.
+    A hyperparameter keeps the type of its first value. For example, after
+    `HParams(rate=0.1, sizes=[8, 4])` the methods of the object accept only a number for the rate,
+    and only a list of ints for the sizes.
     """
 
     if TYPE_CHECKING:
-        # Declare __getattr__ for type checkers, which do not know the hyperparameters: they become
-        # attributes at run time.
+        # Declare __getattr__ for type checkers, because the hyperparameters become attributes only
+        # at run time.
         def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **values: Any) -> None:
@@ -132,7 +150,7 @@ class HParams:
 
         Args:
           hparam_def: must be None. The protocol buffer HParamDef was part of tf.contrib only.
-          model_structure: any object; see `get_model_structure`.
+          model_structure: any object that describes the model, for `get_model_structure`.
           values: the hyperparameters; a value may also be a list of values of one type.
 
         Raises:
@@ -149,7 +167,7 @@ class HParams:
             self.add_hparam(name, value)
 
     def add_hparam(self, name: str, value: Any) -> None:
-        """Add a hyperparameter, whose type is from now on the type of `value`.
+        """Add a hyperparameter; all its later values must have the type of `value`.
 
         Raises:
           InvalidSetting: the name is taken or reserved, or the value is an empty list.
@@ -170,8 +188,8 @@ class HParams:
         """Set a hyperparameter.
 
         Raises:
-          InvalidSetting: the hyperparameter does not exist, or the value cannot be converted to its
-            type.
+          InvalidSetting: the hyperparameter does not exist, or the value cannot be converted to the
+            hyperparameter's type.
         """
         value_type, is_list = self._hparam_type(name)
         if isinstance(value, (list, tuple)) != is_list:
@@ -192,7 +210,8 @@ class HParams:
         """Set hyperparameters from assignments such as "a=1,b=[x,y],c[2]=3.5", and return self.
 
         Raises:
-          InvalidSetting: see `parse_values`; also for an index beyond the end of a list.
+          InvalidSetting: the syntax is wrong, a hyperparameter does not exist, a value is not of
+            the hyperparameter's type, or an index is beyond the end of a list.
         """
         type_map = {name: value_type for name, (value_type, _) in self._types.items()}
         return self.override_from_dict(parse_values(values, type_map))
@@ -201,18 +220,25 @@ class HParams:
         """Set hyperparameters and return self.
 
         Args:
-          values_dict: dict of name → value. A dict of index → element as the value of a list
-            sets only these elements.
+          values_dict: name of a hyperparameter → value. For a list, the value may be a dict of
+            index → element, which sets only these elements.
 
         Raises:
-          InvalidSetting: see `set_hparam`.
+          InvalidSetting: a hyperparameter does not exist, or a value cannot be converted to the
+            hyperparameter's type.
         """
         for name, value in values_dict.items():
             self.set_hparam(name, self._expand_indices(name, value))
         return self
 
     def set_from_map(self, values_map: Mapping[str, Any]) -> "HParams":
-        """Set hyperparameters; deprecated name of `override_from_dict`."""
+        """Set hyperparameters and return self.
+
+        This method is a deprecated name of `override_from_dict`.
+
+        Args:
+          values_map: name of a hyperparameter → value.
+        """
         return self.override_from_dict(values_map)
 
     def parse_json(self, values_json: str) -> "HParams":
@@ -220,7 +246,10 @@ class HParams:
         return self.override_from_dict(json.loads(values_json))
 
     def to_json(self, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
-        """Serialize the values as a JSON object; the arguments are those of json.dumps."""
+        """Return the hyperparameters as a JSON object of name → value.
+
+        The arguments are those of json.dumps.
+        """
         return json.dumps(
             {name: _to_python(value) for name, value in self.values().items()},
             indent=indent,
@@ -252,24 +281,28 @@ class HParams:
         return getattr(self, key)
 
     def set_model_structure(self, model_structure: Any) -> None:
-        """Store a model structure; see `get_model_structure`."""
+        """Store any object that describes the model; HParams does not use the object."""
         self._model_structure = model_structure
 
     def get_model_structure(self) -> Any:
-        """Return the object that the program stored as model_structure; HParams does not use it."""
+        """Return the object that the program has stored by `set_model_structure`."""
         return self._model_structure
 
     def _hparam_type(self, name: str) -> tuple[type, bool]:
-        """Return a hyperparameter's type and whether it is a list; refuse unknown names."""
+        """Return a hyperparameter's type, and whether the hyperparameter is a list of that type.
+
+        Raises:
+          InvalidSetting: the hyperparameter does not exist.
+        """
         if name not in self._types:
             raise unknown_hparam_error(name, self._types)
         return self._types[name]
 
     def _expand_indices(self, name: str, value: Any) -> Any:
-        """Return the value to which to set a hyperparameter.
+        """Return the complete new value of a hyperparameter.
 
-        A dict of index → element replaces elements of a list hyperparameter: return the whole new
-        list. Return any other value unchanged.
+        If `value` is a dict of index → element for a hyperparameter that is a list, return the
+        hyperparameter's list with these elements replaced. Return any other value unchanged.
         """
         _, is_list = self._hparam_type(name)
         if not is_list or not isinstance(value, Mapping):
@@ -297,8 +330,16 @@ class HParams:
 def _cast(name: str, value_type: type, value: Any) -> Any:
     """Convert a value to a hyperparameter's type.
 
-    A float may be set from an int or a NumPy number, and an int from a NumPy integer. Bools and
-    strings are not converted.
+    An int and a NumPy number become a float, and a NumPy integer becomes an int. Bools and strings
+    are not converted.
+
+    Args:
+      name: name of the hyperparameter, for the error text.
+      value_type: the type.
+      value: the value.
+
+    Raises:
+      InvalidSetting: the value cannot be converted to this type.
     """
     if value_type is type(None) or isinstance(value, value_type) and value_type is not int:
         return value

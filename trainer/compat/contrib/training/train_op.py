@@ -1,4 +1,4 @@
-"""Train ops, and functions that clip, scale and summarize gradients."""
+"""Functions that build train ops, and that clip, scale and summarize gradients."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +14,13 @@ USE_GLOBAL_STEP = 0
 
 
 def add_gradients_summaries(grads_and_vars: Gradients) -> list[Any]:
-    """Add two summaries of each gradient, a histogram of its values and its norm; return them all.
+    """Add a histogram of the values and a scalar summary of the norm of each gradient.
 
     Args:
       grads_and_vars: (gradient, variable) pairs; a gradient of None gets no summaries.
+
+    Returns:
+      The summaries.
     """
     summaries = []
     for gradient, variable in grads_and_vars:
@@ -33,7 +36,15 @@ def add_gradients_summaries(grads_and_vars: Gradients) -> list[Any]:
 
 
 def clip_gradient_norms(gradients_to_variables: Gradients, max_norm: float) -> Gradients:
-    """Clip the norm of each gradient to max_norm; return (gradient, variable) pairs."""
+    """Clip the norm of each gradient to max_norm.
+
+    Args:
+      gradients_to_variables: (gradient, variable) pairs.
+      max_norm: maximum Euclidean norm of a gradient.
+
+    Returns:
+      The (gradient, variable) pairs with the clipped gradients.
+    """
 
     def clip(gradient: Any) -> Any:
         if gradient is None:
@@ -106,11 +117,13 @@ def create_train_op(
     Args:
       total_loss: float scalar; the train op evaluates it after the update ops.
       optimizer: a tf.compat.v1.train.Optimizer.
-      global_step: variable that counts the steps; the graph's by default; None for no count.
+      global_step: variable that counts the steps; the graph's global step by default; None to count
+        no steps.
       update_ops: ops to run before the loss is computed; by default those in
         tf.GraphKeys.UPDATE_OPS.
       variables_to_train: all trainable variables by default.
-      transform_grads_fn: function that maps (gradient, variable) pairs to such pairs.
+      transform_grads_fn: function that takes a list of (gradient, variable) pairs, and returns the
+        pairs to apply; None applies the gradients unchanged.
       summarize_gradients: whether to add summaries of the gradients.
       gate_gradients: see tf.compat.v1.train.Optimizer.compute_gradients.
       aggregation_method: see tf.compat.v1.train.Optimizer.compute_gradients.
