@@ -1,7 +1,8 @@
 """tf.contrib: the modules of TensorFlow 1 that programs for TPUEstimator import.
 
 Each module is imported on first use. A name that this package does not supply raises an
-AttributeError that says what to use instead; see `trainer.compat.contrib_names.replacements`.
+AttributeError that says what to use instead. The texts of these errors are in
+`trainer.compat.contrib_names.replacements`.
 """
 
 import importlib

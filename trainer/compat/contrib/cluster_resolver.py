@@ -34,16 +34,17 @@ TFConfigClusterResolver = _tf_resolvers.TFConfigClusterResolver
 UnionClusterResolver = _tf_resolvers.UnionResolver
 
 # If the program names no TPU, TensorFlow's resolver reads a TPU's name or address from these
-# environment variables. Therefore a missing name means this machine only if none of them is set.
+# environment variables. Therefore a resolver without a name means this machine only if none of the
+# variables is set.
 _NAMING_VARIABLES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME", "TPU_CONFIG")
 
 
 class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """Finds the workers of the TPU that a program names; without a name, stands for this machine.
+    """Finds the workers of the TPU that a program names, or means this machine if none is named.
 
     Programs create the resolver whether or not they use a TPU. Therefore no name, "" and "local"
-    all mean this machine: the address of the session's server is "", the ClusterSpec is empty, and
-    TPUEstimator finds out whether the machine has a TPU, real or emulated.
+    all mean this machine. The resolver's master() then returns "", and its ClusterSpec is empty.
+    TPUEstimator finds out whether this machine has a TPU, real or emulated.
     """
 
     def __init__(self, tpu: Any = None, zone: Any = None, project: Any = None, **more: Any) -> None:
@@ -54,7 +55,8 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
             "local" mean this machine, unless an environment variable of Google Cloud names a TPU.
           zone: the Google Cloud zone in which to look up the name.
           project: the Google Cloud project in which to look up the name.
-          more: further arguments of tf.distribute.cluster_resolver.TPUClusterResolver.
+          more: further keyword arguments for the constructor of the base class,
+            tf.distribute.cluster_resolver.TPUClusterResolver.
 
         Raises:
           TpuNotFound: the name cannot be resolved.

@@ -33,14 +33,26 @@ def _sequence_mask(sequence_lengths: Any, steps: Any, dtype: Any = tf.float32) -
 
 
 def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> Any:
-    """Return float [b]: for each sequence, the sum of its tags' scores in `inputs`."""
+    """Return the sum of the scores of each sequence's tags, float [b].
+
+    Args:
+      tag_indices: int [b, n], the tag at each step.
+      sequence_lengths: int [b], the number of steps of each sequence.
+      inputs: float [b, n, t], the score of each of t tags at each step.
+    """
     scores = tf.gather(inputs, tf.cast(tag_indices, tf.int32), batch_dims=2)
     mask = _sequence_mask(sequence_lengths, tf.shape(inputs)[1], scores.dtype)
     return tf.reduce_sum(scores * mask, 1)
 
 
 def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params: Any) -> Any:
-    """Return float [b]: for each sequence, the sum of the scores of its tags' transitions."""
+    """Return the sum of the scores of the transitions between each sequence's tags, float [b].
+
+    Args:
+      tag_indices: int [b, n], the tag at each step.
+      sequence_lengths: int [b], the number of steps of each sequence.
+      transition_params: float [t, t], the score of a transition from one tag (row) to the next.
+    """
     tags = tf.cast(tag_indices, tf.int32)
     # Convert transition_params, which may be a variable, to a tensor: XLA cannot compile the op by
     # which gather_nd would read single elements of a variable.
@@ -54,7 +66,10 @@ def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params:
 def crf_sequence_score(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any
 ) -> Any:
-    """Return float [b]: for each sequence, the unary score plus the binary score of its tags."""
+    """Return the score of each sequence's tags, float [b].
+
+    The score is the sum of `crf_unary_score` and `crf_binary_score`, which document the arguments.
+    """
     unary = crf_unary_score(tag_indices, sequence_lengths, inputs)
     return unary + crf_binary_score(tag_indices, sequence_lengths, transition_params)
 
@@ -69,9 +84,14 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
     def step(alphas: Any, elements: Any) -> Any:
         """Advance the forward algorithm by one step.
 
-        alphas, float [b, t], is the log of the sum of exp(score) over all sequences of tags that
-        end in each tag. elements has the scores of the next step, and whether the step is inside
-        each sequence; a sequence that has ended keeps its alphas.
+        Args:
+          alphas: float [b, t], for each tag the log of the sum of exp(score) over all sequences of
+            tags that end in this tag.
+          elements: the scores of the next step, float [b, t], and whether the step is inside each
+            sequence, bool [b, 1].
+
+        Returns:
+          The alphas after the step. A sequence that has ended keeps its alphas.
         """
         scores, is_inside = elements
         new_alphas = tf.reduce_logsumexp(alphas[:, :, None] + transition_params, 1) + scores
@@ -99,13 +119,14 @@ def crf_log_likelihood(
     """Compute the log-likelihood of each sequence's tags.
 
     Args:
-      inputs: see the module's docstring.
-      tag_indices: see the module's docstring.
-      sequence_lengths: see the module's docstring.
-      transition_params: float [t, t]; None creates the variable "transitions".
+      inputs: float [b, n, t], the score of each of t tags at each step.
+      tag_indices: int [b, n], the tag at each step.
+      sequence_lengths: int [b], the number of steps of each sequence; later steps are padding.
+      transition_params: float [t, t], the score of a transition from one tag (row) to the next.
+        None creates the variable "transitions" for the scores.
 
     Returns:
-      The log-likelihoods, float [b], and transition_params.
+      The log-likelihoods, float [b], and the transition scores: transition_params or the variable.
     """
     if transition_params is None:
         num_tags = inputs.shape[2]
@@ -118,9 +139,9 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
     """Find the tags with the highest score for each sequence by the Viterbi algorithm.
 
     Args:
-      potentials: float [b, n, t], the score of each tag at each step.
-      transition_params: see the module's docstring.
-      sequence_length: see the module's docstring.
+      potentials: float [b, n, t], the score of each of t tags at each step.
+      transition_params: float [t, t], the score of a transition from one tag (row) to the next.
+      sequence_length: int [b], the number of steps of each sequence; later steps are padding.
 
     Returns:
       The tags, int32 [b, n], with 0 after the end of a sequence, and their scores, float [b].
@@ -132,16 +153,17 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
         """Advance the Viterbi algorithm by one step.
 
         Args:
-          state: two tensors [b, t] for b sequences and t tags: the highest score of the sequences
-            of tags that end in the tag, and the last but one tag of the sequence with that score.
+          state: two tensors [b, t] for b sequences and t tags. The first has, for each tag, the
+            highest score of all sequences of tags that end in this tag. The second has the last
+            but one tag of the sequence with that score.
           elements: the scores of the next step, [b, t], and whether the step is inside each
             sequence, bool [b, 1].
         """
         scores, is_inside = elements
         candidates = state[0][:, :, None] + transition_params
         best = tf.where(is_inside, tf.reduce_max(candidates, 1) + scores, state[0])
-        # In padding each tag points back to itself, so that backtracking, which starts at step n,
-        # arrives at the sequence's last step with the best tag of that step.
+        # In steps that are padding, let each tag point back to itself. Backtracking starts at step
+        # n, and thus carries the best last tag through the padding to the sequence's end.
         return best, tf.where(is_inside, tf.argmax(candidates, 1, output_type=tf.int32), own_tags)
 
     later_scores, backpointers = tf.scan(

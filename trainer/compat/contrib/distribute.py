@@ -1,6 +1,7 @@
-"""tf.contrib.distribute: classes that can be imported and compared, and not created.
+"""tf.contrib.distribute: placeholders for its classes, which raise an error when instantiated.
 
-Programs import distribution strategies that they create only if a flag asks for several GPUs.
+Many programs import distribution strategies, and create one only if a flag asks for several GPUs.
+The placeholders let these programs run without that flag.
 """
 
 from typing import Any
@@ -23,10 +24,13 @@ __all__ = [
 
 
 class _Strategy:
-    """The base class of the classes that this module offers."""
+    """The base class of the placeholders for tf.contrib.distribute's classes.
+
+    Programs can import a placeholder, but creating an object of the class raises an error.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Refuse to create an object.
+        """Refuse to create an object, because tpuserve does not supply tf.contrib.distribute.
 
         Raises:
           InvalidSetting: always; the message says what to use instead.
@@ -36,43 +40,43 @@ class _Strategy:
 
 
 class AllReduceCrossDeviceOps(_Strategy):
-    """The sum over GPUs by all-reduce."""
+    """Placeholder for the class that sums tensors over GPUs by all-reduce; cannot be created."""
 
 
 class CollectiveAllReduceStrategy(_Strategy):
-    """Training on the GPUs of several workers."""
+    """Placeholder for the strategy for the GPUs of several workers; cannot be created."""
 
 
 class CrossDeviceOps(_Strategy):
-    """The sum over devices."""
+    """Placeholder for the base class that sums tensors over devices; cannot be created."""
 
 
 class DistributeConfig(_Strategy):
-    """The strategies of training and evaluation."""
+    """Placeholder for the pair of strategies for training and evaluation; cannot be created."""
 
 
 class DistributionStrategy(_Strategy):
-    """The base class of the strategies."""
+    """Placeholder for the base class of distribution strategies; cannot be created."""
 
 
 class MirroredStrategy(_Strategy):
-    """Training on the GPUs of one machine."""
+    """Placeholder for the strategy for the GPUs of one machine; cannot be created."""
 
 
 class OneDeviceStrategy(_Strategy):
-    """Training on one device."""
+    """Placeholder for the strategy for a single device; cannot be created."""
 
 
 class ParameterServerStrategy(_Strategy):
-    """Training with parameter servers."""
+    """Placeholder for the strategy with parameter servers; cannot be created."""
 
 
 class ReductionToOneDeviceCrossDeviceOps(_Strategy):
-    """The sum over devices on one of them."""
+    """Placeholder for the class that sums tensors on a single device; cannot be created."""
 
 
 class TPUStrategy(_Strategy):
-    """Training on a TPU."""
+    """Placeholder for the strategy for a TPU; cannot be created."""
 
 
 __getattr__ = missing_names.getattr_for("tf.contrib.distribute", __all__)

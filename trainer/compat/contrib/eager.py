@@ -1,4 +1,4 @@
-"""tf.contrib.eager: TensorFlow's functions under their names in tf.contrib.eager."""
+"""tf.contrib.eager: functions that TensorFlow 2 still has, under the names that they had here."""
 
 from tensorflow import (
     GradientTape,

@@ -1,4 +1,7 @@
-"""tf.contrib.estimator: hooks, add_metrics and logit functions, all from the package `trainer`."""
+"""tf.contrib.estimator: hooks, add_metrics and logit functions.
+
+All of them are defined in the package `trainer`.
+"""
 
 from trainer.compat.contrib_names import missing_names
 from trainer.estimator.add_metrics import add_metrics

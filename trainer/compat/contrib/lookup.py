@@ -71,8 +71,8 @@ class HashTable(lookup_ops.StaticHashTableV1):
         Args:
           initializer: a table initializer with the keys and values.
           default_value: value of keys that are not in the table.
-          shared_name: name of the op if name is None; the argument has no other effect.
-          name: name of the op.
+          shared_name: the name of the table's op if `name` is None; has no other effect.
+          name: name of the table's op.
         """
         super().__init__(initializer, default_value, name or shared_name)
 
@@ -94,21 +94,21 @@ class MutableHashTable(lookup_ops.MutableHashTable):
         name: str = "MutableHashTable",
         checkpoint: bool = True,
     ) -> None:
-        """Create an empty table; see TensorFlow's MutableHashTable.
+        """Create an empty table.
 
         Args:
           key_dtype: dtype of the keys.
           value_dtype: dtype of the values.
           default_value: value of keys that are not in the table.
-          shared_name: name of the table; overrides name.
-          name: name of the table.
+          shared_name: name of the table's op if not None; overrides `name`.
+          name: name of the table's op.
           checkpoint: whether checkpoints contain the table.
         """
         super().__init__(key_dtype, value_dtype, default_value, shared_name or name, checkpoint)
 
 
 class MutableDenseHashTable(lookup_ops.DenseHashTable):
-    """A lookup table into which ops can insert keys and values; it stores them in dense tensors."""
+    """A lookup table that ops can change, and that stores its keys and values in dense tensors."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class MutableDenseHashTable(lookup_ops.DenseHashTable):
         name: str = "MutableDenseHashTable",
         checkpoint: bool = True,
     ) -> None:
-        """Create an empty table; see TensorFlow's DenseHashTable.
+        """Create an empty table.
 
         Args:
           key_dtype: dtype of the keys.
@@ -130,9 +130,9 @@ class MutableDenseHashTable(lookup_ops.DenseHashTable):
           default_value: value of keys that are not in the table.
           empty_key: a key that marks empty buckets; the table cannot contain the key.
           deleted_key: a key that marks deleted entries; the table cannot contain the key.
-          initial_num_buckets: initial number of buckets.
-          shared_name: name of the table; overrides name.
-          name: name of the table.
+          initial_num_buckets: initial number of buckets; None for TensorFlow's default.
+          shared_name: name of the table's op if not None; overrides `name`.
+          name: name of the table's op.
           checkpoint: whether checkpoints contain the table.
         """
         super().__init__(
@@ -158,10 +158,11 @@ def index_table_from_tensor(
     """Create a table that maps each key of a list to the key's index in the list.
 
     Args:
-      mapping: keys, [n].
-      num_oov_buckets: number of ids, starting with n, to which keys outside the list are hashed.
-      default_value: value of keys outside the list if num_oov_buckets is 0.
-      hasher_spec: the hash function.
+      mapping: the list of n keys, [n].
+      num_oov_buckets: number of additional ids, n and higher, to which a hash function maps the
+        keys that are not in the list.
+      default_value: value of keys that are not in the list if num_oov_buckets is 0.
+      hasher_spec: the hash function, such as tf.contrib.lookup.FastHashSpec.
       dtype: dtype of the keys.
       name: name of the ops.
     """
@@ -173,21 +174,47 @@ def index_table_from_tensor(
 def index_to_string_table_from_tensor(
     mapping: Any, default_value: str = "UNK", name: str | None = None
 ) -> Any:
-    """Create a table that maps an int64 index to the string at that index of a list."""
+    """Create a table that maps an int64 index to the string at that index of a list.
+
+    Args:
+      mapping: the list of strings, [n].
+      default_value: value of indices that are not in the list.
+      name: name of the ops.
+    """
     return lookup_ops.index_to_string_table_from_tensor(mapping, default_value, name)
 
 
 def string_to_index(
     tensor: Any, mapping: Any, default_value: int = -1, name: str | None = None
 ) -> Any:
-    """Return the index in `mapping`, a list, of each string in `tensor`, as int64."""
+    """Return the index of each string of a tensor in a list of strings.
+
+    Args:
+      tensor: strings of any shape.
+      mapping: the list of strings, [n].
+      default_value: result for strings that are not in the list.
+      name: name of the ops.
+
+    Returns:
+      Int64 tensor of the shape of `tensor`.
+    """
     return index_table_from_tensor(mapping, 0, default_value, name=name).lookup(tensor)
 
 
 def index_to_string(
     tensor: Any, mapping: Any, default_value: str = "UNK", name: str | None = None
 ) -> Any:
-    """Return the string in `mapping`, a list, at each index in `tensor`."""
+    """Return the string of a list at each index of a tensor.
+
+    Args:
+      tensor: integers of any shape.
+      mapping: the list of strings, [n].
+      default_value: result for indices that are not in the list.
+      name: name of the ops.
+
+    Returns:
+      String tensor of the shape of `tensor`.
+    """
     table = index_to_string_table_from_tensor(mapping, default_value, name)
     return table.lookup(tf.cast(tensor, tf.int64))
 

@@ -1,7 +1,7 @@
 """tf.contrib.losses: TensorFlow's losses with tf.contrib's order of arguments.
 
-Here predictions or logits precede the labels; in tf.compat.v1.losses the labels come first.
-Losses are also added to tf.GraphKeys.LOSSES, except for `hinge_loss`.
+In these functions the predictions or logits precede the labels, whereas in tf.compat.v1.losses the
+labels come first. Each function except `hinge_loss` adds its loss to tf.GraphKeys.LOSSES.
 """
 
 from typing import Any
@@ -54,13 +54,19 @@ def compute_weighted_loss(losses: Any, weights: Any = 1.0, scope: Any = None) ->
 def absolute_difference(
     predictions: Any, labels: Any, weights: Any = 1.0, scope: Any = None
 ) -> Any:
-    """Return the weighted mean of |predictions - labels|; see `compute_weighted_loss`."""
+    """Return the weighted mean of |predictions - labels|, a float scalar.
+
+    `compute_weighted_loss` documents the weights, and how they determine the mean.
+    """
     weights = _expand_weights(weights, predictions)
     return _tf_losses.absolute_difference(labels, predictions, weights, scope)
 
 
 def mean_squared_error(predictions: Any, labels: Any, weights: Any = 1.0, scope: Any = None) -> Any:
-    """Return the weighted mean of (predictions - labels)²; see `compute_weighted_loss`."""
+    """Return the weighted mean of (predictions - labels)², a float scalar.
+
+    `compute_weighted_loss` documents the weights, and how they determine the mean.
+    """
     weights = _expand_weights(weights, predictions)
     return _tf_losses.mean_squared_error(labels, predictions, weights, scope)
 
@@ -68,13 +74,16 @@ def mean_squared_error(predictions: Any, labels: Any, weights: Any = 1.0, scope:
 def log_loss(
     predictions: Any, labels: Any, weights: Any = 1.0, epsilon: float = 1e-7, scope: Any = None
 ) -> Any:
-    """Return the weighted mean log loss; see tf.compat.v1.losses.log_loss."""
+    """Return the weighted mean log loss, a float scalar.
+
+    The arguments are those of tf.compat.v1.losses.log_loss, in another order.
+    """
     weights = _expand_weights(weights, predictions)
     return _tf_losses.log_loss(labels, predictions, weights, epsilon, scope)
 
 
 def hinge_loss(logits: Any, labels: Any, scope: Any = None) -> Any:
-    """Return the hinge loss of each element, neither reduced nor added to a collection.
+    """Return the hinge loss of each element, without averaging it or adding it to a collection.
 
     Args:
       logits: float [...].
@@ -97,7 +106,10 @@ def sigmoid_cross_entropy(
     label_smoothing: float = 0,
     scope: Any = None,
 ) -> Any:
-    """Return the mean sigmoid cross entropy; see tf.compat.v1.losses.sigmoid_cross_entropy."""
+    """Return the weighted mean sigmoid cross entropy, a float scalar.
+
+    The arguments are those of tf.compat.v1.losses.sigmoid_cross_entropy, in another order.
+    """
     return _tf_losses.sigmoid_cross_entropy(
         multi_class_labels, logits, _expand_weights(weights, logits), label_smoothing, scope
     )
@@ -110,7 +122,10 @@ def softmax_cross_entropy(
     label_smoothing: float = 0,
     scope: Any = None,
 ) -> Any:
-    """Return the mean softmax cross entropy; see tf.compat.v1.losses.softmax_cross_entropy."""
+    """Return the weighted mean softmax cross entropy, a float scalar.
+
+    The arguments are those of tf.compat.v1.losses.softmax_cross_entropy, in another order.
+    """
     return _tf_losses.softmax_cross_entropy(
         onehot_labels, logits, _squeeze_column(weights), label_smoothing, scope
     )

@@ -1,4 +1,4 @@
-"""tf.contrib.predictor: a model as a function that maps named arrays to named arrays."""
+"""tf.contrib.predictor: predictors, objects that run a model as a function of named arrays."""
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ _DEFAULT = "serving_default"
 
 
 class Predictor:
-    """Runs a graph in its own session.
+    """Runs the graph of a model in a session of its own; calling the object runs the model.
 
     Attributes:
       graph: the model's tf.Graph.
@@ -61,7 +61,7 @@ class Predictor:
 
 
 class SavedModelPredictor(Predictor):
-    """Runs a SavedModel in its own session."""
+    """A Predictor whose graph is loaded from a SavedModel."""
 
 
 def from_saved_model(
@@ -80,15 +80,16 @@ def from_saved_model(
       export_dir: directory of one version of the SavedModel.
       signature_def_key: key of the signature; "serving_default" by default.
       signature_def: a SignatureDef to use instead of a signature of the model.
-      input_names: name of an input → name of a tensor, to use instead of a signature.
-      output_names: name of an output → name of a tensor; set together with input_names.
+      input_names: name of an input → name of a tensor. Set input_names and output_names to use
+        them instead of a signature.
+      output_names: name of an output → name of a tensor.
       tags: tags of the metagraph, as a list or separated by commas; "serve" by default.
       graph: the tf.Graph to load the model into; a new graph by default.
       config: a tf.compat.v1.ConfigProto for the session.
 
     Raises:
-      InvalidSetting: more than one of the signature arguments is set, or only one of input_names
-        and output_names.
+      InvalidSetting: more than one of signature_def_key, signature_def and input_names is set; or
+        input_names is set without output_names, or output_names without input_names.
       SignatureNotFound: the model has no signature with the key signature_def_key.
     """
     if (input_names is None) != (output_names is None):
@@ -127,7 +128,16 @@ def from_saved_model(
 
 
 def _find_signature(model: Any, key: str, export_dir: str) -> Any:
-    """Return the SignatureDef that a SavedModel has under a key; refuse an unknown key."""
+    """Return the SignatureDef that a SavedModel has under a key.
+
+    Args:
+      model: the MetaGraphDef of the SavedModel.
+      key: the key.
+      export_dir: directory of the SavedModel, for the error text.
+
+    Raises:
+      SignatureNotFound: the model has no signature with this key.
+    """
     if key not in model.signature_def:
         raise SignatureNotFound(
             f"{export_dir} has no signature {key!r}. Set signature_def_key to one of "
@@ -150,8 +160,8 @@ def from_estimator(
       serving_input_receiver_fn: function that returns the predictor's inputs, a
         ServingInputReceiver.
       output_key: key of the EstimatorSpec's export_outputs; "serving_default" by default.
-      graph: see `from_saved_model`.
-      config: see `from_saved_model`.
+      graph: the tf.Graph to load the model into; a new graph by default.
+      config: a tf.compat.v1.ConfigProto for the session.
     """
     with tempfile.TemporaryDirectory() as directory:
         path = estimator.export_saved_model(directory, serving_input_receiver_fn)

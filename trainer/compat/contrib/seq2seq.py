@@ -1,4 +1,4 @@
-"""tf.contrib.seq2seq: the loss of a sequence."""
+"""tf.contrib.seq2seq: sequence_loss, the cross entropy of sequences of class ids."""
 
 from typing import Any
 
@@ -76,7 +76,13 @@ def sequence_loss(
 
 
 def _divide_sums(losses: Any, counts: Any, axes: list[int]) -> Any:
-    """Return sum(losses) / sum(counts) over the dimensions `axes`; 0 where sum(counts) is 0."""
+    """Return sum(losses) / sum(counts) over some dimensions; 0 where sum(counts) is 0.
+
+    Args:
+      losses: float [b, steps], the weighted losses.
+      counts: float [b, steps], the numbers whose sum is the divisor.
+      axes: the dimensions to sum over.
+    """
     return tf.math.divide_no_nan(tf.reduce_sum(losses, axes), tf.reduce_sum(counts, axes))
 
 

@@ -1,4 +1,4 @@
-"""tf.contrib.stateless: random numbers that depend on a seed only."""
+"""tf.contrib.stateless: functions that return random numbers which depend only on a seed."""
 
 from tensorflow.compat.v1.random import stateless_multinomial
 from tensorflow.random import (

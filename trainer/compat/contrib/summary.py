@@ -1,7 +1,8 @@
-"""tf.contrib.summary: summaries that ops write, as in the host calls of TPU programs.
+"""tf.contrib.summary: functions that add ops which write summaries to a file.
 
-All functions are TensorFlow's. As in tf.contrib, summaries are recorded only within
-`always_record_summaries` or `record_summaries_every_n_global_steps`.
+Programs for TPUs use them in the function `host_call` of a TPUEstimatorSpec. All functions are
+those of TensorFlow's module tensorflow.python.ops.summary_ops_v2. As in tf.contrib, summaries are
+recorded only in a context of `always_record_summaries` or `record_summaries_every_n_global_steps`.
 """
 
 from tensorflow.compat.v1 import Event, Summary, SummaryMetadata

@@ -1,4 +1,4 @@
-"""tf.contrib.util: conversion between tensor protocol buffers and arrays."""
+"""tf.contrib.util: functions that convert arrays to TensorProtos and back."""
 
 from tensorflow import get_static_value as constant_value
 from tensorflow import make_ndarray, make_tensor_proto

@@ -1,6 +1,7 @@
 """tf.contrib.metrics: TensorFlow's metrics with tf.contrib's order of arguments.
 
-Here the predictions precede the labels, except in `f1_score`.
+In these functions the predictions precede the labels, whereas in tf.compat.v1.metrics the labels
+come first. `f1_score` is the exception: its labels come first in tf.contrib too.
 """
 
 from trainer.compat.contrib.metrics.aggregation import aggregate_metric_map, aggregate_metrics

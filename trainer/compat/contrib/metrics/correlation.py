@@ -1,7 +1,8 @@
 """Streaming covariance and Pearson correlation.
 
-The statistics of each batch, means and sums of products of deviations from the means, are merged
-into the running statistics. This loses no precision for values far from 0.
+Each metric keeps running statistics: means, and sums of products of deviations from the means. The
+statistics of each batch are merged into them. Sums of products of the values themselves would lose
+precision if the values are far from 0.
 Source: Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
 Variances", 1979.
 """
@@ -51,8 +52,12 @@ def streaming_pearson_correlation(
 ) -> tuple[Any, Any]:
     """Compute Pearson's correlation coefficient over all batches.
 
-    The coefficient is NaN if predictions or labels are constant. Arguments and results are those
-    of `streaming_covariance`; the default scope is "pearson_r".
+    The coefficient is NaN if predictions or labels are constant. The arguments are those of
+    `streaming_covariance`, except that the default of `name` is "pearson_r".
+
+    Returns:
+      The coefficient of all batches so far, and the op that adds a batch and returns the new
+      coefficient; float32 scalars.
     """
     with v1.variable_scope(name, "pearson_r", [predictions, labels]):
         state, updated = _moments(predictions, labels, weights)
@@ -60,20 +65,33 @@ def streaming_pearson_correlation(
 
 
 def _covariance(state: Any) -> Any:
-    """Return the unbiased covariance, Sxy / (n - 1); see `_moments` for the state."""
+    """Return the unbiased covariance, Sxy / (n - 1).
+
+    Args:
+      state: the running statistics, float32 [6], as `_moments` describes them.
+    """
     return state[3] / tf.maximum(state[0] - 1.0, 1.0)
 
 
 def _correlation(state: Any) -> Any:
-    """Return the correlation, Sxy / √(Sxx Syy); see `_moments` for the state."""
+    """Return Pearson's correlation coefficient, Sxy / √(Sxx Syy).
+
+    Args:
+      state: the running statistics, float32 [6], as `_moments` describes them.
+    """
     return state[3] / (tf.sqrt(state[4]) * tf.sqrt(state[5]))
 
 
 def _moments(x: Any, y: Any, weights: Any) -> tuple[Any, Any]:
     """Create the variable with a metric's running statistics, and merge a batch into the variable.
 
-    The variable, the state, is float32 [6]: (n, mean x, mean y, Sxy, Sxx, Syy). S is a weighted
-    sum of products of deviations from the means.
+    The variable is float32 [6]: (n, mean of x, mean of y, Sxy, Sxx, Syy). n is the sum of the
+    weights. Sxy is the weighted sum of (x - mean of x) * (y - mean of y), and likewise Sxx and Syy.
+
+    Args:
+      x: a batch of values of any shape, such as the predictions.
+      y: the values that belong to x, in the same shape, such as the labels.
+      weights: the weight of each pair of values; None for 1.
 
     Returns:
       The variable, and its value after the merge.
@@ -127,7 +145,7 @@ def _make_metric(
     Args:
       statistic: `_covariance` or `_correlation`.
       state: the variable with the running statistics; see `_moments`.
-      updated: the value of the variable after the merge of a batch.
+      updated: the value of the variable after a batch has been merged into it.
       values: collections for the value.
       updates: collections for the update op.
     """

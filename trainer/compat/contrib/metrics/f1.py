@@ -1,4 +1,4 @@
-"""Streaming F1 score."""
+"""The F1 score as a streaming metric, which is computed over all batches."""
 
 from typing import Any
 
@@ -39,8 +39,8 @@ def f1_score(
     """
     with v1.variable_scope(name, "f1", (labels, predictions, weights)):
         inner = [number / (num_thresholds - 1) for number in range(1, num_thresholds - 1)]
-        # Put the first threshold below 0 and the last above 1: all predictions count as positive at
-        # the former and as negative at the latter, even those of exactly 0 or 1.
+        # Put the first threshold below 0, so that even predictions of exactly 0 count as positive
+        # there. Put the last one above 1, so that even predictions of exactly 1 count as negative.
         thresholds = [-_EPSILON, *inner, 1.0 + _EPSILON]
         counts = [
             metric(labels, predictions, thresholds, weights)

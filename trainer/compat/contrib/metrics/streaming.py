@@ -9,7 +9,11 @@ v1 = tf.compat.v1
 
 
 def _predictions_first(metric: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a metric function of TensorFlow with predictions before labels."""
+    """Return a function that calls a metric of TensorFlow, but takes predictions before labels.
+
+    Args:
+      metric: a function of tf.compat.v1.metrics, whose first arguments are labels and predictions.
+    """
 
     def streaming(predictions: Any, labels: Any, *args: Any, **kwargs: Any) -> Any:
         return metric(labels, predictions, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""tf.contrib.tfprof.model_analyzer: a graph's parameters, operations, times and memory."""
+"""tf.contrib.tfprof.model_analyzer: a function that profiles a graph, and options for it."""
 
 from typing import Any
 
@@ -28,17 +28,19 @@ def print_model_analysis(
     tfprof_cmd: str = "scope",
     tfprof_options: Any = None,
 ) -> Any:
-    """Print and return the result of tf.compat.v1.profiler.profile.
+    """Profile a graph by tf.compat.v1.profiler.profile; print and return the result.
 
     Args:
       graph: the tf.Graph to profile.
-      run_meta: a RunMetadata of a traced run; needed for times and memory.
+      run_meta: a RunMetadata of a traced run, from which the result has times and memory; None for
+        a result without them.
       op_log: an OpLogProto with further information on ops.
-      tfprof_cmd: the view: "scope", "graph", "code" or "op".
-      tfprof_options: one of this module's options; FLOAT_OPS_OPTIONS by default.
+      tfprof_cmd: how to arrange the result: by "scope", "graph", "code" or "op".
+      tfprof_options: what to count and print, such as FLOAT_OPS_OPTIONS of this module, which is
+        the default.
 
     Returns:
-      A GraphNodeProto for the views "scope" and "graph", otherwise a MultiGraphNodeProto.
+      A GraphNodeProto if tfprof_cmd is "scope" or "graph", otherwise a MultiGraphNodeProto.
     """
     options = tfprof_options or FLOAT_OPS_OPTIONS
     return profile(graph, run_meta=run_meta, op_log=op_log, cmd=tfprof_cmd, options=options)
