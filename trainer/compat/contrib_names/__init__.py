@@ -1,1 +1,1 @@
-"""Tables of tf.contrib's modules, and advice on symbols of tf.contrib that tpuserve lacks."""
+"""Tables of the modules of tf.contrib, and of what replaces the symbols that tpuserve lacks."""

@@ -1,4 +1,4 @@
-"""Errors for symbols of tf.contrib that tpuserve does not supply."""
+"""Builds the errors that programs get for symbols of tf.contrib that tpuserve does not supply."""
 
 import contextlib
 import difflib
@@ -13,20 +13,20 @@ from trainer.compat.contrib_names.replacements import REPLACEMENTS
 def getattr_for(module: str, names: Sequence[str]) -> Callable[[str], Any]:
     """Return a function for use as the `__getattr__` of a module of tf.contrib.
 
-    The returned function imports an inner module when it is first used, so a program can use
-    "tf.contrib.tpu.python.tpu.tpu_estimator" without importing that module. For any other name the
-    returned function raises the error of `missing_name_error`.
+    If the name is that of a submodule, such as "python" in tf.contrib.tpu.python, the returned
+    function imports the submodule, so programs can use submodules that they have not imported. For
+    any other name it raises the error of `missing_name_error`.
 
     Args:
       module: the module's name in programs, such as "tf.contrib.data".
-      names: the names that the module supplies.
+      names: the public names of the module, for the error text.
     """
 
     def __getattr__(name: str) -> Any:
         path = f"{module}.{name}".removeprefix("tf.contrib.")
         if _is_alias_prefix(path):
-            # Treat the name as missing if the import fails: only the import hook that
-            # `trainer.compat.install` installs can import tensorflow.contrib.
+            # Treat the name as missing if the import fails. It fails in a process in which
+            # `trainer.compat.install` has not installed the import hook for tensorflow.contrib.
             with contextlib.suppress(ModuleNotFoundError):
                 return importlib.import_module(f"tensorflow.contrib.{path}")
         raise missing_name_error(module, name, names)
@@ -35,17 +35,23 @@ def getattr_for(module: str, names: Sequence[str]) -> Callable[[str], Any]:
 
 
 def _is_alias_prefix(path: str) -> bool:
-    """Return whether a path below tf.contrib is a module in MODULE_ALIASES, or a parent of one."""
+    """Return whether a path below tf.contrib is that of a supplied module or of a parent of one.
+
+    Args:
+      path: a dotted path, such as "tpu.python".
+    """
     return any(f"{alias}.".startswith(f"{path}.") for alias in MODULE_ALIASES)
 
 
 def missing_name_error(module: str, name: str, names: Sequence[str]) -> AttributeError:
-    """Return the error for a missing name; the text says what replaces it, or lists similar names.
+    """Return the error for a name that a module of tf.contrib does not have.
+
+    The text says what replaces the name, or lists similar names of the module.
 
     Args:
       module: the module's name in programs, such as "tf.contrib.data".
       name: the missing name.
-      names: the names that the module supplies.
+      names: the public names of the module.
     """
     full_name = f"{module}.{name}"
     if name.startswith("__"):
@@ -62,7 +68,10 @@ def missing_name_error(module: str, name: str, names: Sequence[str]) -> Attribut
 
 
 def find_replacement(name: str) -> str | None:
-    """Return a sentence that says what replaces a name such as "tf.contrib.X.name", or its module.
+    """Return a sentence that says what replaces a name of tf.contrib, or the name's module.
+
+    Args:
+      name: the full name, such as "tf.contrib.checkpoint.Saver".
 
     Returns:
       The sentence; None if no replacement is known.

@@ -1,8 +1,9 @@
-"""The modules that replace dotted paths below tensorflow.contrib.
+"""Tables of the modules inside tf.contrib's packages, and of the modules that replace them.
 
-The public names of tf.contrib.X are in `trainer.compat.contrib.X`. This module lists the inner
-modules that programs import, such as "tpu.python.tpu.tpu_estimator". A module that
-TensorFlow still has is replaced by TensorFlow's own module.
+The module `trainer.compat.contrib.X` replaces tf.contrib.X and has its public names. The tables
+list the modules inside of tf.contrib.X that programs import too, such as
+tensorflow.contrib.tpu.python.tpu.tpu_estimator. If TensorFlow has kept such a module elsewhere,
+TensorFlow's own module replaces it.
 """
 
 from collections.abc import Mapping
@@ -52,8 +53,8 @@ _DATA_MODULES = (
     "writers",
 )
 
-# Module of tf.contrib → its inner modules. In TensorFlow 1, each inner module defined some of the
-# names of the module.
+# Maps a module of tf.contrib to the paths, below that module, of the modules that defined its names
+# in TensorFlow 1. Imports of all these paths get the module in `trainer.compat.contrib`.
 _INNER_MODULES: Mapping[str, tuple[str, ...]] = {
     "cluster_resolver": (
         "python.training.cluster_resolver",
@@ -123,7 +124,7 @@ _INNER_MODULES: Mapping[str, tuple[str, ...]] = {
     ),
 }
 
-# Path below tensorflow.contrib → the module that replaces it.
+# Maps the path of a module below tensorflow.contrib to the full name of the replacing module.
 MODULE_ALIASES: Mapping[str, str] = {
     **{f"tpu.python.tpu.{inner}": module for inner, module in _TPU_MODULES.items()},
     "tpu.python.ops.tpu_ops": f"{_TPU}.ops.tpu_ops",
@@ -153,10 +154,10 @@ MODULE_ALIASES: Mapping[str, str] = {
     },
 }
 
-# Path of a package below tensorflow.contrib → the module whose names the package has too. If a
-# module inside of the package has the same name, the package's attribute is the exported name:
-# framework.python.ops.arg_scope is the function, and the module arg_scope can be imported by its
-# full path.
+# Maps the path of a package below tensorflow.contrib to a module whose public names the package has
+# too. If the package also contains a module with one of these names, the attribute of the package
+# is not that module. For example, the attribute framework.python.ops.arg_scope is the function; the
+# module arg_scope can only be imported by its full path.
 PACKAGE_EXPORTS: Mapping[str, str] = {
     "framework.python.framework": f"{_CONTRIB}.framework",
     "framework.python.ops": f"{_CONTRIB}.framework",

@@ -1,6 +1,6 @@
-"""What replaces the symbols of tf.contrib that tpuserve lacks, as sentences for error texts.
+"""Sentences for error texts, which say what replaces the symbols of tf.contrib that tpuserve lacks.
 
-The sentence of a module applies to all symbols of the module that have no sentence of their own.
+The sentence for a module applies to all symbols of the module that have no sentence of their own.
 """
 
 from collections.abc import Mapping
@@ -245,7 +245,8 @@ _OTHERS = {
     "summary.text": "Use tf.compat.v2.summary.text.",
 }
 
-# Module of tf.contrib that tpuserve does not supply → a sentence that says what replaces it.
+# Maps each module of tf.contrib that tpuserve does not supply to a sentence that says what replaces
+# the module.
 _REMOVED_MODULES = {
     "autograph": "Use tf.autograph.",
     "batching": "Use tf.nondifferentiable_batch_function.",
@@ -325,8 +326,8 @@ _REMOVED_MODULES = {
     "timeseries": _LEARN,
 }
 
-# Full name of a module or symbol, such as "tf.contrib.checkpoint" → a sentence that says what
-# replaces it.
+# Maps the full name of a module or symbol, such as "tf.contrib.checkpoint", to a sentence that says
+# what replaces it.
 REPLACEMENTS: Mapping[str, str] = {
     f"tf.contrib.{prefix}{name}": sentence
     for prefix, table in (
