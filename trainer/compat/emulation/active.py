@@ -1,4 +1,7 @@
-"""Decides whether the TPU graph under construction is to be built for the emulated TPU."""
+"""Decides whether TensorFlow's functions for TPU graphs build a graph for the emulated TPU.
+
+An emulated TPU is a CPU that runs the graphs which a program builds for a TPU.
+"""
 
 import sys
 from types import FrameType
@@ -8,9 +11,9 @@ import tensorflow as tf
 from tpuserve.devices import TpuSystem, find_tpu_system
 from trainer.tensorflow_internals import tpu_function
 
-# The modules of tpuserve that build TPU graphs. The patches of `builders` do not change these
-# graphs, because the modules themselves replace the TPU ops, or write the graphs to a SavedModel
-# for a real TPU.
+# The modules of tpuserve that build TPU graphs. `find_active_emulated_tpu` returns None for them,
+# because these modules replace the TPU ops themselves, or write the graphs to a SavedModel for a
+# real TPU.
 _OUR_GRAPH_BUILDERS = (
     "trainer.backends.tpu",
     "trainer.infeed",
@@ -21,11 +24,12 @@ _OUR_GRAPH_BUILDERS = (
 
 
 def find_active_emulated_tpu() -> TpuSystem | None:
-    """Return the emulated TPU if the caller builds a TPU graph for its own session, else None.
+    """Return the emulated TPU for which to build a TPU graph at this point of the program.
 
-    The result is None if no TPU is emulated. It is also None inside the body of a TPU computation,
-    in calls from the modules in `_OUR_GRAPH_BUILDERS`, and in eager programs, which have no
-    sessions.
+    Returns:
+      The emulated TPU; None to build the graph as TensorFlow does. The result is None if no TPU is
+      emulated, inside the body of a TPU computation, in calls from tpuserve's own modules, and in
+      eager programs, which have no sessions.
     """
     tpu_system = find_tpu_system()
     if not tpu_system.is_emulated or _is_in_tpu_computation() or _is_called_by_our_builders():
@@ -41,7 +45,7 @@ def _is_in_tpu_computation() -> bool:
 
 
 def _is_called_by_our_builders() -> bool:
-    """Return whether a module in `_OUR_GRAPH_BUILDERS` is on the call stack."""
+    """Return whether a module of tpuserve that builds TPU graphs is on the call stack."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))

@@ -1,6 +1,8 @@
 """Patches of TensorFlow's functions that build TPU graphs, for use with an emulated TPU.
 
-The argument `build` of the replacements calls the original function with the caller's arguments.
+While a TPU is emulated, a patched function calls its replacement in this module. The replacement
+gets the argument `build`, a function without arguments that calls TensorFlow's original function
+with the arguments of the call.
 """
 
 import functools
@@ -20,9 +22,8 @@ from trainer.tensorflow_internals import tpu, tpu_ops, tpu_system_metadata, tpu_
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# The type of the functions that replace a patched function while a TPU is emulated. The arguments
-# are the emulated TPU, and a partial object that calls the original function with the caller's
-# arguments.
+# The type of a function that replaces a function of TensorFlow while a TPU is emulated. The
+# arguments are the emulated TPU, and a functools.partial that calls TensorFlow's original function.
 _Replacement = Callable[[TpuSystem, "functools.partial[Any]"], Any]
 
 # The attribute that marks a TensorFlow function as patched, so that it is not patched a second
@@ -32,16 +33,22 @@ _HOST_DEVICE = "/device:CPU:0"
 
 
 def patch_builders() -> None:
-    """Patch TensorFlow's builders of TPU graphs, so that the graphs run on an emulated TPU.
+    """Patch TensorFlow's functions that build TPU graphs, so that an emulated TPU can run them.
 
-    `PATCHES` lists the functions. Functions that are patched already stay as they are.
+    The constant `PATCHES` lists the functions. A second call has no effect.
     """
     for module, name, replacement in PATCHES:
         _patch(module, name, replacement)
 
 
 def _patch(module: ModuleType, name: str, replacement: _Replacement) -> None:
-    """Patch a module's function to call `replacement` if `find_active_emulated_tpu` finds a TPU."""
+    """Patch a function of TensorFlow to call another function while a TPU is emulated.
+
+    Args:
+      module: the module of TensorFlow that contains the function.
+      name: the name of the function.
+      replacement: the function to call if `find_active_emulated_tpu` returns a TPU.
+    """
     original = getattr(module, name)
     if getattr(original, _PATCHED, False):
         return
@@ -58,12 +65,15 @@ def _patch(module: ModuleType, name: str, replacement: _Replacement) -> None:
 
 
 def _build_lowered(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
-    """Build a TPU graph, and replace its TPU ops by ops that the CPU can run."""
+    """Call the original function that builds a TPU graph, and replace the graph's TPU ops.
+
+    The new ops are ops that the CPU can run.
+    """
     return build_and_lower(build, compiled=tpu_system.is_compiled)
 
 
 def _build_host_transfer(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
-    """Build an op that enqueues infeed or dequeues outfeed; replace it by ops that the CPU can run.
+    """Build an op of the host for infeed or outfeed, and replace it by ops that the CPU can run.
 
     Raises:
       TpuNotFound: the emulated TPU has several hosts.
@@ -125,9 +135,9 @@ def _return_metadata(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
     return topology.make_system_metadata(tpu_system)
 
 
-# Each patch consists of a module, the name of a function in the module, and the replacement of the
-# function. tpu.rewrite, replicate, shard and batch_parallel need no patches of their own, because
-# they all call split_compile_and_replicate.
+# The patches that `patch_builders` makes: a module, the name of a function in the module, and the
+# replacement of the function. tpu.rewrite, replicate, shard and batch_parallel are not in the list,
+# because they all call split_compile_and_replicate.
 PATCHES: tuple[tuple[ModuleType, str, _Replacement], ...] = (
     (tpu, "split_compile_and_replicate", _build_replicated),
     (tpu_ops, "configure_distributed_tpu", _build_initialization),

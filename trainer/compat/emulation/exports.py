@@ -1,4 +1,7 @@
-"""Refuses to export for a real TPU a graph whose TPU ops were replaced for an emulated TPU."""
+"""Prevents exports, for a real TPU, of graphs that were built for an emulated TPU.
+
+The TPU ops of these graphs have been replaced by ops for the CPU.
+"""
 
 import functools
 from typing import Any
@@ -15,9 +18,9 @@ PATCHED = "_refuses_emulated_tpu"
 
 
 def patch_saved_model_builder() -> None:
-    """Make SavedModelBuilder refuse TPU metagraphs whose graph was built for an emulated TPU.
+    """Make SavedModelBuilder refuse a metagraph tagged "tpu" that was built for an emulated TPU.
 
-    Such a graph has no TPU ops, so that no TPU could run the metagraph.
+    The graph of this metagraph has no TPU ops, so it would not run on a TPU.
     """
     builder: Any = saved_model_builder.SavedModelBuilder
     if getattr(builder, PATCHED, False):
@@ -43,14 +46,14 @@ def patch_saved_model_builder() -> None:
 
 
 def _check_not_lowered_for_tpu(graph: Any, tags: Any) -> None:
-    """Check that the TPU ops of a graph for a TPU were not replaced for an emulated TPU.
+    """Check that a graph to export for a TPU was not built for an emulated TPU.
 
     Args:
       graph: the graph to export.
-      tags: the tags of its metagraph; without the tag "tpu" any graph passes.
+      tags: the tags of the metagraph. Without the tag "tpu" every graph passes the check.
 
     Raises:
-      ExportError: the tags contain "tpu", and the graph's TPU ops were replaced.
+      ExportError: the tags contain "tpu", and the graph's TPU ops were replaced by other ops.
     """
     tpu_tags = tag_sets.SERVE_TPU - tag_sets.SERVE
     if tpu_tags & set(tags or ()) and is_lowered(graph):

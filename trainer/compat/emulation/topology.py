@@ -1,4 +1,4 @@
-"""The topology and metadata of an emulated TPU system."""
+"""Builds TensorFlow's descriptions of a TPU system for an emulated TPU: topology and metadata."""
 
 from tensorflow.core.protobuf.tpu import topology_pb2
 
@@ -7,11 +7,11 @@ from trainer.tensorflow_internals import Topology, TPUSystemMetadata
 
 
 def serialize_topology(tpu_system: TpuSystem) -> bytes:
-    """Return the serialized TopologyProto of an emulated system.
+    """Return the serialized TopologyProto of an emulated TPU system.
 
-    Two cores form a chip; if a host has an odd number of cores, each core is a chip. The chips of a
-    host form two columns; an odd number of chips forms one column. 8 cores on one host thus have
-    the topology of a v2-8: a mesh of 2 x 2 chips with 2 cores each.
+    Each chip has two cores, or one core if a host has an odd number of cores. The chips of a host
+    form two columns of the mesh, or one column if their number is odd. 8 cores on one host thus
+    have the topology of a v2-8: a mesh of 2 x 2 chips with 2 cores each.
     """
     cores = tpu_system.tpu_cores // tpu_system.hosts
     cores_per_chip = 2 - cores % 2
@@ -33,7 +33,10 @@ def serialize_topology(tpu_system: TpuSystem) -> bytes:
 
 
 def make_system_metadata(tpu_system: TpuSystem) -> TPUSystemMetadata:
-    """Return an emulated system's TPUSystemMetadata, as TensorFlow gets it from a TPU master."""
+    """Return the TPUSystemMetadata of an emulated TPU system.
+
+    The object replaces what TensorFlow would read from the server of a real TPU.
+    """
     return TPUSystemMetadata(
         num_cores=tpu_system.tpu_cores,
         num_hosts=tpu_system.hosts,

@@ -1,4 +1,4 @@
-"""Makes every name or address of a Cloud TPU in a program mean the emulated TPU."""
+"""Makes TPUClusterResolver resolve every name of a Cloud TPU to the emulated TPU."""
 
 import functools
 import logging
@@ -29,8 +29,8 @@ def patch_cluster_resolver() -> None:
         if tpu_system.is_emulated and tpu != _LOCAL:
             logger.info("TPUClusterResolver(tpu=%r) resolves to this machine: %s", tpu, tpu_system)
             tpu = _LOCAL
-            # Drop the name of the coordinator task: only TPU workers on other machines need a
-            # coordinator, and the emulated TPU has no such workers.
+            # Drop the argument coordinator_name, which would add a coordinator task to the cluster:
+            # only TPU workers on other machines need one, and the emulated TPU has none.
             named_arguments.pop("coordinator_name", None)
         original(self, tpu, *arguments, **named_arguments)
 
