@@ -1,4 +1,8 @@
-"""Registers the modules inside tensorflow_estimator that programs import by their full paths."""
+"""Supplies the modules inside tensorflow_estimator that programs import by their full paths.
+
+An example is tensorflow_estimator.python.estimator.run_config. Their classes and functions are
+those of tpuserve.
+"""
 
 from collections.abc import Mapping
 
@@ -11,10 +15,14 @@ _ROOT = _V1[""]
 
 
 def _root_targets(names: str) -> dict[str, str]:
-    """Return name → import target ("module:attribute") for the given names of tf.estimator.
+    """Return the import targets of some names of tf.estimator.
 
     Args:
       names: the names, separated by white space.
+
+    Returns:
+      A dict of name → import target, "module:attribute", which says where tpuserve defines the
+      name.
     """
     return {name: _ROOT[name] for name in names.split()}
 
@@ -36,7 +44,8 @@ _RECEIVERS = {
         "build_supervised_input_receiver_fn_from_input_fn",
     )
 }
-# The names in tensorflow_estimator's export modules that TensorFlow itself has.
+# The names of tensorflow_estimator's export modules that TensorFlow defines, as name → import
+# target "module:attribute".
 _SAVED_MODEL = {
     name: f"tensorflow.python.saved_model.model_utils:{name}"
     for name in (
@@ -82,8 +91,9 @@ _NOT_IN_TPU_EMBEDDING = {
     "TPUEmbedding": TPU_EMBEDDING,
 }
 
-# Each key is a module path below tensorflow_estimator.python.estimator ("" for that package
-# itself). Each value maps the names of that module to their import targets, "module:attribute".
+# The supplied modules. Each key is the path of a module below
+# tensorflow_estimator.python.estimator, "" for that package itself. Each value maps the names of
+# the module to import targets, "module:attribute", which say where the name is defined.
 MODULES: Mapping[str, Mapping[str, str]] = {
     "": {},
     "early_stopping": {
@@ -91,7 +101,8 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     },
     "estimator": {
         **_root_targets("Estimator VocabInfo WarmStartSettings"),
-        # tf.estimator.Estimator of TensorFlow 2 has this name in its module.
+        # Supply EstimatorV2: in tensorflow_estimator, the class tf.estimator.Estimator of
+        # TensorFlow 2 is defined under this name.
         "EstimatorV2": _ROOT["Estimator"],
         # Supply the private function _load_global_step_from_checkpoint_dir, because Google's TPU
         # sample programs call it to find the global step from which training resumes.
@@ -127,7 +138,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "util": {"fn_args": "trainer.tensorflow_internals:fn_args"},
 }
 
-# The packages in which different versions of TensorFlow keep the modules of tf.estimator.
+# The packages that contain the modules of tf.estimator in different versions of TensorFlow 1.
 ROOTS = ("tensorflow_estimator.python.estimator", "tensorflow.python.estimator")
 
 
@@ -135,8 +146,8 @@ def register_estimator_aliases(tpu_modules: Mapping[str, str]) -> None:
     """Make tensorflow_estimator and its modules importable, with tpuserve's classes and functions.
 
     Args:
-      tpu_modules: name of a module in the subpackage `tpu`, such as "tpu_config" → the name of the
-        module that replaces it.
+      tpu_modules: maps the name of a module in the subpackage `tpu`, such as "tpu_config", to the
+        full name of the module that replaces it.
     """
     namespaces = {
         **MODULES,

@@ -1,7 +1,8 @@
 """Hooks into Python's import system, which supply the modules that old programs import.
 
-`ImportHook` is a finder on sys.meta_path. `ProgramImportFunction` replaces builtins.__import__,
-because a finder does not know which module an import statement belongs to.
+`ImportHook`, a finder on sys.meta_path, supplies modules to all importing modules alike.
+`ProgramImportFunction` replaces builtins.__import__, in order to treat import statements of the
+program and of libraries differently: a finder does not know which module imports.
 """
 
 import builtins
@@ -31,17 +32,18 @@ _OUR_CONTRIB = "trainer.compat.contrib"
 _TPU = "tensorflow.python.tpu."
 _ESTIMATOR_TPU = tuple(f"{root}.tpu" for root in estimator_aliases.ROOTS)
 _ROOTS = ("tensorflow", "tensorflow_estimator")
-# Subpackages of tensorflow that exist as directories, so that Python can import their modules.
-# Other modules, such as tensorflow.train, are looked up as attributes of the `TensorFlow1Proxy`.
+# Subpackages of tensorflow that are the same for programs of TensorFlow 1 and 2, and whose modules
+# Python imports. For a program of TensorFlow 1, other modules such as tensorflow.train are looked
+# up as attributes of `TensorFlow1Proxy`.
 _REAL_PACKAGES = ("compat", "contrib", "core", "python")
 
 
 class ImportHook(MetaPathFinder):
     """A finder for the modules of tf.contrib and tensorflow_estimator, which tpuserve supplies.
 
-    The finder also calls a function as soon as TensorFlow has been imported. The finder must come
-    first on sys.meta_path, because otherwise Python's own finders would import TensorFlow without
-    this call.
+    The finder also calls a function as soon as TensorFlow has been imported, so that the function
+    can patch TensorFlow. For this the finder must be the first on sys.meta_path, before the finders
+    of Python.
     """
 
     def __init__(
@@ -52,9 +54,10 @@ class ImportHook(MetaPathFinder):
         """Create a finder.
 
         Args:
-          on_tensorflow: is called when TensorFlow has been imported, before the import statement
-            returns.
-          tensorflow_context: returns the context in which the code of the module tensorflow runs.
+          on_tensorflow: function to call when TensorFlow has been imported, before the program's
+            import statement returns.
+          tensorflow_context: function that returns a context manager, inside which TensorFlow is
+            imported.
         """
         self._on_tensorflow = on_tensorflow
         self._tensorflow_context = tensorflow_context
@@ -62,7 +65,9 @@ class ImportHook(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module that this finder supplies; see `MetaPathFinder.find_spec`.
+        """Return the spec of a module that this finder supplies, or None for other modules.
+
+        The arguments are those of importlib.abc.MetaPathFinder.find_spec.
 
         Raises:
           ModuleNotFoundError: the module is an unsupported module of tf.contrib or
@@ -102,14 +107,17 @@ class ImportHook(MetaPathFinder):
         callback: Callable[[ModuleType], None],
         context: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> ModuleSpec | None:
-        """Return the spec that Python's other finders find; its loader finally calls `callback`.
+        """Return the spec that the other finders find for a module, with a callback added.
 
         Args:
           name: the full name of the module.
-          path: the search path, as in `find_spec`.
-          target: the module to reload, as in `find_spec`.
-          callback: is called with the module when the module's code has been executed.
-          context: returns the context in which the module's code is executed.
+          path: see importlib.abc.MetaPathFinder.find_spec.
+          target: see importlib.abc.MetaPathFinder.find_spec.
+          callback: function to call with the module after the module's code has been executed.
+          context: function that returns a context manager, inside which the code is executed.
+
+        Returns:
+          The spec; None if no finder finds the module.
         """
         other_finders = (finder for finder in sys.meta_path if finder is not self)
         specs = (finder.find_spec(name, path, target) for finder in other_finders)
@@ -128,7 +136,13 @@ class ImportHook(MetaPathFinder):
 
 
 def _find_estimator_spec(name: str) -> ModuleSpec:
-    """Return the spec of a module of tensorflow_estimator, which must be in its subpackage `tpu`.
+    """Return the spec of a module in the subpackage `tpu` of tensorflow_estimator.
+
+    The other modules of tensorflow_estimator are in sys.modules already, so that the import system
+    does not look for them.
+
+    Args:
+      name: the full name of the module.
 
     Raises:
       ModuleNotFoundError: the module is outside of `tpu`, or tpuserve does not supply it.
@@ -163,11 +177,11 @@ class _AliasLoader(Loader):
         if isinstance(aliased_module, str):
             aliased_module = importlib.import_module(aliased_module)
         if not hasattr(aliased_module, "__path__"):
-            # Turn the existing module into a package by giving it a __path__: programs import
-            # submodules of the module, and Python allows that for packages only.
+            # Turn the existing module into a package by giving it a __path__, because programs
+            # import submodules of it, which Python allows for packages only.
             aliased_module.__path__ = []
-        # Replace the new, empty module by the existing one: after exec_module returns, Python's
-        # import system takes the module from sys.modules.
+        # Replace the new, empty module in sys.modules by the existing one. Python's import system
+        # takes the imported module from there after exec_module has returned.
         sys.modules[module.__name__] = aliased_module
 
 
@@ -177,9 +191,10 @@ def _make_alias_spec(name: str, aliased_module: str | ModuleType) -> ModuleSpec:
 
 
 class _AliasPackage(LazyModule):
-    """A package that contains aliases of modules, such as tf.contrib.tpu.python.
+    """A package inside tf.contrib without code of its own, such as tf.contrib.tpu.python.
 
-    Some of these packages have the public names of another module too.
+    Its submodules are modules of TensorFlow or tpuserve under another name. Some of these packages
+    also have the public names of another module.
     """
 
     def __init__(
@@ -190,8 +205,8 @@ class _AliasPackage(LazyModule):
         Args:
           name: the name under which the package is imported.
           display_name: the name of the package in error messages.
-          targets: see `LazyModule`.
-          exporter: the name of the module whose public names the package has; None for none.
+          targets: name of a submodule → import target "module:".
+          exporter: the name of a module whose public names the package has too; None for none.
         """
         names = importlib.import_module(exporter).__all__ if exporter is not None else ()
         self._exported = frozenset(names)
@@ -199,9 +214,9 @@ class _AliasPackage(LazyModule):
         super().__init__(name, display_name, {**targets, **exports}, {})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Python sets an imported submodule as an attribute of its package. If the package exports
-        # something else under that name, such as the function arg_scope, keep it, as TensorFlow 1
-        # did.
+        # Python sets an imported submodule as an attribute of its package. Ignore the submodule if
+        # the package has a public name that is equal, such as the function arg_scope: in TensorFlow
+        # 1 the attribute was this function.
         if isinstance(value, ModuleType) and name in self.__dict__.get("_exported", ()):
             return
         super().__setattr__(name, value)
@@ -241,11 +256,12 @@ def _find_contrib_module(path: str) -> str | ModuleType:
 
 
 class ProgramImportFunction:
-    """A replacement of builtins.__import__, for import statements in a program's own modules.
+    """A replacement of builtins.__import__ that changes what a user's program imports.
 
-    If the program is written for TensorFlow 1, `import tensorflow` gives it the symbols of
-    TensorFlow 1; some installed packages get these symbols too. If a package of the program has the
-    name of a package of tpuserve, the program gets its own package: see `name_collisions`.
+    If the program is written for TensorFlow 1, `import tensorflow` in the program returns a module
+    with the symbols of TensorFlow 1. The same holds for installed packages that are written for
+    TensorFlow 1. If a package of the program has the name of a package of tpuserve, the program
+    gets its own package: see `name_collisions`. Other imports are not changed.
     """
 
     def __init__(
@@ -258,12 +274,13 @@ class ProgramImportFunction:
         """Replace builtins.__import__ by this object.
 
         Args:
-          program: the program.
-          get_proxy: returns the module that stands for `tensorflow` in the program; None if the
-            program gets TensorFlow itself. It is called after TensorFlow's import.
+          program: the user's program.
+          get_proxy: function that returns the module that the program gets for `tensorflow`; None
+            if the program gets TensorFlow itself. It is called after TensorFlow's import.
           packages: decides which installed packages get the symbols of TensorFlow 1. In the modules
             of other packages, imports are not changed.
-          get_package_proxy: returns the module that stands for `tensorflow` in these packages.
+          get_package_proxy: function that returns the module that these packages get for
+            `tensorflow`.
         """
         self._program, self._get_proxy = program, get_proxy
         self._packages, self._get_package_proxy = packages, get_package_proxy
@@ -278,7 +295,7 @@ class ProgramImportFunction:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> Any:
-        """Import a module; see `builtins.__import__`."""
+        """Import a module, as builtins.__import__ does with the same arguments."""
         root = name.partition(".")[0]
         if level != 0 or root not in (*_ROOTS, *OUR_PACKAGES):
             return self._original(name, globals, locals, fromlist, level)
@@ -300,18 +317,21 @@ class ProgramImportFunction:
             if proxy is not None and module is sys.modules.get("tensorflow"):
                 module = proxy
         elif not fromlist:
-            # Return the `TensorFlow1Proxy` and not the submodule, because a statement `import
-            # tensorflow.X` binds the name `tensorflow`.
+            # Return the stand-in for `tensorflow` and not the submodule, because a statement
+            # `import tensorflow.X` binds the name `tensorflow`.
             module = proxy
         _check_names_exist(module, fromlist or ())
         return module
 
 
 def _depends_on_version(name: str) -> bool:
-    """Return whether a module of TensorFlow differs between versions 1 and 2.
+    """Return whether a module of TensorFlow has different symbols in versions 1 and 2.
 
-    The module tensorflow and public modules such as tensorflow.nn differ; tensorflow.compat.v1 and
-    tensorflow.python.ops do not.
+    This is true of the module tensorflow and of public modules such as tensorflow.nn, but not of
+    tensorflow.compat.v1 or tensorflow.python.ops.
+
+    Args:
+      name: the full name of the module.
     """
     root, _, path = name.partition(".")
     return root == "tensorflow" and path.partition(".")[0] not in _REAL_PACKAGES
@@ -322,11 +342,11 @@ def _find_public_module(name: str, proxy: TensorFlow1Proxy | None) -> ModuleType
 
     Args:
       name: the full name of the module.
-      proxy: the stand-in for `tensorflow`; None for TensorFlow itself.
+      proxy: the module that stands in for `tensorflow`; None if TensorFlow itself is used.
 
     Returns:
-      The module; None without a stand-in, or if Python can import the module from TensorFlow's
-      files.
+      The module; None to let Python import the module, because `proxy` is None, the stand-in has
+      no such module, or the module is the same in TensorFlow 1 and 2.
     """
     root, _, path = name.partition(".")
     if proxy is None or root != "tensorflow" or path.partition(".")[0] in ("", *_REAL_PACKAGES):
@@ -337,8 +357,8 @@ def _find_public_module(name: str, proxy: TensorFlow1Proxy | None) -> ModuleType
 def _import_contrib_submodules(package: str, names: Sequence[str]) -> None:
     """Import those names of `from PACKAGE import NAMES` that are submodules of tf.contrib.
 
-    If tpuserve implements PACKAGE as a single file, Python itself does not import them: Python
-    looks for submodules in packages only, and otherwise for attributes.
+    Python itself looks for submodules only if PACKAGE is a package. In tpuserve PACKAGE may be a
+    single file.
     """
     for imported_name in names:
         name = f"{package}.{imported_name}"
@@ -350,8 +370,8 @@ def _check_names_exist(module: Any, names: Sequence[str]) -> None:
     """Check that a module that tpuserve supplies has the names that a program imports from it.
 
     Raises:
-      ImportError: a name is missing; the message is the module's own message about the name, which
-        Python would replace by a general one.
+      ImportError: a name is missing. The message is that of the module's AttributeError, which says
+        what replaces the name; Python's import statement would raise a general message.
     """
     if not isinstance(module, (TensorFlow1Proxy, LazyModule)) and not str(
         getattr(module, "__name__", "")

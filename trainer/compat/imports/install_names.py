@@ -1,4 +1,4 @@
-"""Adds tf.estimator, tf.contrib and other symbols of TensorFlow 1 to the imported TensorFlow."""
+"""Adds tf.estimator, tf.contrib and other symbols of TensorFlow 1 to TensorFlow's modules."""
 
 import importlib
 import os
@@ -39,14 +39,15 @@ def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
     TensorFlow must be imported, and `register_estimator_modules` must have been called.
 
     Args:
-      replaces_resolver: whether a TPUClusterResolver without the name of a TPU means this machine.
+      replaces_resolver: whether to replace TensorFlow's TPUClusterResolver by the one of tpuserve,
+        which means this machine if the program names no TPU.
     """
     tensorflow: Any = sys.modules["tensorflow"]
     v1, v2 = tensorflow.compat.v1, tensorflow.compat.v2
     contrib = import_contrib()
-    # tf.compat.v1 and tf.compat.v2 each contain a further v1 and v2, which are other module
-    # objects. Programs use these too: after `import tensorflow.compat.v2 as tf`,
-    # tf.compat.v1.estimator is tensorflow.compat.v2.compat.v1.estimator.
+    # Add the names also to the nested modules tf.compat.v1.compat.v1, tf.compat.v2.compat.v1 and so
+    # on, which are module objects of their own. After `import tensorflow.compat.v2 as tf`, a
+    # program that writes tf.compat.v1.estimator uses tensorflow.compat.v2.compat.v1.estimator.
     for module in (v1, v1.compat.v1, v2.compat.v1):
         module.estimator = sys.modules[f"{_V1}.estimator"]
         module.contrib = contrib
@@ -57,8 +58,8 @@ def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
         if not hasattr(v1.tpu.experimental, name):
             setattr(v1.tpu.experimental, name, getattr(optimization_parameters, name))
     if replaces_resolver or os.environ.get(EMULATION_VARIABLE):
-        # Replace TensorFlow's TPUClusterResolver, which looks a TPU up by its name: without a name
-        # it raises an error, and it cannot find an emulated TPU.
+        # Replace TensorFlow's TPUClusterResolver, which raises an error if the program names no
+        # TPU, and which cannot find an emulated TPU.
         cluster_resolver = importlib.import_module("trainer.compat.contrib.cluster_resolver")
         cluster_resolver.replace_tensorflow_resolver()
     # Register tf.compat.v1.tpu and its submodule `experimental` in sys.modules. Otherwise `import
@@ -68,9 +69,9 @@ def add_names_to_tensorflow(*, replaces_resolver: bool) -> None:
 
 
 def supply_moved_names() -> None:
-    """Add names of TensorFlow 1's module tensorflow.python.framework.ops that have moved since.
+    """Add names to tensorflow.python.framework.ops that TensorFlow 2 has moved to other modules.
 
-    TensorFlow must be imported.
+    Programs for TensorFlow 1 import these names from this module. TensorFlow must be imported.
     """
     from trainer.tensorflow_internals import ops
 
@@ -87,9 +88,9 @@ def supply_moved_names() -> None:
 
 
 def enable_tf1() -> TensorFlow1Proxy:
-    """Switch TensorFlow to version 1's behaviour, and return a module with version 1's symbols.
+    """Switch TensorFlow to version 1's behaviour, and return the module for TensorFlow 1 programs.
 
-    TensorFlow must be imported.
+    The module has the symbols of both TensorFlow versions. TensorFlow must be imported.
     """
     from trainer.tensorflow_internals import deprecation
 
@@ -100,7 +101,7 @@ def enable_tf1() -> TensorFlow1Proxy:
 
 
 def make_tf1_proxy() -> TensorFlow1Proxy:
-    """Return a module with version 1's symbols, without a change of TensorFlow's behaviour.
+    """Return a module with the symbols of TensorFlow 1, but leave TensorFlow's behaviour unchanged.
 
     TensorFlow must be imported.
     """

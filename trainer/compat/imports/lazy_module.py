@@ -1,4 +1,4 @@
-"""Modules that import each of their names from another module when the name is first used."""
+"""LazyModule, a module whose names are imported from other modules when they are first used."""
 
 import difflib
 import importlib
@@ -9,10 +9,10 @@ from typing import Any
 
 
 class LazyModule(ModuleType):
-    """A module whose names are defined in other modules and imported when first used.
+    """A module whose names are defined in other modules, and are imported when they are first used.
 
     Attributes:
-      display_name: the name by which programs refer to the module: "tf.estimator".
+      display_name: the name by which programs refer to the module, such as "tf.estimator".
     """
 
     def __init__(
@@ -27,9 +27,10 @@ class LazyModule(ModuleType):
         Args:
           name: the name under which the module is imported.
           display_name: the name of the module in error messages.
-          targets: name → import target "module:attribute", the place that defines the name, in the
-            form of a Python entry point; the target "module:" is the module itself.
-          unsupported: name → a sentence that says what replaces the name.
+          targets: name → import target. The target "module:attribute" is an attribute of a module,
+            as in a Python entry point. The target "module:" is a module itself.
+          unsupported: name that the module does not have → a sentence for the error message, which
+            says what replaces the name.
         """
         super().__init__(name, f"{display_name}, supplied by tpuserve.")
         self.display_name = display_name
@@ -73,14 +74,15 @@ def register_lazy_modules(
     namespaces: Mapping[str, Mapping[str, str]],
     unsupported: Mapping[str, str],
 ) -> LazyModule:
-    """Create a lazy module with lazy submodules, all of which can be imported.
+    """Create a `LazyModule` with submodules, which are lazy too, and register all in sys.modules.
 
     Args:
       name: the name under which the root module is imported.
       display_name: the name of the root module in error messages.
-      namespaces: a module's dotted path below the root ("" for the root) → the names of the module,
-        a dict of name → import target as in `LazyModule`. Parents come before their submodules.
-      unsupported: dotted path of a name below the root → a sentence that says what replaces it.
+      namespaces: maps the dotted path of a module below the root, "" for the root, to a dict of the
+        module's names → import targets, as in `LazyModule`. Parents come before their submodules.
+      unsupported: maps the dotted path of a name below the root to a sentence for the error
+        message, which says what replaces the name.
 
     Returns:
       The root module.

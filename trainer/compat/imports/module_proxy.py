@@ -8,8 +8,9 @@ from typing import Any
 class TensorFlow1Proxy(ModuleType):
     """A stand-in for the module tensorflow that has the symbols of TensorFlow 1 and 2.
 
-    If both versions have a symbol, the stand-in has TensorFlow 1's. Only the program's own modules
-    get the stand-in; libraries get TensorFlow itself.
+    If both versions have a symbol, the stand-in has TensorFlow 1's. The modules of a program and of
+    packages that are written for TensorFlow 1 get the stand-in when they import tensorflow. Other
+    libraries get TensorFlow itself.
     """
 
     def __init__(self, tensorflow: ModuleType, contrib: ModuleType) -> None:
@@ -25,8 +26,8 @@ class TensorFlow1Proxy(ModuleType):
         self.__spec__ = tensorflow.__spec__
         self.__version__ = vars(tensorflow)["__version__"]
         self.contrib = contrib
-        # Use TensorFlow 2's tf.compat. The module tf.compat.v1.compat lacks the names that
-        # `install_names` adds to tf.compat.
+        # Set tf.compat to that of TensorFlow 2. Otherwise __getattr__ would return the module
+        # tf.compat.v1.compat, whose v1 and v2 are not the module objects tf.compat.v1 and v2.
         self.compat = tensorflow.compat
         self._v1: ModuleType = tensorflow.compat.v1
         self._tensorflow = tensorflow
@@ -37,8 +38,8 @@ class TensorFlow1Proxy(ModuleType):
                 value = getattr(module, name)
             except AttributeError:
                 continue
-            # Store the value as an attribute of the proxy, so that Python finds it without a call
-            # of __getattr__ the next time.
+            # Store the value as an attribute of the stand-in, so that Python does not call
+            # __getattr__ for the name again.
             setattr(self, name, value)
             return value
         matches = difflib.get_close_matches(name, dir(self), n=3)

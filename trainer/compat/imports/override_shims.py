@@ -1,4 +1,7 @@
-"""Lets programs override methods of Keras layers that had fewer arguments in TensorFlow 1."""
+"""Lets programs override methods of Keras layers that had fewer arguments in TensorFlow 1.
+
+Such an override of a program for TensorFlow 1 lacks the argument that today's Keras passes.
+"""
 
 import functools
 import inspect
@@ -6,21 +9,21 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-# The module of tf_keras that computes the moments of batch normalization. Programs override methods
-# of its classes in order to average the moments over the replicas.
+# The module of tf_keras that defines batch normalization. Programs derive classes from it, and
+# override the methods that compute mean and variance, in order to average them over the replicas.
 BATCH_NORMALIZATION_MODULE = "tf_keras.src.layers.normalization.batch_normalization"
 _METHODS = ("_moments", "_calculate_mean_and_var")
 
 
 def install_override_shims(module: ModuleType) -> None:
-    """Let subclasses of batch normalization define methods that do not take the argument `mask`.
+    """Let subclasses of Keras's BatchNormalization override methods without the argument `mask`.
 
-    TensorFlow 1 called these methods without a mask, but tf_keras passes one. In each class derived
-    after this call, overrides that do not accept a mask are wrapped by a function that drops the
-    mask.
+    TensorFlow 1 called the methods without a mask, but tf_keras passes one. In each subclass that
+    is defined after this call, a method that does not accept a mask is wrapped by a function that
+    drops the mask.
 
     Args:
-      module: the imported module BATCH_NORMALIZATION_MODULE.
+      module: the imported module of tf_keras that defines batch normalization.
     """
     base = module.BatchNormalizationBase
 
