@@ -1,1 +1,1 @@
-"""Reads the source of a program without running the program."""
+"""Reads the source of a user's program, without running it, to find the symbols that it uses."""

@@ -1,8 +1,8 @@
 """Lists the symbols of the installed TensorFlow's public API, without importing TensorFlow.
 
-The symbols are read from TensorFlow's files. Their names are dotted paths below `tf`, for example
-"train.Saver". The symbols of Keras are those of tf_keras, the Keras that programs for TensorFlow 1
-use.
+The names are read from the files `__init__.py` of TensorFlow's API. They are dotted paths below
+`tf`, for example "train.Saver". The names of tf.keras are those of the package tf_keras, the Keras
+that programs for TensorFlow 1 use.
 """
 
 import ast
@@ -16,7 +16,8 @@ from trainer.compat.source import estimator_names
 
 Version = Literal["v1", "v2"]
 
-# Public modules that TensorFlow takes from Keras → their directories below tf_keras/api.
+# For each version of TensorFlow's API: maps the modules that TensorFlow takes from Keras to their
+# directories below tf_keras/api.
 _KERAS_MODULES: dict[Version, dict[str, str]] = {
     "v1": {
         "keras": "_v1/keras",
@@ -36,8 +37,8 @@ _KERAS_MODULES: dict[Version, dict[str, str]] = {
 def is_public_name(name: str, version: Version) -> bool:
     """Return whether a name is public in a version of TensorFlow's API.
 
-    A name below a public class or function counts as public: "train.Saver.save". The names of
-    tf.estimator count if tpuserve supplies them.
+    A name below a public class or function counts as public, such as "train.Saver.save". A name of
+    tf.estimator counts as public if tpuserve supplies it.
 
     Args:
       name: a dotted path below `tf`.
@@ -52,16 +53,20 @@ def is_public_name(name: str, version: Version) -> bool:
             return False
         module = f"{module}.{part}".lstrip(".")
         if _find_module_file(module, version) is None:
-            # Do not check the rest of the path: `module` is a class or a function here, and names
-            # below a class or a function count as public.
+            # Do not check the remaining parts of the name, because this part is a class or
+            # function, and every name below a class or function counts as public.
             return True
     return True
 
 
 def list_sibling_names(name: str, version: Version) -> list[str]:
-    """Return the sorted public names of the module that contains a name.
+    """Return the sorted public names of the module to which a name belongs.
 
-    If that module does not exist, the names are those of its innermost existing parent.
+    If there is no such module, return the names of the nearest parent module that exists.
+
+    Args:
+      name: a dotted path below `tf`, such as "train.Saver", which need not exist.
+      version: "v1" for the API of TensorFlow 1 (tf.compat.v1), "v2" for that of TensorFlow 2.
     """
     module = name.rpartition(".")[0]
     while module and _find_module_file(module, version) is None:
@@ -74,7 +79,7 @@ def _is_estimator_name(parts: list[str], version: Version) -> bool:
 
     Args:
       parts: the parts of the name below tf.estimator; empty for tf.estimator itself.
-      version: the version of the API.
+      version: "v1" for tf.compat.v1.estimator, "v2" for tf.estimator of TensorFlow 2.
     """
     namespaces = estimator_names.V1 if version == "v1" else estimator_names.V2
     known_names = set(namespaces) - {""}
@@ -98,7 +103,7 @@ def _find_module_file(module: str, version: Version) -> Path | None:
 
     Args:
       module: the dotted path of the module below `tf`; "" for `tf` itself.
-      version: the version of the API.
+      version: "v1" for the API of TensorFlow 1 (tf.compat.v1), "v2" for that of TensorFlow 2.
     """
     for name, directory in _KERAS_MODULES[version].items():
         if module == name or module.startswith(f"{name}."):
@@ -122,7 +127,10 @@ def _find_init_file(directory: Path | None) -> Path | None:
 
 @functools.cache
 def _list_module_names(module: str, version: Version) -> frozenset[str]:
-    """Return the names of a public module's symbols; an empty set if there is no such module."""
+    """Return the names of a public module's symbols, without those that begin with an underscore.
+
+    Returns an empty set if there is no such module.
+    """
     file = _find_module_file(module, version)
     if file is None:
         return frozenset()
@@ -137,9 +145,7 @@ def _list_module_names(module: str, version: Version) -> frozenset[str]:
 
 
 def _find_bound_names(tree: ast.Module) -> Iterator[str]:
-    """Yield the names that an `__init__.py` of TensorFlow's API binds, by import or by setattr."""
-    # Names with double underscores, such as tf.__version__, are not yielded. They need no look-up,
-    # because both TensorFlow versions have them.
+    """Yield the names that an `__init__.py` of TensorFlow's API imports or defines by setattr."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):
             yield from (alias.asname or alias.name for alias in node.names)

@@ -1,23 +1,26 @@
-"""Lists the symbols of tf.estimator, and says what replaces those that tpuserve lacks.
+"""Tables of the symbols of tf.estimator, and of what replaces those that tpuserve lacks.
 
-A name that is in none of the tables was never a public symbol of tf.estimator. Does not import
-TensorFlow.
+A name that is in none of the tables was never a public symbol of tf.estimator. This module does not
+import TensorFlow.
 """
 
 from collections.abc import Mapping
 
-# Each key is a module path below tf.estimator ("" for tf.estimator itself). Each value maps the
-# names of that module to their import targets, "module:attribute": the module that defines the
-# name, and the name in that module.
+# The type of a table of supplied names. Each key is the path of a module below tf.estimator, "" for
+# tf.estimator itself. Each value maps the names of the module to import targets,
+# "module:attribute": the module of tpuserve that defines the name, and the name in that module.
 Namespaces = Mapping[str, Mapping[str, str]]
 
 
 def _in_module(module: str, names: str) -> dict[str, str]:
-    """Return the import targets of names that one module defines.
+    """Return the import targets of names that a module of tpuserve defines.
 
     Args:
       module: the module that defines all of the names.
       names: the names, separated by white space.
+
+    Returns:
+      A dict of name → import target, "module:name".
     """
     return {name: f"{module}:{name}" for name in names.split()}
 
@@ -61,8 +64,8 @@ V1: Namespaces = {
     "tpu": _in_module(
         "trainer", "InputPipelineConfig RunConfig TPUConfig TPUEstimator TPUEstimatorSpec"
     ),
-    # Supply the parameters of TPU embedding tables, classes of tf.tpu.experimental, in
-    # tf.estimator.tpu.experimental too, because programs look for them in both modules.
+    # Supply the classes for the optimization parameters of TPU embedding tables in
+    # tf.estimator.tpu.experimental as well as in tf.tpu.experimental: programs use both modules.
     "tpu.experimental": {
         **_in_module("trainer.embedding.config", "EmbeddingConfigSpec"),
         **_in_module(
@@ -84,7 +87,8 @@ _DNN_LINEAR = (
 )
 _HEAD = "Compute its loss, predictions and metrics in model_fn, with tf.losses and tf.metrics."
 
-# Unsupported name, a dotted path below tf.estimator → a sentence that says what replaces it.
+# Maps an unsupported name, a dotted path below tf.estimator, to a sentence that says what replaces
+# the name.
 UNSUPPORTED: Mapping[str, str] = {
     **dict.fromkeys(
         ("BaselineClassifier", "BaselineEstimator", "BaselineRegressor"),

@@ -1,4 +1,4 @@
-"""Names and modules that a program uses only if they exist: in a try, or behind hasattr."""
+"""Finds names and modules that a program uses only if they exist: in a try, or behind hasattr."""
 
 import ast
 from collections.abc import Iterator
@@ -8,14 +8,17 @@ _IMPORT_ERRORS = {"Exception", "ImportError", "ModuleNotFoundError"}
 
 
 def find_guarded_names(tree: ast.Module) -> set[tuple[int, str]]:
-    """Find the module attributes that a program uses only where it handles their absence.
+    """Find the attributes of modules that a program uses only where it handles their absence.
 
-    These attributes are in the body of a try that catches AttributeError, or in an if whose
-    condition calls hasattr. A try that catches every exception counts if its body is a single
-    statement; longer bodies usually guard against errors of files and data.
+    Such an attribute is in the body of a try that catches AttributeError, or in an if whose
+    condition tests the attribute by hasattr. A try that catches every exception counts only if its
+    body is a single statement, because longer bodies usually guard against errors of files or data.
+
+    Args:
+      tree: the syntax tree of the source.
 
     Returns:
-      (line number, name as written) of each attribute: (12, "tf.train.Saver").
+      (line number, name as written) for each attribute, such as (12, "tf.train.Saver").
     """
     return {
         (node.end_lineno or node.lineno, ast.unparse(node))
@@ -46,7 +49,10 @@ def _catches_attribute_error(handler: ast.ExceptHandler, node: ast.Try) -> bool:
 
 
 def _names_tested_by_hasattr(test: ast.expr) -> Iterator[str]:
-    """Yield the names that a condition tests: "tf.contrib" for `hasattr(tf, "contrib")`."""
+    """Yield the names that a condition tests by hasattr.
+
+    For `hasattr(tf, "contrib")` the name is "tf.contrib".
+    """
     for node in ast.walk(test):
         match node:
             case ast.Call(func=ast.Name(id="hasattr"), args=[where, ast.Constant(value=str(name))]):
@@ -54,7 +60,7 @@ def _names_tested_by_hasattr(test: ast.expr) -> Iterator[str]:
 
 
 def _prefixes(node: ast.Attribute) -> Iterator[str]:
-    """Yield a dotted name and its prefixes: "tf.train.Saver", "tf.train"."""
+    """Yield a dotted name and its prefixes, such as "tf.train.Saver" and "tf.train"."""
     value: ast.expr = node
     while isinstance(value, ast.Attribute):
         yield ast.unparse(value)

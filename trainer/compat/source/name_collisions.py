@@ -1,9 +1,9 @@
-"""Imports program modules whose package has the name of one of tpuserve's packages.
+"""Imports packages of a user's program that have the name of a package of tpuserve.
 
 Programs written for Google's AI Platform keep their modules in a package called `trainer`.
-tpuserve's package `trainer` is imported already, and Python allows one module for each name. The
-program's package is therefore imported as `program_trainer`, and the program's import statements
-are redirected there.
+tpuserve's package `trainer` is imported already, and Python allows one module for each name. This
+module therefore imports the program's package as `program_trainer`. Import statements of the
+program that name `trainer` get that package.
 """
 
 import importlib.util
@@ -18,22 +18,25 @@ _PREFIX = "program_"
 
 
 def resolve_module_name(name: str, directories: Sequence[Path]) -> str:
-    """Return the name under which a program's module is imported.
+    """Return the name under which Python can import a module of a user's program.
 
-    This is the module's own name unless the module's package has the name of one of tpuserve's
-    packages. Such a package is imported by this function.
+    The result is `name` itself, unless the program has a package with the name of a package of
+    tpuserve. In this case the function imports the program's package under another name.
 
     Args:
-      name: the module name in the program's import statement: "trainer.model".
+      name: the name of the module in the program's import statement, such as "trainer.model".
       directories: the directories that hold the program's modules.
+
+    Returns:
+      The name, such as "program_trainer.model".
     """
     root, dot, rest = name.partition(".")
     if root not in OUR_PACKAGES:
         return name
     for directory in directories:
         package, module = directory / root, directory / f"{root}.py"
-        # Look for files with the suffix .py: a script without a suffix, such as "server", is not a
-        # module.
+        # Look for a directory or a file with the suffix .py. A file without a suffix is not a
+        # module, even if it has the name of the module, such as a script "server".
         for path, exists in ((package, package.is_dir()), (module, module.exists())):
             if exists and path.resolve() not in OUR_PACKAGE_DIRECTORIES:
                 _import_from_path(f"{_PREFIX}{root}", path)
@@ -42,7 +45,14 @@ def resolve_module_name(name: str, directories: Sequence[Path]) -> str:
 
 
 def _import_from_path(name: str, path: Path) -> None:
-    """Import a module from a file or a package directory, unless that name is imported already."""
+    """Import a module from a file or a package's directory under a name of our choice.
+
+    If a module of this name is imported already, do nothing.
+
+    Args:
+      name: the name for sys.modules.
+      path: the file or the directory.
+    """
     if name in sys.modules:
         return
     file = path / "__init__.py" if path.is_dir() else path

@@ -1,4 +1,4 @@
-"""Finds the TensorFlow symbols that a source file uses. Does not import TensorFlow."""
+"""Finds the TensorFlow symbols that a source file uses, without importing TensorFlow."""
 
 import ast
 import dataclasses
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 _ROOTS = ("tensorflow", "tensorflow_estimator")
 _V1 = "tensorflow.compat.v1"
-# tf.compat.v1 and tf.compat.v2 each contain a further v1 and v2, such as tf.compat.v2.compat.v1.
+# Matches the redundant parts of a name such as tensorflow.compat.v2.compat.v1.X: tf.compat.v1 and
+# tf.compat.v2 each contain a further compat.v1 and compat.v2.
 _NESTED_API = re.compile(r"^tensorflow\.(?:compat\.v[12]\.)+(?=compat\.v[12]\b)")
 
 
@@ -18,10 +19,9 @@ class NameReference:
 
     Attributes:
       line: the line number in the source, from 1.
-      name: the full name of the symbol, with the program's abbreviations resolved:
-        "tensorflow.train.Saver".
-      written_name: the name as the program writes it: "tf.train.Saver". For an import it equals
-        `name`.
+      name: the full name of the symbol, such as "tensorflow.train.Saver".
+      written_name: the name as the program writes it, such as "tf.train.Saver". In an import
+        statement it equals `name`.
       is_import: whether the place is an import statement.
     """
 
@@ -52,13 +52,19 @@ def find_name_references(tree: ast.Module, packages: Sequence[str] = _ROOTS) -> 
 
 
 def _shorten_api_path(reference: NameReference) -> NameReference:
-    """Return a reference with "tensorflow.compat.v1.X" for "tensorflow.compat.v2.compat.v1.X"."""
+    """Return a reference whose full name has the shortest path to the symbol.
+
+    For example, "tensorflow.compat.v2.compat.v1.X" becomes "tensorflow.compat.v1.X".
+    """
     name = _NESTED_API.sub("tensorflow.", reference.name)
     return reference if name == reference.name else dataclasses.replace(reference, name=name)
 
 
 def _find_imports(tree: ast.Module, packages: Sequence[str]) -> Iterator[tuple[NameReference, str]]:
-    """Yield (reference to the imported name, variable that the import binds) for each import."""
+    """Yield (reference to the imported name, name of the variable) for each import.
+
+    The variable is the one to which the import statement assigns the module or symbol.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -73,7 +79,15 @@ def _find_imports(tree: ast.Module, packages: Sequence[str]) -> Iterator[tuple[N
 
 
 def _find_module_import(line: int, alias: ast.alias) -> Iterator[tuple[NameReference, str]]:
-    """Yield (reference to a module, bound variable) for `import MODULE [as NAME]`."""
+    """Yield (reference to a module, name of the variable) for `import MODULE [as NAME]`.
+
+    Without `as NAME`, the variable is the first part of MODULE and stands for the root package,
+    so that there are two references: to the root package and to MODULE.
+
+    Args:
+      line: the line number of the statement.
+      alias: the syntax node of `MODULE [as NAME]`.
+    """
     reference = NameReference(line, alias.name, alias.name, is_import=True)
     if alias.asname:
         yield reference, alias.asname
@@ -81,21 +95,21 @@ def _find_module_import(line: int, alias: ast.alias) -> Iterator[tuple[NameRefer
     root = alias.name.split(".")[0]
     yield NameReference(line, root, root, is_import=True), root
     if root != alias.name:
-        # `import a.b` binds only the variable `a`, so no variable stands for a.b. Yield a.b
-        # together with a text that cannot be the name of a variable, so that no expression is taken
-        # for a use of a.b.
+        # `import a.b` assigns only the variable `a`, so no variable stands for a.b. In place of its
+        # name, yield a text with a space, which equals no variable of the program.
         yield reference, f"import {alias.name}"
 
 
 def _follow_assignments(tree: ast.Module, bound_names: dict[str, str]) -> None:
-    """Add variables that stand for a TensorFlow name, as in `flags = tf.flags`, to `bound_names`.
+    """Find variables to which the source assigns a TensorFlow symbol, as in `flags = tf.flags`.
 
-    Assignments count at any depth of the source. The assigned name may start with a variable that
-    was added before, as in `string = flags.DEFINE_string`.
+    Assignments in functions and classes count too. The assigned symbol may start with a variable
+    that was found before, as in `string = flags.DEFINE_string`.
 
     Args:
       tree: the syntax tree of the source.
-      bound_names: variable → the full TensorFlow name that the variable stands for; updated.
+      bound_names: name of a variable → full name of the symbol that the variable stands for. It has
+        the imported variables; the variables that are found are added.
     """
     assignments = [
         (node.targets[0].id, chain)
@@ -111,8 +125,8 @@ def _follow_assignments(tree: ast.Module, bound_names: dict[str, str]) -> None:
             continue
         name = ".".join([root, *chain[1:]])
         if name == _V1:
-            # Replace the earlier meaning of a variable that is assigned tf.compat.v1: after `tf =
-            # tf.compat.v1`, `tf` no longer stands for tensorflow.
+            # Let an assignment of tf.compat.v1 override the meaning that the variable has by an
+            # import: after `tf = tf.compat.v1`, `tf` stands for tensorflow.compat.v1.
             bound_names[target] = name
         else:
             bound_names.setdefault(target, name)
@@ -121,8 +135,8 @@ def _follow_assignments(tree: ast.Module, bound_names: dict[str, str]) -> None:
 def _find_attributes(tree: ast.Module, bound_names: dict[str, str]) -> Iterator[NameReference]:
     """Yield the uses of TensorFlow symbols in expressions such as `tf.train.Saver`."""
     inner_nodes: set[ast.AST] = set()
-    # Yield one reference for the expression a.b.c, and none for a.b, which is a part of it.
-    # ast.walk visits a.b.c before a.b, so `inner_nodes` contains a.b when the loop reaches it.
+    # Yield a reference for an expression a.b.c, but none for its part a.b. ast.walk visits a.b.c
+    # before a.b, so the loop records the node of a.b as inner before it reaches that node.
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             inner_nodes.add(node.value)
@@ -133,7 +147,10 @@ def _find_attributes(tree: ast.Module, bound_names: dict[str, str]) -> Iterator[
 
 
 def _split_attribute_chain(node: ast.AST) -> list[str]:
-    """Return ["tf", "train", "Saver"] for `tf.train.Saver`, [] for other kinds of expressions."""
+    """Return the parts of a dotted name, such as ["tf", "train", "Saver"] for `tf.train.Saver`.
+
+    Returns [] for an expression that is not a dotted name.
+    """
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.insert(0, node.attr)

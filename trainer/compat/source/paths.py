@@ -1,4 +1,4 @@
-"""Tells the files of libraries, Python and tpuserve from the files of a user's program."""
+"""Distinguishes the files of a user's program from those of libraries, Python and tpuserve."""
 
 import functools
 import sysconfig
@@ -13,10 +13,10 @@ _LIBRARY_DIRECTORIES = {"site-packages", "dist-packages"}
 def is_library_file(file: Path) -> bool:
     """Return whether a file is part of an installed package, of Python or of tpuserve.
 
-    The scripts of installed packages, such as pytest's, count as parts of the packages.
+    The executable scripts of installed packages, such as pytest, count as part of a package.
 
     Args:
-      file: a resolved path.
+      file: the absolute path of the file, without symbolic links.
     """
     parents = set(file.parents)
     names = {parent.name for parent in parents}
@@ -35,5 +35,5 @@ def _standard_library() -> Path:
 
 @functools.cache
 def _scripts() -> Path:
-    """Return the directory of the scripts that come with installed packages."""
+    """Return the directory of installed packages' executable scripts, such as .venv/bin."""
     return Path(sysconfig.get_path("scripts")).resolve()

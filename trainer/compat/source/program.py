@@ -1,4 +1,4 @@
-"""Describes the program that is run: its main file and the directories of its modules."""
+"""Describes the user's program that this process runs: its main file and its directories."""
 
 import functools
 import importlib.util
@@ -15,14 +15,14 @@ from tpuserve.errors import InvalidSetting
 from trainer.compat.source import name_collisions
 from trainer.compat.source.paths import is_library_file
 
-# The values that __name__ may have in a main module. The second value is used in processes that
-# Python's module multiprocessing starts.
+# The values that __name__ may have in a program's main module. "__mp_main__" is the value in the
+# processes that Python's module multiprocessing starts.
 _MAIN_NAMES = ("__main__", "__mp_main__")
 
 
 @dataclass(frozen=True)
 class Program:
-    """A user's program: the source of its main file, and the directories of its modules.
+    """Describes a user's program: the source of its main file, and the directories of its modules.
 
     The program may be running already, or may be about to run.
 
@@ -30,8 +30,9 @@ class Program:
       name: the script or module, as the user writes it on the command line.
       source: the contents of the main file; empty in an interactive session, which has no file.
       file: the absolute path of the main file; None in an interactive session.
-      directories: the directories that hold the program's modules, at any depth.
-      spec: the import spec of the main module if the program is run as a module, else None.
+      directories: the directories that hold the program's modules, also in their subdirectories.
+      spec: the import spec of the main module if the program is run as `python -m` runs a module;
+        None if it is run as a script.
     """
 
     name: str
@@ -80,7 +81,7 @@ def set_script_directory(directory: Path) -> None:
 
 
 def program_from_script(script: str) -> Program:
-    """Read a script, and return the Program that consists of it and its modules.
+    """Read a script, and return the Program that describes the script and its modules.
 
     Args:
       script: the path of the script.
@@ -100,18 +101,18 @@ def program_from_script(script: str) -> Program:
             f"{script} cannot be read: {error.strerror}. Give the path of a readable Python file."
         ) from error
     _check_is_text(script, source)
-    # Resolve symbolic links, as Python does: it puts the directory of the link's target on
-    # sys.path.
+    # Resolve symbolic links: if the script is a link, Python puts the directory of the link's
+    # target on sys.path, so that the modules are there.
     directory = path.resolve().parent
     directories = (directory, *_python_path_directories())
     return Program(script, source, Path(os.path.abspath(script)), directories)
 
 
 def program_from_module(name: str) -> Program:
-    """Read a main module, and return the Program that consists of it and its modules.
+    """Read a main module, and return the Program that describes the module and those it imports.
 
-    Finds the module as `python -m` does: the working directory comes first. Puts the working
-    directory first on sys.path.
+    Like `python -m`, puts the working directory first on sys.path, and finds the module there or
+    elsewhere on sys.path.
 
     Args:
       name: the dotted name of the module, or of a package with a `__main__` module.
@@ -143,14 +144,14 @@ def program_from_module(name: str) -> Program:
 
 
 def find_running_program(importer: Mapping[str, Any]) -> Program | None:
-    """Return the program that runs in this process, if the given module belongs to the program.
+    """Return the user's program that runs in this process, if it imports `trainer.compat` itself.
 
     Args:
       importer: the global variables of the module that imports `trainer.compat`.
 
     Returns:
-      The program; None if the module belongs to a library, or if the main module is a tool such
-      as pytest.
+      The program; None if the importing module belongs to a library, or if a tool such as pytest
+      runs in this process.
     """
     is_main = importer.get("__name__") in _MAIN_NAMES
     main = importer if is_main else vars(sys.modules["__main__"])
@@ -166,7 +167,11 @@ def find_running_program(importer: Mapping[str, Any]) -> Program | None:
 
 
 def _check_is_text(name: str, source: bytes) -> None:
-    """Check that a source file is text.
+    """Check that the main file of a program is text and not binary.
+
+    Args:
+      name: the name of the script or module, for the error text.
+      source: the contents of the file.
 
     Raises:
       InvalidSetting: the file is binary.

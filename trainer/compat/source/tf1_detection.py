@@ -1,6 +1,6 @@
-"""Detects from its source whether a program is written for TensorFlow 1.
+"""Finds out from the source of a program or package whether it is written for TensorFlow 1.
 
-Does not import TensorFlow.
+This module does not import TensorFlow.
 """
 
 import ast
@@ -22,12 +22,14 @@ _TPU = ".estimator.tpu."
 
 @dataclass(frozen=True)
 class Tf1Evidence:
-    """A use of a TensorFlow symbol which shows that a program is written for TensorFlow 1.
+    """A place in a program or package which shows that it is written for TensorFlow 1.
+
+    In this place the source uses a symbol that only TensorFlow 1 has.
 
     Attributes:
-      file: the path of the source file, as messages show it.
+      file: the path of the source file, in the form for messages.
       line: the line number in the file, from 1.
-      name: the name as the program writes it.
+      name: the name of the symbol, as the source writes it.
     """
 
     file: str
@@ -39,7 +41,10 @@ class Tf1Evidence:
 
 
 def find_tf1_evidence(program: Program) -> Tf1Evidence | None:
-    """Return the first use of a symbol that TensorFlow 1 had and TensorFlow 2 lacks."""
+    """Return the first place where a program uses a symbol that TensorFlow 1 had and 2 lacks.
+
+    Returns None if there is no such place.
+    """
     return _find_evidence(program, is_tf1_only)
 
 
@@ -49,16 +54,19 @@ def uses_tpu_estimator(program: Program) -> bool:
 
 
 def find_package_evidence(package: str, file: Path, seen: set[Path]) -> Tf1Evidence | None:
-    """Return the first use of a TensorFlow 1 symbol in the part of a package that a program uses.
+    """Return the first place where an installed package uses a symbol that only TensorFlow 1 has.
 
-    A use that the package guards, by a try or by hasattr, does not count: such a package runs with
-    TensorFlow 2 too.
+    Searches one module of the package, the files of the package that the module imports, and the
+    package's `__init__.py`. A use inside a try or behind hasattr does not count, because such code
+    also runs with TensorFlow 2.
 
     Args:
-      package: the name of the package at the top level, such as "bert".
-      file: the file of a module of the package. The files that the module imports, and the
-        package's `__init__.py`, are searched too.
-      seen: the files that were searched before, and are not searched again; updated.
+      package: the name of the top-level package, such as "bert".
+      file: the file of the module, which a program imports.
+      seen: the files of the package that were searched before, which are skipped; updated.
+
+    Returns:
+      The place; None if there is none.
     """
     root = next((parent for parent in file.parents if parent.name == package), None)
     starts = [file] if root is None else [root / "__init__.py", file]
@@ -80,10 +88,17 @@ def find_package_evidence(package: str, file: Path, seen: set[Path]) -> Tf1Evide
 def _find_evidence(
     program: Program, is_evidence: Callable[[NameReference], bool]
 ) -> Tf1Evidence | None:
-    """Return the first reference of a program for which a condition holds.
+    """Return the first place where a program uses a TensorFlow symbol for which a condition holds.
 
     Searches the program's main file, and the files in the program's directories that the main file
-    imports, directly or indirectly. Returns None if there is no such reference.
+    imports, directly or indirectly.
+
+    Args:
+      program: the program.
+      is_evidence: the condition, a function of the reference to the symbol.
+
+    Returns:
+      The place; None if there is none.
     """
 
     def is_own(path: Path) -> bool:
@@ -108,22 +123,26 @@ def _find_in_files(
     find: Callable[[ast.Module], Iterator[NameReference]],
     seen: set[Path],
 ) -> Tf1Evidence | None:
-    """Return the first reference that a search finds in files and in the files that they import.
+    """Return the first place that a search finds in some files or in the files that they import.
 
     Args:
-      unread: the files to start with; changed.
-      directories: the directories in which absolute imports are looked up.
-      is_own: returns whether an imported file is to be searched too.
+      unread: the files to start with; the function empties and fills the list.
+      directories: the directories in which the modules of absolute imports are looked up.
+      is_own: function that returns whether to search an imported file too.
       place: the directory to which the paths in messages are relative.
-      find: yields the references in a syntax tree that are evidence.
-      seen: imported files that are not searched; updated.
+      find: function that yields the searched references in the syntax tree of a file.
+      seen: imported files that are not searched; the function adds the files that it searches.
+
+    Returns:
+      The place; None if there is none.
     """
     while unread:
         source, path, display_name = unread.pop(0)
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
-            # Skip a file that is not valid Python. Python reports the error when it runs the file.
+            # Skip a file that is not valid Python: if the program imports the file, Python reports
+            # the error.
             continue
         for reference in find(tree):
             return Tf1Evidence(display_name, reference.line, reference.written_name)
@@ -135,7 +154,11 @@ def _find_in_files(
 
 
 def _find_unguarded_tf1_names(tree: ast.Module) -> Iterator[NameReference]:
-    """Yield the references to symbols of TensorFlow 1 that a file uses without a guard."""
+    """Yield the references of a file to symbols that only TensorFlow 1 has.
+
+    References inside a try or behind hasattr, which handles the absence of the symbol, are left
+    out.
+    """
     references = [reference for reference in find_name_references(tree) if is_tf1_only(reference)]
     if not references:
         return
@@ -155,8 +178,7 @@ def is_tf1_only(reference: NameReference) -> bool:
     root, _, name = reference.name.partition(".")
     if reference.name.startswith(_V1):
         name = reference.name[len(_V1) + 1 :]
-        # Of the names below tf.compat.v1, count only those of tf.compat.v1.contrib as TensorFlow
-        # 1's: TensorFlow 2 has the others.
+        # TensorFlow 2 has all names below tf.compat.v1 except those of tf.compat.v1.contrib.
         return name.split(".")[0] == "contrib"
     if root != "tensorflow" or not name:
         return False
@@ -168,12 +190,12 @@ def is_tf1_only(reference: NameReference) -> bool:
 def _find_imported_files(
     tree: ast.Module, importer: Path, directories: Sequence[Path]
 ) -> Iterator[Path]:
-    """Yield the files below the given directories that a module imports, also those of libraries.
+    """Yield the files that a module imports and that are below some directories.
 
     Args:
       tree: the syntax tree of the importing module.
       importer: the path of that module, to which relative imports refer.
-      directories: the directories that hold the program's modules.
+      directories: the directories in which to look for the modules of absolute imports.
     """
     for node in ast.walk(tree):
         starts = directories

@@ -1,4 +1,4 @@
-"""Decides which installed packages get the names of TensorFlow 1."""
+"""Decides which installed packages get the names of TensorFlow 1 when they import TensorFlow."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,8 @@ from trainer.compat.source.paths import OUR_PACKAGES
 
 OPTION = "--as_tf1"
 
-# Packages that are part of TensorFlow or of tpuserve, and never need the names of TensorFlow 1.
+# Packages that never get the names of TensorFlow 1, because they are part of TensorFlow or
+# tpuserve.
 EXCLUDED_PACKAGES = frozenset(
     (
         "keras",
@@ -25,19 +26,20 @@ EXCLUDED_PACKAGES = frozenset(
 
 
 class Tf1Packages:
-    """The installed packages that get the names of TensorFlow 1 when they import TensorFlow.
+    """Decides which installed packages get the names of TensorFlow 1 when they import TensorFlow.
 
-    A package gets them if the user has named it, or if the part of it that the program imports uses
-    a name that only TensorFlow 1 has. A line on standard error names each such package.
+    A package gets these names if the user has requested it by the option --as_tf1, or if the
+    modules of the package that the program imports use a name that only TensorFlow 1 has. A line on
+    standard error names each such package.
     """
 
     def __init__(self, named: Sequence[str] = (), *, is_searched: bool = True) -> None:
         """Store the settings.
 
         Args:
-          named: the packages that the user has named.
-          is_searched: whether to search the other packages for names of TensorFlow 1, and to give
-            these names to the packages that use any.
+          named: the packages for which the user has given the option --as_tf1.
+          is_searched: whether other packages get the names of TensorFlow 1 too if their source uses
+            a name that only TensorFlow 1 has.
         """
         self._named, self._is_searched = frozenset(named), is_searched
         self._included: set[str] = set()
@@ -68,7 +70,12 @@ class Tf1Packages:
         return True
 
     def _find_reason(self, package: str, file: Any) -> str | None:
-        """Return why a package gets TensorFlow 1's names; None if it does not get them."""
+        """Return a text that says why a package gets TensorFlow 1's names; None if it does not.
+
+        Args:
+          package: the name of the top-level package.
+          file: the path of the importing module of the package; None if unknown.
+        """
         if package in self._named:
             return f"{OPTION} {package} is set"
         if not self._is_searched or not isinstance(file, str):
