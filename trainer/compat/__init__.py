@@ -19,7 +19,10 @@ from trainer.compat.source import program as programs
 
 
 def _importer_globals() -> dict[str, Any]:
-    """Return the global variables of the module that imports this package."""
+    """Return the global variables of the module whose import statement imports this package.
+
+    The variables show whether that module belongs to a user's program.
+    """
     frame: FrameType | None = sys._getframe(2)
     while frame and frame.f_code.co_filename.startswith("<frozen importlib"):
         frame = frame.f_back
@@ -27,7 +30,7 @@ def _importer_globals() -> dict[str, Any]:
 
 
 # The user's program that imports this package; None if a tpuserve command, a library or a test
-# imports it. Only in a user's program does the import supply the removed symbols of TensorFlow.
+# imports the package. The import changes TensorFlow only for a user's program.
 _program = programs.find_running_program(_importer_globals())
 if _program is not None:
     from trainer.compat import install

@@ -1,4 +1,4 @@
-"""Advice on TensorFlow's errors about ops that the CPU, or a TPU, cannot run."""
+"""Finds advice for users on TensorFlow's errors about ops that the CPU or a TPU cannot run."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.lowering.rules import op_table
 from tpuserve.stablehlo import xla_errors
 
-# Matches TensorFlow's error messages about an op that has no kernel or that no device can run.
+# Matches the error messages in which TensorFlow says that an op has no kernel, or that no device
+# can run the op. The group "op" is the op's type.
 _NO_KERNEL = re.compile(
     r"(?:No OpKernel was registered to support Op|Cannot assign a device for operation) "
     r"'?(?P<op>\w+)"
@@ -17,12 +18,12 @@ _NO_KERNEL = re.compile(
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do about an error.
+    """A text that tells the user of a program what to do about an error.
 
     Attributes:
-      text: sentences for the user.
-      replaces_traceback: whether the text says all that the user needs, so that the error's
-        tracebacks, which show TensorFlow's code, can be left out.
+      text: the sentences to print.
+      replaces_traceback: whether to print the text instead of the error's tracebacks, because the
+        tracebacks show only TensorFlow's code and do not help the user.
     """
 
     text: str
@@ -30,7 +31,7 @@ class Advice:
 
 
 def get_error_advice(error: BaseException) -> Advice | None:
-    """Return advice if TensorFlow's error is about an op that cannot run; None for other errors."""
+    """Return advice on an error about an op that the device cannot run; None for other errors."""
     message = str(error)
     if isinstance(error, UnsupportedOnTpu):
         return Advice(message, replaces_traceback=True)

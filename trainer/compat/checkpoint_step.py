@@ -1,4 +1,8 @@
-"""Reads the global step from which the sample programs for TPUEstimator resume training."""
+"""Reads the global step of a checkpoint for programs that resume training from that step.
+
+Google's sample programs for TPUEstimator import the function under a private name from
+tensorflow_estimator.
+"""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""The command `tpuserve run`."""
+"""The command `tpuserve run`, which runs a program that was written for TPUEstimator."""
 
 import os
 
@@ -114,7 +114,7 @@ def run(
         options = [] if tf1 is None else ["--tf1" if tf1 else "--no-tf1"]
         options += [f"--as_tf1={package}" for package in tf1_packages]
         options += ["--module"] if module else []
-        # Import the module only here, because only the option --processes needs it.
+        # Import host_processes only if --processes is given, because nothing else needs the module.
         import trainer.compat.host_processes as host_processes
 
         if emulate_tpu is not None:
@@ -152,10 +152,17 @@ def _check_hosts(
     hosts: str | None,
     host_index: int | None,
 ) -> None:
-    """Check that the options about hosts and processes are given together, or not at all.
+    """Check the combination of --emulate-tpu, --processes, --cores, --hosts and --host-index.
+
+    Args:
+      emulate_tpu: the value of --emulate-tpu; None if the user did not give the option.
+      processes: likewise, the value of --processes.
+      cores: likewise, the value of --cores.
+      hosts: likewise, the value of --hosts.
+      host_index: likewise, the value of --host-index.
 
     Raises:
-      click.UsageError: an option is missing, or contradicts another.
+      click.UsageError: an option requires another that is missing, or contradicts another.
     """
     if (hosts is None) != (host_index is None):
         raise click.UsageError(

@@ -1,18 +1,19 @@
-"""Constants of the modules inside tensorflow_estimator that programs use by their full paths."""
+"""Constants that programs import from tensorflow_estimator's modules model_fn and run_config."""
 
 __all__ = ["AVERAGE_LOSS_METRIC_KEY", "LOSS_METRIC_KEY", "TaskType"]
 
-# The names of the loss in the results of evaluate(): "loss" is the model_fn's loss, averaged over
-# the batches; "average_loss", which tf.estimator's own models report, is the mean over all rows.
+# Keys of losses in the result of an Estimator's evaluate(). "loss" is the loss that model_fn
+# returns, averaged over the batches. "average_loss" is the mean over all examples; the models that
+# are part of tf.estimator, such as DNNClassifier, report it.
 LOSS_METRIC_KEY = "loss"
 AVERAGE_LOSS_METRIC_KEY = "average_loss"
 
 
 class TaskType:
-    """The types of the tasks in TF_CONFIG.
+    """The types of the tasks in the environment variable TF_CONFIG.
 
     Attributes:
-      MASTER: the chief, in clusters of the first versions of TensorFlow 1.
+      MASTER: the name of the chief in clusters of the first versions of TensorFlow 1.
       PS: a parameter server, which holds variables.
       WORKER: a process that trains, and saves no checkpoints.
       CHIEF: the process that trains and saves checkpoints.

@@ -1,4 +1,7 @@
-"""Runs a program in several processes of this machine, as if each ran on a host of its own."""
+"""Runs a program in several processes of this machine, each of which stands for a host.
+
+This is the option --processes of `tpuserve run`.
+"""
 
 import json
 import os
@@ -17,27 +20,29 @@ from trainer.config import host_addresses, tf_config
 
 _LOOPBACK = "127.0.0.1"
 _COUNT_FLAG = "--xla_force_host_platform_device_count"
-# When a process has failed, the others get SIGTERM after this time, in seconds. Processes that are
-# connected with the failed process end by themselves before that; others would wait for it forever.
+# When a process has failed, the remaining processes get SIGTERM after this time, in seconds. Most
+# of them end by themselves earlier, because their connection to the failed process breaks. Without
+# the signal, a process without a connection would wait for the failed process forever.
 _GRACE_SECS = 30.0
-# A process that still runs this long after SIGTERM, in seconds, gets SIGKILL.
+# A process that still runs this time, in seconds, after it got SIGTERM, gets SIGKILL.
 _KILL_SECS = 15.0
 _POLL_SECS = 0.1
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_processes(environments: Sequence[Mapping[str, str]], arguments: Sequence[str]) -> int:
-    """Run `tpuserve run` in several processes, and wait for all of them.
+    """Start the command `tpuserve run` in several processes, and wait for all of them.
 
-    The standard output is that of process 0. All other output goes to standard error, each line
-    with the number of its process in front. Signals are passed to all processes.
+    The standard output of process 0 becomes the standard output of this process. All other output
+    goes to standard error; each line begins with the number of its process. Signals that this
+    process receives are sent to all processes.
 
     Args:
-      environments: the variables of each process, which are added to those of this process.
-      arguments: the arguments of `tpuserve run`.
+      environments: for each process, the environment variables to add to those of this process.
+      arguments: the arguments of `tpuserve run`, without --processes.
 
     Returns:
-      The exit status: 0, or that of the first process that failed.
+      The exit status for this process: 0, or the status of the first process that failed.
     """
     started: list[subprocess.Popen[bytes]] = []
     copying: list[threading.Thread] = []
@@ -65,11 +70,14 @@ def run_processes(environments: Sequence[Mapping[str, str]], arguments: Sequence
 
 
 def make_pjrt_environments(processes: int, cores: int) -> list[dict[str, str]]:
-    """Return the variables of processes that train on JAX's CPU devices, each process a host.
+    """Return environment variables for processes that train together on JAX's CPU devices.
 
     Args:
       processes: the number of processes.
-      cores: the number of devices of each process.
+      cores: the number of CPU devices of each process.
+
+    Returns:
+      For each process, a dict of environment variable → value.
     """
     hosts = ",".join([f"{_LOOPBACK}:{_find_free_port()}", *[_LOOPBACK] * (processes - 1)])
     others = [
@@ -90,13 +98,20 @@ def make_pjrt_environments(processes: int, cores: int) -> list[dict[str, str]]:
 
 
 def make_cluster_environments(processes: int, topology: str) -> list[dict[str, str]]:
-    """Return the variables of processes that are the chief and the workers of a cluster.
+    """Return environment variables for processes that train together on an emulated TPU.
+
+    The processes form a cluster of TensorFlow servers: process 0 is the chief, the others are
+    workers.
 
     Args:
       processes: the number of processes.
-      topology: the cores of the emulated TPU, as for TPUSERVE_EMULATED_TPU.
+      topology: the cores of the emulated TPU: a number of cores or "HOSTSxCORES".
+
+    Returns:
+      For each process, a dict of environment variable → value.
     """
-    # Keep the listeners of all ports open until the last port is found, so that the ports differ.
+    # Find a free port for each process by listening on it. Close no listener before the last port
+    # is found, because the system could return the same port again.
     with ExitStack() as stack:
         listeners = [
             stack.enter_context(socket.create_server((_LOOPBACK, 0))) for _ in range(processes)
@@ -117,7 +132,13 @@ def make_cluster_environments(processes: int, topology: str) -> list[dict[str, s
 
 
 def _wait(processes: Sequence["subprocess.Popen[bytes]"]) -> int:
-    """Wait until all processes have ended; return the exit status of the first that failed."""
+    """Wait until all processes have ended, and return the exit status for this process.
+
+    If a process fails, the processes that then do not end by themselves are killed.
+
+    Returns:
+      0, or the status of the first process that failed.
+    """
     status = 0
     deadline: float | None = None
     is_killing = False
@@ -131,8 +152,8 @@ def _wait(processes: Sequence["subprocess.Popen[bytes]"]) -> int:
             is_killing, deadline = True, now + _KILL_SECS
         time.sleep(_POLL_SECS)
     status = status or next((process.returncode for process in processes if process.returncode), 0)
-    # If a signal ended the process, its return code is the negative number of the signal: return
-    # 128 plus the number, as shells do.
+    # Popen.returncode is the negative number of the signal if a signal ended the process. Return
+    # 128 plus the number in this case, as shells do.
     return status if status >= 0 else 128 - status
 
 
@@ -144,7 +165,11 @@ def _send(processes: Sequence["subprocess.Popen[bytes]"], number: int) -> None:
 
 @contextmanager
 def _forwarding_signals(processes: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
-    """Pass signals on to all processes inside the context."""
+    """Send the signals that this process receives to other processes, inside a with block.
+
+    Args:
+      processes: the other processes; the list may grow inside the block.
+    """
 
     def forward(number: int, frame: Any) -> None:
         _send(processes, number)
@@ -158,7 +183,12 @@ def _forwarding_signals(processes: Sequence["subprocess.Popen[bytes]"]) -> Itera
 
 
 def _copy_lines(stream: IO[bytes], index: int) -> None:
-    """Copy the lines of a stream to standard error, with the number of the process in front."""
+    """Copy the output of a process to standard error, with its number in front of each line.
+
+    Args:
+      stream: the standard output or standard error of the process.
+      index: the number of the process.
+    """
     for line in stream:
         text = line if line.endswith(b"\n") else line + b"\n"
         sys.stderr.buffer.write(f"[{index}] ".encode() + text)

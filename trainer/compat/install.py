@@ -1,4 +1,7 @@
-"""Prepares the process so that a program for TPUEstimator finds tf.estimator, tf.contrib etc."""
+"""Prepares this process so that a program written for TPUEstimator runs on today's TensorFlow.
+
+The preparation supplies tf.estimator, tf.contrib and other symbols that TensorFlow has removed.
+"""
 
 import contextlib
 import functools
@@ -30,16 +33,16 @@ _TPU_ALIASES = "tpu.python.tpu."
 
 @dataclass
 class _Installation:
-    """The state of this process after `install`.
+    """What `install` has decided about the user's program, and the modules made for the program.
 
     Attributes:
       uses_tf1: whether the program gets the names and the behaviour of TensorFlow 1.
       is_for_tpu: whether the program is written for TPUEstimator, so that a TPUClusterResolver
         without the name of a TPU means this machine.
-      proxy: the stand-in that the program gets for `import tensorflow` if uses_tf1 is true; None
-        if the program gets TensorFlow itself, or as long as TensorFlow is not imported.
-      package_proxy: the stand-in that installed packages for TensorFlow 1 get, if `proxy` is None;
-        None as long as no package needs it.
+      proxy: the module that the program gets for `import tensorflow` if uses_tf1 is true. None if
+        the program gets TensorFlow itself, and before TensorFlow is imported.
+      package_proxy: the module that installed packages for TensorFlow 1 get for `import tensorflow`
+        if `proxy` is None. None as long as no such package is imported.
     """
 
     uses_tf1: bool
@@ -48,11 +51,15 @@ class _Installation:
     package_proxy: TensorFlow1Proxy | None = None
 
     def prepare_tensorflow(self) -> None:
-        """Patch TensorFlow, and add tf.estimator etc.; enable TensorFlow 1 if uses_tf1 is true."""
+        """Patch the imported TensorFlow for the program.
+
+        Adds tf.estimator, tf.contrib and other symbols, and switches to the behaviour of TensorFlow
+        1 if uses_tf1 is true.
+        """
         importlib.import_module("trainer.execution.protobuf_compat").patch_graph_io()
         importlib.import_module("trainer.compat.log_lines").drop_repeated_lines()
-        # Patch TensorFlow's functions before tf.contrib.tpu is imported, because tf.contrib.tpu
-        # copies references to these functions.
+        # Patch TensorFlow's functions that build TPU graphs before the module tf.contrib.tpu is
+        # imported: that module imports the functions by name, and would keep the unpatched ones.
         importlib.import_module("trainer.compat.emulation").install_emulation()
         install_names.supply_moved_names()
         install_names.add_names_to_tensorflow(replaces_resolver=self.is_for_tpu)
@@ -60,9 +67,9 @@ class _Installation:
             self.proxy = install_names.enable_tf1()
 
     def find_package_proxy(self) -> TensorFlow1Proxy:
-        """Return the stand-in that an installed package for TensorFlow 1 gets for TensorFlow.
+        """Return the module that an installed package for TensorFlow 1 gets for TensorFlow.
 
-        It is the stand-in that the program gets, if the program gets one.
+        The program and all such packages share a module if the program is for TensorFlow 1 too.
         """
         if self.proxy is not None:
             return self.proxy
@@ -84,33 +91,33 @@ def install(
 ) -> None:
     """Supply tf.estimator, tf.contrib and the other symbols that a program for TPUEstimator uses.
 
-    Does not import TensorFlow; the symbols are added when the program imports TensorFlow. The
-    program's own modules get TensorFlow 1's symbols if TensorFlow 1 is enabled; an installed
-    package gets them if it is written for TensorFlow 1. Lines on standard error say so. Further
-    calls in the same process have no effect.
+    Does not import TensorFlow; the symbols are added when the program imports TensorFlow. If the
+    program is written for TensorFlow 1, its modules get the symbols and the behaviour of TensorFlow
+    1. An installed package gets the symbols of TensorFlow 1 if the package is written for it. In
+    both cases a line on standard error says so. A second call in a process has no effect.
 
     Args:
       program: the program whose modules get the symbols.
       tf1: whether the program gets the names and the behaviour of TensorFlow 1. None decides by the
         program's source: TensorFlow 1 if it uses a name that TensorFlow 2 lacks.
-      tf1_option: text for the line on standard error. If `tf1` is true, the option or variable that
-        the user has set, such as "--tf1". If `tf1` is None, how to prevent TensorFlow 1:
-        "--no-tf1 turns that off".
+      tf1_option: text for the line on standard error. If `tf1` is true, the text is the option or
+        variable that the user has set, such as "--tf1". If `tf1` is None, the text says how to
+        prevent TensorFlow 1, such as "--no-tf1 turns that off".
       tf1_packages: names of installed packages that get TensorFlow 1's symbols in any case.
       filters_log: whether to drop what TensorFlow's C++ code logs about missing GPUs and CPU
         features when it is imported.
 
     Raises:
-      InvalidSetting: the program is to get TensorFlow 1 and has imported TensorFlow already.
+      InvalidSetting: the program is to get TensorFlow 1, but has imported TensorFlow before.
     """
     global _installation
     if _installation is not None:
         return
     uses_tf1 = _decide_tf1(program, tf1, tf1_option)
     if os.environ.get(EMULATION_VARIABLE, "").strip() not in ("", "0"):
-        # If a TPU is emulated, set TPU_NAME unless it is set: programs read it, because Cloud TPU
-        # machines always set it. Any value will do, because every TPU name resolves to the emulated
-        # TPU.
+        # If a TPU is emulated, set the environment variable TPU_NAME unless it is set. Programs
+        # read this variable, because it is always set on Cloud TPU machines. The value does not
+        # matter, because every TPU name resolves to the emulated TPU.
         os.environ.setdefault(_TPU_NAME_VARIABLE, "local")
     is_tensorflow_imported = "tensorflow" in sys.modules
     if uses_tf1 and is_tensorflow_imported:
@@ -143,20 +150,30 @@ def install(
 
 @contextlib.contextmanager
 def _importing_tensorflow(filters_log: bool) -> Iterator[None]:
-    """Pause the garbage collector, and filter TensorFlow's log if the user has set no log level."""
+    """Disable the garbage collector, and optionally filter the log, while TensorFlow is imported.
+
+    The import is faster without the garbage collector.
+
+    Args:
+      filters_log: whether to drop what TensorFlow's C++ code logs about missing GPUs and CPU
+        features.
+    """
     log = tf_logging.filtered_log() if filters_log else contextlib.nullcontext()
     with log, gc_control.gc_disabled():
         yield
 
 
 def read_tf1_variable() -> dict[str, Any]:
-    """Read the environment variable TPUSERVE_TF1: 1, 0, or unset to decide by the program's source.
+    """Read the environment variable TPUSERVE_TF1, which decides about TensorFlow 1.
+
+    The value 1 gives the program the names and the behaviour of TensorFlow 1, and 0 does not. If
+    the variable is empty or not set, the program's source decides.
 
     Returns:
-      The arguments `tf1` and `tf1_option` of `install`, by name.
+      The arguments `tf1` and `tf1_option` for `install`, a dict by name.
 
     Raises:
-      InvalidSetting: TPUSERVE_TF1 is neither 1 nor 0 nor empty.
+      InvalidSetting: the variable has another value.
     """
     value = os.environ.get(TF1_VARIABLE, "").strip()
     if value not in ("", "0", "1"):
@@ -171,12 +188,15 @@ def read_tf1_variable() -> dict[str, Any]:
 
 
 def _decide_tf1(program: Program, tf1: bool | None, tf1_option: str) -> bool:
-    """Return whether the program gets TensorFlow 1's symbols; if so, say so on standard error.
+    """Return whether the program gets TensorFlow 1's names and behaviour.
+
+    If the result is true, print a line on standard error that gives the reason.
 
     Args:
-      program: the program; its source is searched if `tf1` is None.
-      tf1: the user's choice, or None.
-      tf1_option: see `install`.
+      program: the user's program.
+      tf1: the user's choice. None searches the program's source for names that TensorFlow 2 lacks.
+      tf1_option: the option or variable that the user has set, or, if `tf1` is None, how to prevent
+        TensorFlow 1; for the line on standard error.
     """
     evidence = tf1_detection.find_tf1_evidence(program) if tf1 is None else None
     uses_tf1 = evidence is not None if tf1 is None else tf1
@@ -195,7 +215,9 @@ def _decide_tf1(program: Program, tf1: bool | None, tf1_option: str) -> bool:
 
 
 def _check_program_has_no_tensorflow(program: Program) -> None:
-    """Check that no module of the program has imported TensorFlow, which would be TensorFlow 2.
+    """Check that no module of the program has imported TensorFlow yet.
+
+    A module that has imported it would keep the names of TensorFlow 2.
 
     Raises:
       InvalidSetting: a module of the program has imported TensorFlow; the message names its file.

@@ -17,8 +17,8 @@ from trainer.compat.source.program import Program, set_script_directory
 EXIT_FAILED = 1
 
 _OUR_DIRECTORY = os.path.dirname(__file__)
-# The directories of tpuserve's code that runs the program. The stack frames of this code are
-# removed from the program's tracebacks, which then look as if Python had run the program.
+# The directories of the code of tpuserve that runs a user's program. The stack frames of this code
+# are removed from the program's tracebacks, which then look as if Python had run the program.
 _HIDDEN_DIRECTORIES = {
     _OUR_DIRECTORY,
     os.path.join(_OUR_DIRECTORY, "imports"),
@@ -40,27 +40,30 @@ def run_program(
 ) -> NoReturn:
     """Run a program and exit with the program's status.
 
-    sys.argv, the output, tracebacks and the exit status are as with `python SCRIPT ARGS`. An error
-    about ops that a TPU cannot run is printed without its tracebacks, because users would overlook
-    the message below long tracebacks.
+    sys.argv, the output, tracebacks and the exit status are as with `python SCRIPT ARGS`. The
+    exception is an error about ops that a TPU cannot run: its message is printed without a
+    traceback, because users would overlook the message below a long traceback.
 
     Args:
       program: the program to run.
       arguments: the command-line arguments of the program, without the program's name.
-      tf1: whether the program gets TensorFlow 1; see `install.install`.
-      tf1_packages: names of installed packages that get the names of TensorFlow 1, in addition to
-        those that use names that only TensorFlow 1 has.
-      shows_tracebacks: whether to print the tracebacks of all errors.
+      tf1: whether the program gets the names and the behaviour of TensorFlow 1; None decides by the
+        program's source.
+      tf1_packages: names of installed packages that get the names of TensorFlow 1. Packages whose
+        source uses names that only TensorFlow 1 has get them in any case.
+      shows_tracebacks: whether to print the tracebacks of all errors, also of those about ops that
+        a TPU cannot run.
     """
-    # Register this exit handler before the program registers its own: `_exit_as_interrupted` may
-    # end the process, so it must run last, and exit handlers run in reverse order of registration.
+    # Register this exit handler before the program registers its own handlers. The handler may end
+    # the process, so it must run last, and exit handlers run in reverse order of registration.
     atexit.register(_exit_as_interrupted)
     sys.argv[:] = [str(program.file) if program.spec else program.name, *arguments]
     set_script_directory(program.directories[0])
     main = _make_main_module(program)
     sys.modules["__main__"] = main
     tf1_option = "--no-tf1 turns that off" if tf1 is None else "--tf1"
-    # Keep TensorFlow's C++ log if the user has requested it by TF_CPP_MIN_LOG_LEVEL.
+    # Filter the log of TensorFlow's C++ code only if TF_CPP_MIN_LOG_LEVEL has the value that
+    # `tpuserve` sets, because another value is the user's choice.
     filters_log = os.environ.get("TF_CPP_MIN_LOG_LEVEL") == QUIET_LOG_LEVEL
     install.install(program, tf1, tf1_option, tf1_packages, filters_log=filters_log)
     try:
@@ -94,7 +97,7 @@ def _make_main_module(program: Program) -> ModuleType:
 
 
 def _exit_with_error(error: BaseException, *, shows_tracebacks: bool) -> NoReturn:
-    """Print an uncaught error as Python does, followed by advice if there is any, and exit.
+    """Print an uncaught error of the program as Python does, then any advice on it, and exit.
 
     Args:
       error: the error.
@@ -130,9 +133,9 @@ def _strip_our_frames(error: BaseException | None, stripped: set[int]) -> None:
     """Remove tpuserve's stack frames from the tracebacks of an error, its cause and its context.
 
     Args:
-      error: the error; None does nothing.
-      stripped: the ids of the errors whose frames are removed already, because errors can refer to
-        each other in a cycle; updated.
+      error: the error; None for no error.
+      stripped: the ids of the errors that have been processed, which are skipped, because errors
+        can refer to each other in a cycle; updated.
     """
     if error is None or id(error) in stripped:
         return
@@ -143,7 +146,7 @@ def _strip_our_frames(error: BaseException | None, stripped: set[int]) -> None:
 
 
 def _without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """Return a copy of a traceback without the frames of files in `_HIDDEN_DIRECTORIES`."""
+    """Return a copy of a traceback without the stack frames of the code that runs the program."""
     entries = []
     while traceback is not None:
         if os.path.dirname(traceback.tb_frame.f_code.co_filename) not in _HIDDEN_DIRECTORIES:

@@ -1,4 +1,4 @@
-"""Keeps log lines of TensorFlow from being written twice in programs that call tf.app.run."""
+"""Prevents that TensorFlow's log lines are written twice in programs that call tf.app.run."""
 
 import logging
 
@@ -8,16 +8,18 @@ _TENSORFLOW = "tensorflow"
 
 
 def drop_repeated_lines() -> None:
-    """Let absl's log handler drop messages that TensorFlow's handler writes to the same stream.
+    """Make absl's log handler drop messages that TensorFlow's handler writes to the same stream.
 
-    tf.app.run adds absl's handler to the root logger. Messages of TensorFlow's logger reach that
-    handler too, although TensorFlow's own handler has written them.
+    tf.app.run adds absl's handler to the root logger. Messages of TensorFlow's logger are passed to
+    the root logger's handlers too, after TensorFlow's own handler has written them.
     """
     absl_logging.get_absl_handler().python_handler.addFilter(_is_written_once)
 
 
 def _is_written_once(record: logging.LogRecord) -> bool:
-    """Return whether only absl's handler, and not TensorFlow's too, writes a message to its stream.
+    """Return whether absl's handler is to write a message.
+
+    The result is false if TensorFlow's handler writes the message to the same stream.
 
     Args:
       record: the message.

@@ -1,6 +1,7 @@
-"""The names that Python and NumPy have removed since the years of TensorFlow 1.
+"""Names that programs for TensorFlow 1 use and that Python and NumPy have removed since.
 
-`supply_names` adds the names that have an exact replacement to the modules that lack them.
+`supply_names` adds the names that have an exact replacement to their modules. For other names there
+are sentences that say what to use instead.
 """
 
 import base64
@@ -22,14 +23,14 @@ _ArgSpec = collections.namedtuple("_ArgSpec", "args varargs keywords defaults")
 
 
 def _get_arg_spec(function: Callable[..., Any]) -> _ArgSpec:
-    """Return the positional arguments of a function, as inspect.getargspec did.
+    """Return the arguments of a function, as Python's removed inspect.getargspec did.
 
     Args:
       function: a function or a method.
 
     Returns:
-      A named tuple: the names of the arguments; the name after `*`, or None; the name after `**`,
-      or None; the default values of the last arguments, or None.
+      A named tuple of the names of the arguments; the name after `*`, or None; the name after `**`,
+      or None; and the default values of the last arguments, or None.
 
     Raises:
       ValueError: the function has keyword-only arguments.
@@ -52,7 +53,7 @@ _PYTHON: Mapping[ModuleType, Mapping[str, Any]] = {
     time: {"clock": time.process_time},
 }
 
-# Name that NumPy has removed → the name in NumPy, or the type of Python, that replaces it.
+# Maps a name that NumPy has removed to the replacement: another name of NumPy, or a type of Python.
 _NUMPY: Mapping[str, str | type] = {
     "Inf": "inf",
     "Infinity": "inf",
@@ -82,8 +83,8 @@ _NUMPY: Mapping[str, str | type] = {
     "unicode_": "str_",
 }
 
-# Full name that was removed and that `supply_names` does not restore → a sentence that says what
-# replaces it.
+# Maps the full name of a removed name that `supply_names` does not supply to a sentence that says
+# what replaces the name.
 _ADVICE: Mapping[str, str] = {
     "cgi.escape": "Use html.escape.",
     "inspect.formatargspec": "Use inspect.signature.",
@@ -104,7 +105,8 @@ _ADVICE: Mapping[str, str] = {
     "sys.setdefaultencoding": "Remove the call: Python 3 uses UTF-8.",
 }
 
-# Module that Python has removed → a sentence that says what replaces it.
+# Maps the name of a module that Python has removed to a sentence that says what replaces the
+# module.
 REMOVED_MODULES: Mapping[str, str] = {
     "asynchat": "Python 3.12 removed it. Use asyncio.",
     "asyncore": "Python 3.12 removed it. Use asyncio.",
@@ -122,12 +124,13 @@ MODULES = frozenset(
 """The modules that have lost names."""
 
 
-# The full names that `supply_names` has added.
+# The full names that `supply_names` has added to modules, such as "numpy.product". Without this
+# set, an added name could not be distinguished from a name that the installed module has itself.
 _added: set[str] = set()
 
 
 def supply_names() -> None:
-    """Add the removed names to modules of Python, and to NumPy if it is imported already."""
+    """Add removed names to modules of Python's standard library, and to NumPy if it is imported."""
     for module, names in _PYTHON.items():
         for name, value in names.items():
             if not hasattr(module, name):
@@ -138,7 +141,7 @@ def supply_names() -> None:
 
 
 def supply_numpy_names(numpy: ModuleType) -> None:
-    """Add the removed names to NumPy.
+    """Add names that NumPy has removed to NumPy.
 
     Args:
       numpy: the imported module numpy.
@@ -150,16 +153,20 @@ def supply_numpy_names(numpy: ModuleType) -> None:
 
 
 def _add(module: ModuleType, name: str, value: Any) -> None:
-    """Add a name to a module, and record it in `_added`."""
+    """Add a name to a module, and record that the module lacked the name."""
     setattr(module, name, value)
     _added.add(f"{module.__name__}.{name}")
 
 
 def find_supplied(name: str) -> str | None:
-    """Return what `supply_names` supplies for a name, such as "numpy.prod" for "numpy.product".
+    """Return the name of what `supply_names` supplies for a removed name.
+
+    Args:
+      name: the full name, such as "numpy.product".
 
     Returns:
-      None if the installed Python or NumPy has the name, or if the name is not supplied.
+      The name of the replacement, such as "numpy.prod"; None if the installed Python or NumPy has
+      the name itself, or if `supply_names` does not supply it.
     """
     module, _, attribute = name.rpartition(".")
     if module == NUMPY and attribute in _NUMPY:
@@ -174,16 +181,24 @@ def find_supplied(name: str) -> str | None:
 
 
 def find_advice(name: str) -> str | None:
-    """Return what replaces a removed name that is not supplied, such as "numpy.asscalar".
+    """Return a sentence that says what replaces a removed name that `supply_names` does not supply.
+
+    Args:
+      name: the full name, such as "numpy.asscalar".
 
     Returns:
-      None if the installed Python or NumPy has the name, or if no replacement is known.
+      The sentence; None if the installed Python or NumPy has the name, or if no replacement is
+      known.
     """
     return None if name not in _ADVICE or _exists(name) else _ADVICE[name]
 
 
 def _exists(name: str) -> bool:
-    """Return whether a name's module is installed and has the name even without `supply_names`."""
+    """Return whether the installed Python or NumPy itself has a name.
+
+    Args:
+      name: the full name, such as "numpy.product".
+    """
     module_name, _, attribute = name.rpartition(".")
     try:
         module = importlib.import_module(module_name)
