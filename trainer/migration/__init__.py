@@ -1,4 +1,4 @@
-"""Static analysis of old programs: which TensorFlow names they use, and whether these still exist.
+"""Analyses old programs: which TensorFlow names they use, and which of these names still exist.
 
-Programs are read and never run. No module of this package imports TensorFlow.
+The programs are read, and never run. No module of this package imports TensorFlow.
 """

@@ -1,4 +1,4 @@
-"""The command `tpuserve migrate`."""
+"""The command `tpuserve migrate`, which reports which TensorFlow names of an old program work."""
 
 from pathlib import Path
 
@@ -49,8 +49,8 @@ def migrate(scripts: tuple[Path, ...], only_this_file: bool, as_json: bool) -> i
     if as_json:
         click.echo(json_report.format_reports(reports))
     else:
-        # Import rich, which text_report uses, for text reports only: the import takes longer than
-        # printing JSON.
+        # Import text_report only for reports as text, because it imports the package rich, which
+        # takes longer than printing a report as JSON.
         from trainer.migration import text_report
 
         text_report.print_reports(reports)

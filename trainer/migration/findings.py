@@ -1,4 +1,4 @@
-"""Finds the TensorFlow names that a file uses: whether each still exists, and its line numbers."""
+"""Finds the TensorFlow names that a file of a program uses, and checks whether they still exist."""
 
 import ast
 from collections.abc import Collection, Iterable, Iterator
@@ -24,17 +24,19 @@ _FLAGS = tuple(
 
 @dataclass(frozen=True)
 class Finding:
-    """A TensorFlow name or a module that a file uses, with the result of its check.
+    """A name that a file of a program uses, and whether the name still exists.
+
+    The name is that of a TensorFlow symbol, of a module, or of a Python symbol that was removed.
 
     Attributes:
-      file: the path of the file as the report shows it.
-      lines: the numbers of the lines that use the name, from 1, increasing.
-      written: the name as the program writes it: "tf.train.Saver".
-      name: the full name: "tensorflow.train.Saver".
-      kind: whether the name still exists; see `NameStatus`.
-      says: an explanation: the module that supplies the name, its replacement, or similar names;
-        may be empty.
-      is_reached: whether the program runs one of the lines; true if that is not known.
+      file: the path of the file in the report.
+      lines: the numbers of the lines that use the name, from 1, in increasing order.
+      written: the name as the program writes it, such as "tf.train.Saver".
+      name: the full name, such as "tensorflow.train.Saver".
+      kind: whether the name still exists.
+      says: an explanation for the user: where the name is defined, what replaces it, or which
+        similar names exist. It may be empty.
+      is_reached: whether the program may run one of the lines.
     """
 
     file: str
@@ -47,7 +49,7 @@ class Finding:
 
     @property
     def stops(self) -> bool:
-        """Whether the name keeps the program from running."""
+        """Whether the program may use the name although the name does not exist, and so fails."""
         return self.is_reached and not self.kind.runs
 
 
@@ -58,14 +60,14 @@ def find_references(
     directories: Iterable[Path],
     unreached_lines: Collection[int] = (),
 ) -> list[Finding]:
-    """Find the TensorFlow names that a file uses, and the missing modules that it imports.
+    """Find the TensorFlow names, missing modules and removed Python names that a file uses.
 
     Args:
       source: the parsed file.
       tf1: whether `import tensorflow` gives the program TensorFlow 1's names.
       directories: the directories with the program's own modules.
-      unreached_lines: the numbers of the lines that the program does not run. A name that no longer
-        exists has one finding for these lines and another for all other lines.
+      unreached_lines: the numbers of the lines that the program does not run. If such lines and
+        other lines use a name that does not exist, the name has a finding for each of the two.
 
     Returns:
       The findings, ordered by the first line that uses the name.
@@ -92,9 +94,8 @@ def _references(
         guarded_names.find_guarded_names(tree),
     )
     for use in find_name_references(tree):
-        # Skip attributes that are not TensorFlow's: those of a local variable with the name of a
-        # TensorFlow module, and those of tf.flags.FLAGS, which are the program's own command-line
-        # flags.
+        # Skip attributes of a local variable that has the name of a TensorFlow module, and
+        # attributes of tf.flags.FLAGS, which are the program's own command-line flags.
         if (use.line, use.written_name) in shadowed or use.name.startswith(_FLAGS):
             continue
         status = tensorflow_names.classify(use, tf1=tf1)

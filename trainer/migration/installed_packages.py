@@ -1,4 +1,4 @@
-"""Finds code for TensorFlow 1 in the installed packages that a program imports."""
+"""Finds installed packages that a program imports and that are written for TensorFlow 1."""
 
 import ast
 import importlib.util
@@ -23,10 +23,11 @@ class InstalledPackage:
     """An installed package that a program imports and that uses TensorFlow.
 
     Attributes:
-      name: the name by which it is imported.
-      tf1: why it gets TensorFlow 1's names under `tpuserve run`; None if it does not.
-      findings: the names that it uses and that no longer exist. A name inside of a function or a
-        condition counts as not reached, because the import of the package may not run it.
+      name: the name by which the package is imported.
+      tf1: the reason why the package gets TensorFlow 1's names under `tpuserve run`; None if it
+        does not get them.
+      findings: the names that the package uses and that do not exist. A name inside of a function
+        or a condition has is_reached=False, because the import of the package may not run the line.
     """
 
     name: str
@@ -43,7 +44,7 @@ def find_packages(
 
     Args:
       source_files: the files of the program.
-      unreached: for each file, the lines that the program does not run.
+      unreached: for each file, the numbers of the lines that the program does not run.
       directories: the directories with the program's own modules.
     """
     modules = sorted(
@@ -64,7 +65,15 @@ def find_packages(
 
 
 def _imported_modules(tree: ast.Module, unreached: Collection[int]) -> Iterator[str]:
-    """Yield the modules that a file imports, in lines that the program may run."""
+    """Yield the full names of the modules that a file imports.
+
+    Imports in lines that the program does not run, and inside a try that catches ImportError, are
+    left out.
+
+    Args:
+      tree: the syntax tree of the file.
+      unreached: the numbers of the lines that the program does not run.
+    """
     optional = guarded_names.find_optional_import_lines(tree)
     for node in ast.walk(tree):
         if getattr(node, "lineno", 0) in unreached or getattr(node, "lineno", 0) in optional:
@@ -90,9 +99,9 @@ def _is_own(module: str, directories: Sequence[Path]) -> bool:
 
 
 def _find_file(module: str) -> Path | None:
-    """Return the source file of an installed module whose package uses TensorFlow; else None.
+    """Return the source file of an installed module, without importing its package.
 
-    Does not import the module's package.
+    Returns None if the module is not installed, or if its package does not use TensorFlow.
     """
     package, *parts = module.split(".")
     if package in EXCLUDED_PACKAGES:
@@ -121,7 +130,13 @@ def _uses_tensorflow(file: Path) -> bool:
 
 
 def _examine(package: str, files: Sequence[Path]) -> InstalledPackage:
-    """Examine the files that a program imports from a package, and those that they import."""
+    """Check the names in those files of an installed package that a program uses.
+
+    Args:
+      package: the name of the package.
+      files: the files that the program imports. The files of the package that they import are
+        checked too.
+    """
     seen: set[Path] = set()
     evidence = [tf1_detection.find_package_evidence(package, file, seen) for file in files]
     tf1 = next((str(sign) for sign in evidence if sign is not None), None)
@@ -149,7 +164,10 @@ def _examine(package: str, files: Sequence[Path]) -> InstalledPackage:
 
 
 def _lines_that_may_not_run(tree: ast.Module) -> set[int]:
-    """Return the lines inside of functions and of conditions, which an import may not run."""
+    """Return the numbers of the lines inside functions and conditions.
+
+    The import of a module may not run these lines.
+    """
     bodies = [
         [*node.body, *getattr(node, "orelse", [])]
         for node in ast.walk(tree)

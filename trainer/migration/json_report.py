@@ -1,4 +1,4 @@
-"""Program reports as JSON.
+"""Formats the reports on programs, which `tpuserve migrate` prints, as JSON.
 
 The format is
 {"version": 1, "runs": true, "programs": [PROGRAM, ...]}, where each PROGRAM is
@@ -27,12 +27,12 @@ VERSION = 1
 
 
 def format_reports(reports: Sequence[ProgramReport]) -> str:
-    """Format reports as one indented JSON object."""
+    """Return the reports on programs as an indented JSON object."""
     return json.dumps(to_dict(reports), indent=2)
 
 
 def to_dict(reports: Sequence[ProgramReport]) -> dict[str, Any]:
-    """Convert reports to a dict in the format that the module's docstring describes."""
+    """Convert the reports on programs to a dict in the format of the JSON object."""
     return {
         "version": VERSION,
         "runs": all(report.runs for report in reports),

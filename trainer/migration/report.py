@@ -1,4 +1,4 @@
-"""The report of one program: its findings, its problems and the command that runs it."""
+"""Analyses a program, and reports the names that it uses and the command that runs it."""
 
 import dataclasses
 import warnings
@@ -18,16 +18,16 @@ from trainer.migration.program.sources import Problem, SourceFile
 
 @dataclass(frozen=True)
 class ProgramReport:
-    """The analysis of one program.
+    """The result of the analysis of a program.
 
     Attributes:
-      script: the path of the script as the user gave it.
-      files: the files that were read; the script is the first.
-      findings: one finding per name and file, ordered by file and line.
-      problems: the files that cannot be read.
+      script: the path of the script, as the user has given it.
+      files: the paths of the files that were read; the script is the first.
+      findings: the names that the program uses, ordered by file and line.
+      problems: why files of the program cannot be read.
       tf1: why the program gets TensorFlow 1's names and behaviour; None if the program gets the
         names and behaviour of TensorFlow 2.
-      command: the command that runs the program; None if the script cannot be read.
+      command: the shell command that runs the program; None if the script cannot be read.
       packages: the installed packages that the program imports and that use TensorFlow: those that
         get the names of TensorFlow 1, and those that use names that no longer exist.
     """
@@ -42,7 +42,7 @@ class ProgramReport:
 
     @property
     def runs(self) -> bool:
-        """Whether every file could be read, and every name that the program reaches exists."""
+        """Whether every file could be read, and every name exists in the lines that may run."""
         findings = [
             *self.findings,
             *(finding for package in self.packages for finding in package.findings),
@@ -50,12 +50,16 @@ class ProgramReport:
         return not self.problems and not any(finding.stops for finding in findings)
 
     def findings_of_kind(self, kind: NameStatus) -> list[Finding]:
-        """Return the findings of one status in lines that the program may reach."""
+        """Return the findings with a status, except those in lines that the program does not run.
+
+        Args:
+          kind: the status of the name.
+        """
         return [finding for finding in self.findings if finding.kind is kind and finding.is_reached]
 
     @property
     def unreached(self) -> list[Finding]:
-        """The findings in lines that the program does not run."""
+        """The missing names in lines that the program does not run."""
         return [finding for finding in self.findings if not finding.is_reached]
 
 
@@ -64,7 +68,7 @@ def analyze_program(script: Path, *, follow_imports: bool = True) -> ProgramRepo
 
     Args:
       script: the main file of the program.
-      follow_imports: whether to read the program's modules that the script imports.
+      follow_imports: whether to read also the program's modules that the script imports.
     """
     package = package_script.find_package(sources.read_source(script, str(script)))
     root = () if package is None else (package.root,)
@@ -73,8 +77,8 @@ def analyze_program(script: Path, *, follow_imports: bool = True) -> ProgramRepo
     try:
         running_program = program.program_from_script(str(script))
     except InvalidSetting:
-        # Continue without looking for TensorFlow 1's names: the script cannot be read, and the
-        # report lists it as a problem.
+        # Continue if the script cannot be read, because the report lists the script as a problem.
+        # Only the search for names of TensorFlow 1 is left out.
         running_program = None
     if running_program is not None:
         directories = (*running_program.directories, *root)

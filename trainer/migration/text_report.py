@@ -1,4 +1,4 @@
-"""Program reports as text: a line per name, and at the end the command that runs the program."""
+"""Prints the reports on programs as text: a line for each name, and the command that runs it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,7 +19,7 @@ _TITLES = {
 
 
 def print_reports(reports: Sequence[ProgramReport]) -> None:
-    """Print reports, with colours on a terminal; elsewhere lines are neither wrapped nor cut."""
+    """Print the reports on programs, in colours if the output is a terminal."""
     console = Console(highlight=False)
     for index, report in enumerate(reports):
         if index:
@@ -29,7 +29,7 @@ def print_reports(reports: Sequence[ProgramReport]) -> None:
 
 
 def format_lines(report: ProgramReport) -> Iterator[Text]:
-    """Yield the lines of one program's report."""
+    """Yield the lines of the report on a program."""
     yield Text(_format_title(report), style="bold")
     for kind, (title, color) in _TITLES.items():
         findings = report.findings_of_kind(kind)
@@ -67,8 +67,8 @@ def _format_title(report: ProgramReport) -> str:
 
 def _format_table(findings: Sequence[Finding]) -> Iterator[Text]:
     places = [f"{finding.file}:{', '.join(map(str, finding.lines))}" for finding in findings]
-    # Limit the width of the first column, which has the line numbers: a name that very many lines
-    # use must not widen the column for all names.
+    # Limit the width of the first column, which has the line numbers. Otherwise a name that very
+    # many lines use would widen the column for all names.
     width = min(max(map(len, places)), 40)
     name_width = max(len(finding.written) for finding in findings)
     for place, finding in zip(places, findings, strict=True):

@@ -1,1 +1,1 @@
-"""Classification of the TensorFlow names that a program uses."""
+"""Classifies the names that a program uses: whether they still exist, and who supplies them."""

@@ -1,4 +1,4 @@
-"""Calls, and keyword arguments, that functions and classes supplied by tpuserve do not accept."""
+"""Finds calls of functions and classes of tpuserve that fail, such as for an unknown argument."""
 
 import ast
 from collections.abc import Iterator
@@ -8,30 +8,32 @@ from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names import contrib_names, static_index, tensorflow_names
 from trainer.migration.names.classification import Classification, NameStatus
 
-# The module whose classes can be imported, and cannot be called.
+# The beginning of the full names of classes that programs can import, but whose calls always fail.
 _NOT_CALLABLE = "trainer.compat.contrib.distribute."
 
 
 def unknown_arguments(
     tree: ast.Module, *, tf1: bool
 ) -> Iterator[tuple[int, str, str, Classification]]:
-    """Find calls and keyword arguments that what tpuserve supplies does not accept.
+    """Find calls and keyword arguments that functions and classes of tpuserve do not accept.
+
+    tpuserve supplies these functions and classes in place of TensorFlow's.
 
     Args:
       tree: the parsed file of a program.
       tf1: whether `import tensorflow` gives the program TensorFlow 1's names.
 
     Yields:
-      For each argument: line number; `function(argument=)` as the program writes the function; the
-      same with the function's full name; classification. For each call that always fails, the same
-      with `function()`.
+      For each unknown argument, four items: the line number; a text such as "f(argument=)" with the
+      function's name in the program; such a text with the function's full name; the classification.
+      For each call that always fails, the same items with texts such as "f()".
     """
     homes: dict[str, str] = {}
     for use in find_name_references(tree):
         status = tensorflow_names.classify(use, tf1=tf1)
         if status.kind is NameStatus.SUPPLIED and status.says:
-            # Find the calls of an imported name by its last part: after `from package import name`,
-            # the program calls `name`, not `package.name`.
+            # For an imported name, use the last part to find calls: after `from package import
+            # name`, the program calls `name`, not `package.name`.
             homes[use.name.rpartition(".")[2] if use.is_import else use.written_name] = status.says
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
@@ -62,7 +64,7 @@ def _accepted_arguments(home: str) -> list[str] | None:
       home: the full name of the function or class, such as "trainer.RunConfig".
 
     Returns:
-      The names; None if they are unknown, or if the function accepts every keyword argument.
+      The names; None if they cannot be determined, or if every keyword argument is accepted.
     """
     module, _, name = home.rpartition(".")
     if module == "trainer":
@@ -82,8 +84,8 @@ def _class_arguments(node: ast.ClassDef, module: str) -> list[str] | None:
             return _function_arguments(statement)
     is_dataclass = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
     if not is_dataclass or not all(_has_no_fields(base, module) for base in node.bases):
-        # Return None, which means unknown: a base class defines the arguments, and may be in
-        # another file.
+        # Return None for unknown arguments: a base class, which may be in another file, defines
+        # them.
         return None
     fields = [
         statement.target.id
@@ -94,7 +96,12 @@ def _class_arguments(node: ast.ClassDef, module: str) -> list[str] | None:
 
 
 def _has_no_fields(base: ast.expr, module: str) -> bool:
-    """Return whether a base class of a dataclass adds no fields, and so no arguments."""
+    """Return whether a base class adds no fields to a dataclass, and thus no arguments.
+
+    Args:
+      base: the syntax node of the base class.
+      module: the full name of the module that defines the dataclass.
+    """
     home, name = static_index.find_definition(module, ast.unparse(base))
     source = static_index.parse_module(home)
     for node in source.body if source is not None else ():

@@ -1,16 +1,16 @@
-"""The classification of a TensorFlow symbol or a module that an old program uses."""
+"""NameStatus and Classification, which say whether a name that an old program uses still exists."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class NameStatus(str, Enum):
-    """The status of a name that a program uses.
+    """Whether a name that a program uses exists, and who defines it.
 
     Attributes:
       WORKS: TensorFlow has the name.
-      SUPPLIED: tpuserve supplies the name.
-      GONE: an earlier version of TensorFlow or Python had the name, and the present one lacks it.
+      SUPPLIED: tpuserve supplies the name, which TensorFlow lacks.
+      GONE: an earlier version of TensorFlow or Python had the name, but the installed one lacks it.
       UNKNOWN: no version of TensorFlow is known to have the name.
       MISSING: the name is a module that is not installed.
     """
@@ -23,18 +23,18 @@ class NameStatus(str, Enum):
 
     @property
     def runs(self) -> bool:
-        """Whether a program that uses the name can run: TensorFlow or tpuserve defines it."""
+        """Whether TensorFlow or tpuserve defines the name, so that programs can use it."""
         return self in (NameStatus.WORKS, NameStatus.SUPPLIED)
 
 
 @dataclass(frozen=True)
 class Classification:
-    """The status of a name, with an explanation.
+    """The status of a name, with an explanation for the user.
 
     Attributes:
-      kind: whether the name exists.
-      says: an explanation: the module that supplies the name, its replacement, or similar names;
-        may be empty.
+      kind: whether the name exists, and who defines it.
+      says: an explanation: where the name is defined, what replaces it, or which similar names
+        exist. It may be empty.
     """
 
     kind: NameStatus

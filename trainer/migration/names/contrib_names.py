@@ -1,4 +1,4 @@
-"""Classification of names of tf.contrib."""
+"""Classifies names of tf.contrib: as supplied by tpuserve, gone or unknown."""
 
 import difflib
 from collections.abc import Iterable
@@ -14,7 +14,11 @@ _OURS = "trainer.compat.contrib"
 
 
 def classify(path: str) -> Classification:
-    """Classify a path below tf.contrib, such as "tpu.TPUEstimator"; "" is tf.contrib itself."""
+    """Classify a name of tf.contrib.
+
+    Args:
+      path: the dotted path below tf.contrib, such as "tpu.TPUEstimator"; "" for tf.contrib itself.
+    """
     if any(path.startswith(f"{package}.") for package in PACKAGE_EXPORTS):
         status = _classify_export(path)
         if status is not None:
@@ -27,14 +31,22 @@ def classify(path: str) -> Classification:
             MODULE_ALIASES[alias], path[len(alias) + 1 :], f"tf.contrib.{alias}"
         )
     if is_package:
-        # The path names a package of tf.contrib that tpuserve does not supply itself. The path
-        # counts as supplied, because tpuserve supplies a module inside the package.
+        # The path is that of a package of tf.contrib. Classify the package as supplied if tpuserve
+        # supplies a module inside it, because the program will use that module.
         return Classification(NameStatus.SUPPLIED)
     return classify_in_module(_OURS, path, "tf.contrib")
 
 
 def _classify_export(path: str) -> Classification | None:
-    """Classify a name that a package of tf.contrib takes from another module; None for others."""
+    """Classify a name that a package inside tf.contrib takes from another module.
+
+    Args:
+      path: the dotted path of the name below tf.contrib, such as
+        "framework.python.ops.arg_scope".
+
+    Returns:
+      The classification; None if no package takes the name from another module.
+    """
     for package, module in PACKAGE_EXPORTS.items():
         name = path.removeprefix(f"{package}.").partition(".")[0]
         if path.startswith(f"{package}.") and name in (static_index.public_names(module) or ()):
@@ -43,12 +55,13 @@ def _classify_export(path: str) -> Classification | None:
 
 
 def classify_in_module(module: str, path: str, shown: str) -> Classification:
-    """Classify the rest of a name, given the module that replaces a module of tf.contrib.
+    """Classify a name in a module that replaces a module of tf.contrib.
 
     Args:
-      module: the replacing module, of tpuserve or of TensorFlow.
-      path: the name inside the module, such as "TPUEstimator"; "" is the module itself.
-      shown: the module's name in the program, such as "tf.contrib.tpu".
+      module: the full name of the replacing module, which is of tpuserve or of TensorFlow.
+      path: the dotted path of the name in the module, such as "TPUEstimator"; "" for the module
+        itself.
+      shown: the name of the replaced module, such as "tf.contrib.tpu", for explanations.
     """
     if module.startswith("tensorflow."):
         exists = static_index.is_inside_tensorflow(f"{module}.{path}".rstrip("."))
@@ -64,15 +77,20 @@ def classify_in_module(module: str, path: str, shown: str) -> Classification:
             return _classify_missing(part, names, shown, full_name)
         shown = f"{shown}.{part}"
         if static_index.public_names(f"{module}.{part}") is None:
-            # Stop here: the name is a class or a function, and the report does not check whether
-            # its attributes exist.
+            # Do not look at the remaining parts of the path: this part is a class or a function,
+            # whose attributes are not checked.
             return classify_supplied(module, part)
         module = f"{module}.{part}"
     return Classification(NameStatus.SUPPLIED, module)
 
 
 def classify_supplied(module: str, name: str) -> Classification:
-    """Classify a name of a tpuserve module as supplied, and name the module that defines it."""
+    """Return the classification of a supplied name, which says where the name is defined.
+
+    Args:
+      module: the module of tpuserve that has the name, by definition or by import.
+      name: the name in the module.
+    """
     origin, original = static_index.find_definition(module, name)
     if origin.startswith("tensorflow"):
         return Classification(NameStatus.SUPPLIED, f"{origin}.{original}")
@@ -82,7 +100,12 @@ def classify_supplied(module: str, name: str) -> Classification:
 
 
 def classify_unknown(name: str, names: Iterable[str]) -> Classification:
-    """Classify a name as unknown, and suggest the similar ones among `names`."""
+    """Return the classification of an unknown name, which suggests similar names.
+
+    Args:
+      name: the unknown name.
+      names: the existing names, from which to choose similar ones.
+    """
     similar = difflib.get_close_matches(name, list(names), n=3)
     return Classification(
         NameStatus.UNKNOWN, f"Did you mean {' or '.join(similar)}?" if similar else ""
@@ -92,20 +115,21 @@ def classify_unknown(name: str, names: Iterable[str]) -> Classification:
 def _classify_missing(
     name: str, names: Iterable[str], shown: str, full_name: str
 ) -> Classification:
-    """Classify a name that a module lacks, as gone or as unknown.
+    """Classify a name that a module of tf.contrib lacks: as gone or as unknown.
 
     Args:
-      name: the missing name.
-      names: the names of the module.
-      shown: the module's name in the program, such as "tf.contrib.tpu".
-      full_name: the complete name in the program, which may continue after the missing name.
+      name: the name that the module lacks.
+      names: the names that the module has.
+      shown: the name of the module, such as "tf.contrib.tpu".
+      full_name: the complete name that the program uses, of which `shown` and `name` are the first
+        parts.
     """
     missing = f"{shown}.{name}"
     own = [known for known in REPLACEMENTS if f"{known}.".startswith(f"{missing}.")]
     replacement = missing_names.find_replacement(full_name)
     suggestion = classify_unknown(name, names)
-    # Suggest a similar name in the same module if there is one. That is more helpful than the
-    # replacement of the whole module, unless the table has a replacement for this very name.
+    # Suggest a similar name of the module if there is one, because this is more helpful than the
+    # replacement of the whole module. A replacement of this particular name is more helpful still.
     if replacement is None or (
         suggestion.says and not any(f"{full_name}.".startswith(f"{known}.") for known in own)
     ):

@@ -1,4 +1,4 @@
-"""Classification of names of tf.estimator and of the package tensorflow_estimator."""
+"""Classifies names of tf.estimator and of the package tensorflow_estimator."""
 
 from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
 from trainer.compat.imports import estimator_aliases
@@ -11,12 +11,13 @@ _TPU_MODULES = "tpu.python.tpu."
 
 
 def classify(path: str, *, is_v1: bool) -> Classification:
-    """Classify a path below tf.estimator.
+    """Classify a name of tf.estimator: whether tpuserve supplies it.
 
     Args:
-      path: the path, such as "tpu.TPUEstimator"; "" is tf.estimator itself.
-      is_v1: whether tf.estimator has the names of TensorFlow 1; False stands for the names of
-        TensorFlow 2, which are fewer.
+      path: the dotted path below tf.estimator, such as "tpu.TPUEstimator"; "" for tf.estimator
+        itself.
+      is_v1: whether the program uses tf.estimator of TensorFlow 1. That of TensorFlow 2 has fewer
+        names.
     """
     first = path.partition(".")[0]
     if not is_v1 and first in estimator_names.V1.keys() - estimator_names.V2.keys():
@@ -27,7 +28,12 @@ def classify(path: str, *, is_v1: bool) -> Classification:
 
 
 def classify_module_path(path: str) -> Classification:
-    """Classify a path below tensorflow_estimator.python.estimator, such as "tpu.tpu_estimator"."""
+    """Classify a module of tensorflow_estimator, or a name in it: whether tpuserve supplies it.
+
+    Args:
+      path: the dotted path below tensorflow_estimator.python.estimator, such as
+        "tpu.tpu_estimator.TPUEstimator".
+    """
     if path == "tpu":
         return Classification(NameStatus.SUPPLIED)
     if path.startswith("tpu."):

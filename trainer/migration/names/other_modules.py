@@ -1,4 +1,4 @@
-"""Finds imports of modules that are not installed, and names that only Python 2 has."""
+"""Finds modules that are not installed, and names that Python or NumPy have removed."""
 
 import ast
 import functools
@@ -14,7 +14,7 @@ from trainer.migration.names.classification import Classification, NameStatus
 
 _TENSORFLOW = ("tensorflow", "tensorflow_estimator")
 
-# Module of Python 2 → its name in Python 3.
+# Maps the name of a module of Python 2 to its name in Python 3.
 _PYTHON_2_MODULES = {
     "ConfigParser": "configparser",
     "HTMLParser": "html.parser",
@@ -47,11 +47,11 @@ def find_missing(
     Imports inside a try that catches ImportError are left out.
 
     Args:
-      tree: the parsed file.
+      tree: the syntax tree of the file.
       directories: the directories with the program's own modules.
 
     Yields:
-      Line number, name and classification of each module or name.
+      Line number, name and classification of each such module or name.
     """
     optional = set(guarded_names.find_optional_nodes(tree))
     for node in ast.walk(tree):
@@ -68,11 +68,11 @@ def find_removed_names(tree: ast.Module) -> Iterator[tuple[int, str, str, Classi
     """Find the names that Python and NumPy have removed, such as np.object.
 
     Args:
-      tree: the parsed file.
+      tree: the syntax tree of the file.
 
     Yields:
-      Line number, name as written, full name and classification. `tpuserve run` supplies the names
-      that have an exact replacement.
+      Line number, name as written, full name and classification of each such name. A name that has
+      an exact replacement is classified as supplied, because `tpuserve run` adds it.
     """
     guarded = guarded_names.find_guarded_names(tree)
     optional_lines = guarded_names.find_optional_import_lines(tree)
@@ -125,11 +125,16 @@ def _is_installed(name: str) -> bool:
 
 
 def _find_in_parents(name: str, directories: tuple[Path, ...]) -> Path | None:
-    """Return the nearest parent of the script's directory that contains a module, or None.
+    """Return the nearest parent of the script's directory that contains a module.
+
+    The report then advises to add this directory to PYTHONPATH.
 
     Args:
       name: the name of the module.
-      directories: the script's directory; further directories are ignored.
+      directories: the script's directory first; the other directories are ignored.
+
+    Returns:
+      The directory; None if no parent contains the module.
     """
     for directory in directories[:1]:
         for parent in directory.resolve().parents:
@@ -160,9 +165,10 @@ def _python_2_names(tree: ast.Module) -> Iterator[tuple[int, str, Classification
 
 
 def _python_2_only_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the syntax nodes that may run under Python 2 only.
+    """Yield the syntax nodes that the program may run under Python 2 only.
 
-    They are in a try, or in an if that tests the version: `sys.version_info` or `six.PY2`.
+    These nodes are in a try, or in an if that tests the version of Python, such as `six.PY2`. Names
+    of Python 2 in them are not reported.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.IfExp) and _tests_python_version(node.test):

@@ -1,4 +1,4 @@
-"""Finds local variables that shadow a TensorFlow module of the same name."""
+"""Finds local variables that have the name of an imported TensorFlow module."""
 
 import ast
 from collections.abc import Iterator
@@ -7,12 +7,16 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def find_shadowed_names(tree: ast.Module) -> set[tuple[int, str]]:
-    """Find the attributes of local variables, which look like names of TensorFlow and are not.
+    """Find the uses of attributes of local variables, to exclude them from TensorFlow's names.
 
-    In `layers = []; layers.append(x)`, `layers` is not the module tf.layers.
+    For example, after `layers = []` in a function, `layers.append` is not a name of tf.layers, even
+    if the file imports that module as `layers`.
+
+    Args:
+      tree: the syntax tree of the file.
 
     Returns:
-      (line number, name as written) of each attribute: (12, "layers.append").
+      (line number, name as written) for each use, such as (12, "layers.append").
     """
     shadowed = set()
     for function in ast.walk(tree):
@@ -27,8 +31,8 @@ def find_shadowed_names(tree: ast.Module) -> set[tuple[int, str]]:
 def _local_names(function: _Function) -> Iterator[str]:
     """Yield the names of a function's parameters and local variables.
 
-    A variable whose value is an attribute, as in `layers = tf.layers`, is left out, because the
-    value may be a TensorFlow module.
+    A variable to which an attribute is assigned, as in `layers = tf.layers`, is left out, because
+    the value may be a TensorFlow module.
     """
     nodes = list(ast.walk(function))
     aliases = {

@@ -1,4 +1,4 @@
-"""Looks names up in the source files of tpuserve and TensorFlow, without importing them."""
+"""Looks up names in the source files of tpuserve and TensorFlow, without importing the packages."""
 
 import ast
 import functools
@@ -24,7 +24,11 @@ def public_names(module: str) -> tuple[str, ...] | None:
 
 @functools.cache
 def find_definition(module: str, name: str) -> tuple[str, str]:
-    """Follow imports from a name in a tpuserve module to its definition.
+    """Find the module that defines a name which a module of tpuserve may only import.
+
+    Args:
+      module: the full name of the module that has the name.
+      name: the name in this module.
 
     Returns:
       The module that defines the name, and the name in that module.
@@ -42,7 +46,13 @@ def find_definition(module: str, name: str) -> tuple[str, str]:
 
 @functools.cache
 def parse_module(module: str) -> ast.Module | None:
-    """Parse a tpuserve module; return None if the module does not exist."""
+    """Return the syntax tree of a module of tpuserve.
+
+    Returns None if there is no such module, or if the module is not of tpuserve.
+
+    Args:
+      module: the full name of the module.
+    """
     if module.split(".")[0] not in ("trainer", "tpuserve"):
         return None
     place = _ROOT.joinpath(*module.split("."))
@@ -54,13 +64,16 @@ def parse_module(module: str) -> ast.Module | None:
 
 @functools.cache
 def is_inside_tensorflow(name: str) -> bool | None:
-    """Return whether TensorFlow's files define a name, such as "tensorflow.python.framework.ops".
+    """Return whether TensorFlow's source files define a module or a name in a module.
 
-    Attributes of classes and functions are assumed to exist.
+    Attributes of classes and functions are not looked up, but assumed to exist.
+
+    Args:
+      name: the full name, such as "tensorflow.python.framework.ops".
 
     Returns:
-      Whether a file defines the name; None if the name cannot be looked up, because its module is
-      a compiled file or TensorFlow is not installed.
+      Whether a file defines the name; None if this cannot be found out, because the module is a
+      compiled file or TensorFlow is not installed.
     """
     directory = _tensorflow_directory()
     if directory is None:
@@ -82,8 +95,8 @@ def is_inside_tensorflow(name: str) -> bool | None:
 
 
 def _defines(file: Path, name: str) -> bool:
-    # Search with a regular expression, which takes a few ms. Parsing could take 500 ms: some files
-    # of TensorFlow have 15,000 lines.
+    # Search for the definition by a regular expression, which takes a few ms. Parsing a file would
+    # take up to 500 ms, because some files of TensorFlow have 15,000 lines.
     word = re.escape(name)
     pattern = (
         rf"^(?:def |class |@)?{word}\b|^(?:from|import)\b[^\n]*\b{word}\b|^ +{word} = |\b_globals\["

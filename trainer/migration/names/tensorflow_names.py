@@ -1,4 +1,4 @@
-"""Classification of TensorFlow names."""
+"""Classifies TensorFlow names that a program uses: as working, supplied, gone or unknown."""
 
 import dataclasses
 import functools
@@ -26,13 +26,14 @@ _SUPPLIED_INSIDE = {
 }
 _PRIVATE_MODULE = "a private module of TensorFlow, which may change with any version"
 
-# A name that the list of TensorFlow's public names (`api_names`) contains, but that programs
-# cannot use: TensorFlow's __init__ imports importlib and deletes the name again.
+# A name that does not work, although `api_names`, which reads the imports in TensorFlow's
+# __init__.py, lists it as public: __init__.py deletes the name after the import.
 _DELETED = "importlib"
 
 _KERAS_ESTIMATOR = "keras.estimator.model_to_estimator"
 
-# Name in TensorFlow 1's `tf` that tf.compat.v1 lacks → advice on what to use instead.
+# Maps a name of TensorFlow 1, a dotted path below `tf`, that tf.compat.v1 lacks to a sentence that
+# says what to use instead.
 _GONE = {
     "examples": (
         "This was part of the samples and not of the API: read the data with tf.data; MNIST is "
@@ -45,10 +46,10 @@ _GONE = {
 
 
 def classify(use: NameReference, *, tf1: bool) -> Classification:
-    """Classify a name that a program uses.
+    """Return whether a TensorFlow name that a program uses still exists, with an explanation.
 
     Args:
-      use: the name, as written and in full, and whether an import statement contains it.
+      use: the place where the program uses the name.
       tf1: whether `import tensorflow` gives the program TensorFlow 1's names.
     """
     return _classify_cached(dataclasses.replace(use, line=0), tf1)
@@ -74,7 +75,8 @@ def _classify_cached(use: NameReference, tf1: bool) -> Classification:
         return WORKS
     if first == "compat" or not tf1:
         return _classify_public(path, "v2")
-    # Search TensorFlow 1's public names, unless only TensorFlow 2 has the first part of the name.
+    # Look the name up in TensorFlow 1's API. If only TensorFlow 2 has the first part of the name,
+    # look it up in TensorFlow 2's API: the program's `tf` has the symbols of both.
     only_v2 = api_names.is_public_name(first, "v2") and not api_names.is_public_name(first, "v1")
     return _classify_public(path, "v2" if only_v2 else "v1")
 
@@ -94,7 +96,15 @@ def _classify_estimator_package(path: str) -> Classification:
 
 
 def _classify_private(use: NameReference, path: str) -> Classification | None:
-    """Classify a private name of TensorFlow; None if the caller must search the public API."""
+    """Classify a name in a private module of TensorFlow, such as tensorflow.python.
+
+    Args:
+      use: the place where the program uses the name.
+      path: the full name without "tensorflow.".
+
+    Returns:
+      The classification; None if the name may be one of TensorFlow's public API.
+    """
     if path in _SUPPLIED_INSIDE:
         return Classification(NameStatus.SUPPLIED, _SUPPLIED_INSIDE[path])
     if path.startswith("python.estimator"):
@@ -135,8 +145,7 @@ def _classify_public(path: str, version: Version) -> Classification:
         if path == name or path.startswith(f"{name}."):
             return Classification(NameStatus.GONE, says)
     if first.startswith("__"):
-        # Classify names with double underscores, such as tf.__version__, as working. Their
-        # attributes are not checked.
+        # Assume that names such as tf.__version__ work, which the list of public names leaves out.
         return WORKS
     if version == "v1":
         path = path.removeprefix("app.") if path.startswith("app.flags") else path

@@ -1,1 +1,1 @@
-"""The files, flags and launch command of a program."""
+"""Reads the files of an old program, finds its flags, and builds the command that runs it."""

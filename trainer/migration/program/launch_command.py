@@ -1,4 +1,4 @@
-"""Builds the command line `tpuserve run ...` that runs a program."""
+"""Builds the shell command `tpuserve run ...` that runs an old program."""
 
 import ast
 import os
@@ -15,18 +15,19 @@ from trainer.migration.program.sources import SourceFile
 _CORES = 8
 _TPU_FLAG = "use_tpu"
 
-# Methods that datasets have only under TensorFlow 1's behaviour.
+# Methods that datasets have only if TensorFlow 1's behaviour is enabled. The command for a program
+# that calls one of them has the option --tf1.
 _V1_METHODS = ("make_initializable_iterator", "make_one_shot_iterator")
 
 
 @dataclass(frozen=True)
 class V1MethodCall:
-    """A call of a method that exists only while TensorFlow 1's behaviour is enabled.
+    """A call of a method that datasets have only while TensorFlow 1's behaviour is enabled.
 
     Attributes:
-      file: the path of the file as the report shows it.
+      file: the path of the file in the report.
       line: the line number, from 1.
-      name: the method as the program writes it.
+      name: the method in the report, such as ".make_one_shot_iterator()".
     """
 
     file: str
@@ -40,12 +41,13 @@ class V1MethodCall:
 def build_command(sources: Sequence[SourceFile], *, says_tf1: bool) -> str:
     """Build the shell command that runs a program.
 
-    A word in capitals stands for a value that the user must fill in. The command emulates a TPU if
-    the program creates a TPUEstimator without use_tpu=False.
+    The command sets the flags that the program requires. Their values are words in capitals, which
+    the user must replace. The command emulates a TPU if the program uses TPUEstimator, unless the
+    program always passes use_tpu=False.
 
     Args:
-      sources: the script, which is the first, and the program's own modules.
-      says_tf1: whether to add `--tf1`, which requests TensorFlow 1's behaviour.
+      sources: the script first, and then the program's own modules.
+      says_tf1: whether to add the option --tf1, which enables TensorFlow 1's behaviour.
     """
     trees = [source.tree for source in sources]
     flags = [flag for tree in trees for flag in program_flags.find_flags(tree)]
@@ -77,7 +79,7 @@ def build_command(sources: Sequence[SourceFile], *, says_tf1: bool) -> str:
 
 
 def find_unset_flags(sources: Sequence[SourceFile]) -> list[ProgramFlag]:
-    """Return the flags of a program that keep their defaults: its command does not set them.
+    """Return the flags that the command of `build_command` does not set, which keep their defaults.
 
     Args:
       sources: the script and the program's own modules.
@@ -91,7 +93,13 @@ def _is_tpu_flag(flag: ProgramFlag) -> bool:
 
 
 def find_v1_method(sources: Sequence[SourceFile]) -> V1MethodCall | None:
-    """Find the first call of a dataset method that needs TensorFlow 1's behaviour, or None."""
+    """Find the first call of a dataset's method that needs TensorFlow 1's behaviour.
+
+    Returns None if the program does not call such a method.
+
+    Args:
+      sources: the script and the program's own modules.
+    """
     for source in sources:
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Attribute) and node.attr in _V1_METHODS and _is_method(node):
@@ -100,8 +108,8 @@ def find_v1_method(sources: Sequence[SourceFile]) -> V1MethodCall | None:
 
 
 def _is_method(node: ast.Attribute) -> bool:
-    # Exclude functions such as tf.compat.v1.data.make_one_shot_iterator(dataset), which exist
-    # without TensorFlow 1's behaviour too.
+    # Exclude functions of a module, such as tf.compat.v1.data.make_one_shot_iterator(dataset),
+    # which also exist if TensorFlow 1's behaviour is not enabled.
     return not (isinstance(node.value, ast.Attribute) and node.value.attr == "data")
 
 

@@ -1,4 +1,4 @@
-"""Detects scripts that are modules of a package and must be run by `python -m`."""
+"""Detects scripts that are modules of a package, and therefore must be run as by `python -m`."""
 
 import ast
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class PackageScript:
     """A script that runs only as a module of its package.
 
     Attributes:
-      name: the module name for `python -m`: "trainer.task".
+      name: the module's name for the option -m, such as "trainer.task".
       root: the directory that contains the package.
     """
 
@@ -23,11 +23,14 @@ class PackageScript:
 
 
 def find_package(script: SourceFile) -> PackageScript | None:
-    """Find the package that a script is a module of; None if the script can be run by its path.
+    """Find the package of a script that runs only as a module of its package.
 
-    A script with relative imports cannot be run by its path, because Python then does not know the
-    script's package. Nor can a script that imports from its own package, if that package has the
-    name of one of tpuserve's packages, such as "trainer": the import would find tpuserve's package.
+    This is a script with relative imports, because Python does not know the package of a script
+    that is run by its path. It is also a script that imports from its own package, if this package
+    has the name of a package of tpuserve, such as "trainer": the import would find that one.
+
+    Returns:
+      The package; None if the script can be run by its path.
     """
     path = script.path.resolve()
     root = path.parent
@@ -39,8 +42,8 @@ def find_package(script: SourceFile) -> PackageScript | None:
         for node in ast.walk(script.tree)
         if isinstance(node, ast.Import | ast.ImportFrom) and node.lineno not in optional_lines
     ]
-    # Accept a package without an __init__.py too, if it has the name of one of tpuserve's packages
-    # and the script imports from it.
+    # Take the script's directory as a package without an __init__.py if the directory has the name
+    # of a package of tpuserve and the script imports from a package of this name.
     if root == path.parent and root.name in OUR_PACKAGES and _any_imports(imports, root.name):
         root = root.parent
     dots = max((node.level for node in imports if isinstance(node, ast.ImportFrom)), default=0)

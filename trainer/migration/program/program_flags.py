@@ -1,4 +1,4 @@
-"""The command-line flags that a program defines with absl, tf.flags or argparse."""
+"""Finds the command-line flags that a program defines with absl, tf.flags or argparse."""
 
 import ast
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ _TRUE_WORDS = ("1", "on", "t", "true", "y", "yes")
 
 @dataclass(frozen=True)
 class ProgramFlag:
-    """A command-line flag of a program.
+    """A command-line flag that a program defines.
 
     Attributes:
       name: the name without dashes.
-      is_required: whether the program fails without the flag.
-      is_switch: whether the flag takes no value, as with argparse's store_true.
+      is_required: whether the program fails if the flag is not set.
+      is_switch: whether the flag takes no value, as with argparse's action "store_true".
       is_on: whether the flag is true by default.
-      choices: the accepted values; empty for any value.
-      has_default: whether the default value is a literal.
+      choices: the accepted values; empty if every value is accepted.
+      has_default: whether the default value is known, because the source has it as a literal.
       default: the default value if `has_default` is true.
     """
 
@@ -30,17 +30,21 @@ class ProgramFlag:
     default: object = field(default=None, compare=False)
 
     def format_argument(self, value: str) -> str:
-        """Format the command-line argument that sets the flag to a value; a switch has no value."""
+        """Return the command-line argument that sets the flag, such as "--steps=100".
+
+        Args:
+          value: the value; unused if the flag takes no value.
+        """
         return f"--{self.name}" if self.is_switch else f"--{self.name}={value}"
 
     def format_true(self) -> str:
-        """Format the command-line argument that sets the flag to true: "--use_tpu=True"."""
+        """Return the command-line argument that sets the flag to true, such as "--use_tpu=True"."""
         true_words = (choice for choice in self.choices if choice.lower() in _TRUE_WORDS)
         return self.format_argument(next(true_words, "True"))
 
 
 def find_flags(tree: ast.Module) -> list[ProgramFlag]:
-    """Find the flags that a file defines, if their names are string literals."""
+    """Find the flags that a file defines by calls with the flags' names as string literals."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     required = {name for call in calls for name in _flags_marked_required(call)}
     return [flag for call in calls for flag in _defined_flags(call, required)]

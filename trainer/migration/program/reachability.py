@@ -1,4 +1,7 @@
-"""Finds the lines of a program that do not run when the program is started as the report says."""
+"""Finds the lines that an old program does not run when it is started by the reported command.
+
+The report of `tpuserve migrate` does not count missing names in these lines as errors.
+"""
 
 import ast
 import itertools
@@ -21,20 +24,20 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class _Unknown(Exception):
-    """The value of an expression cannot be computed without running the program."""
+    """Raised if the value of an expression cannot be computed without running the program."""
 
 
 def find_unreached_lines(
     sources: Sequence[SourceFile], flags: Iterable[ProgramFlag]
 ) -> list[set[int]]:
-    """Find the lines that do not run: those behind false conditions, and unused functions.
+    """Find the lines that do not run: those under false conditions, and those of unused functions.
 
-    A condition can be computed if it compares versions of TensorFlow or Python, tests flags with
-    their default values, or is a constant. In imported modules, `__name__ == "__main__"` is false.
+    A condition is known to be false if it depends only on constants, the versions of TensorFlow and
+    Python, and the default values of flags. `__name__ == "__main__"` is false except in the script.
 
     Args:
-      sources: the script, which is the first, and the program's own modules.
-      flags: the command-line flags of the program. Flags that the command sets are left out.
+      sources: the script first, and then the program's own modules.
+      flags: the command-line flags that keep their default values.
 
     Returns:
       For each file, the numbers of the lines that do not run, from 1.
@@ -51,7 +54,10 @@ def find_unreached_lines(
 
 
 def _has_main_part(tree: ast.Module) -> bool:
-    """Return whether a script starts something, and is no collection of functions."""
+    """Return whether a script calls functions when it is run, and does not only define functions.
+
+    Otherwise no function of the script would count as used.
+    """
     return any(
         (isinstance(node, ast.Compare) and ast.unparse(node.left) == "__name__")
         or (isinstance(node, ast.Call) and _last_name(node.func) in _MAIN_CALLS)
@@ -80,7 +86,12 @@ def _lines(statements: Iterable[ast.stmt]) -> Iterator[int]:
 
 
 def _evaluate(node: ast.expr, names: Mapping[str, str], flags: Mapping[str, ProgramFlag]) -> Any:
-    """Compute the value of an expression.
+    """Compute the value of an expression of the program.
+
+    Args:
+      node: the syntax node of the expression.
+      names: name of a variable → value, for the variables that are known: `__name__`.
+      flags: name of a flag, with underscores → flag, for the flags that keep their default values.
 
     Raises:
       _Unknown: the value depends on more than versions, constants and default values of flags.
@@ -123,7 +134,17 @@ def _evaluate_bool(
     names: Mapping[str, str],
     flags: Mapping[str, ProgramFlag],
 ) -> bool:
-    """Compute `a and b` or `a or b`, of which one may decide while the other is unknown."""
+    """Compute `a and b` or `a or b`, for which one operand may decide if the other is unknown.
+
+    Args:
+      is_and: whether the operator is `and`, else `or`.
+      values: the syntax nodes of the operands.
+      names: see `_evaluate`.
+      flags: see `_evaluate`.
+
+    Raises:
+      _Unknown: the known operands do not decide.
+    """
     is_unknown = False
     for value in values:
         try:
@@ -187,7 +208,18 @@ def _last_name(node: ast.expr) -> str:
 def _lines_of_unused_functions(
     sources: Sequence[SourceFile], dead: Sequence[set[int]]
 ) -> list[set[int]]:
-    """Return for each file the lines of the bodies of functions that no running code names."""
+    """Find the lines of functions that the program does not use.
+
+    A function counts as used if its name occurs in code that runs: outside of functions, or in the
+    body of a used function.
+
+    Args:
+      sources: the script first, and then the program's own modules.
+      dead: for each file, the numbers of other lines that do not run.
+
+    Returns:
+      For each file, the numbers of the lines in the bodies of unused functions.
+    """
     bodies: dict[str, list[tuple[int, _Function, set[str]]]] = {}
     used: set[str] = set()
     for index, source in enumerate(sources):
@@ -212,9 +244,10 @@ def _lines_of_unused_functions(
 
 
 def _find_functions(tree: ast.Module) -> Iterator[tuple[_Function, str]]:
-    """Yield (function, name) of each function, and (method, name of the class) of each method.
+    """Yield (function, name) for each function, and (method, name of the class) for each method.
 
-    Functions with decorators are left out: a decorator may register them.
+    The name is that by which the program must refer to use the function. Functions and classes with
+    decorators are left out, because a decorator may register them for use without their names.
     """
     for statement in _statements_of_module(tree.body):
         if isinstance(statement, _Function) and not statement.decorator_list:
@@ -226,7 +259,7 @@ def _find_functions(tree: ast.Module) -> Iterator[tuple[_Function, str]]:
 
 
 def _statements_of_module(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements of a module, also those inside of conditions."""
+    """Yield the statements of a module outside of functions and classes, also in `if` and `try`."""
     for statement in body:
         yield statement
         if isinstance(statement, ast.If | ast.Try):
@@ -237,7 +270,14 @@ def _statements_of_module(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _names_outside_of_functions(tree: ast.Module, dead: set[int]) -> Iterator[str]:
-    """Yield the names that code names when its module is imported or run."""
+    """Yield the names that occur in the code of a module outside of the bodies of its functions.
+
+    This code runs when the module is imported or run.
+
+    Args:
+      tree: the syntax tree of the module.
+      dead: the numbers of lines that do not run, whose names are left out.
+    """
     left_out = {id(node) for function, _ in _find_functions(tree) for node in function.body}
 
     def visit(node: ast.AST) -> Iterator[str]:
@@ -257,7 +297,14 @@ def _names_in(statements: Iterable[ast.stmt], dead: set[int]) -> Iterator[str]:
 
 
 def _names_of_node(node: ast.AST, dead: set[int]) -> Iterator[str]:
-    """Yield the names by which a node may refer to functions; strings count too, for getattr."""
+    """Yield the names by which a syntax node may refer to functions.
+
+    Strings are included, because the program may pass them to getattr.
+
+    Args:
+      node: the node.
+      dead: the numbers of lines that do not run; a node in them has no names.
+    """
     if getattr(node, "lineno", 0) in dead:
         return
     if isinstance(node, ast.Name):

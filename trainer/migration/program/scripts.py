@@ -1,4 +1,4 @@
-"""Finds the scripts, which are the main files of programs, at a path."""
+"""Finds the scripts, which are the main files of programs, in a directory."""
 
 import os
 import re
@@ -12,11 +12,13 @@ _SKIPPED_DIRECTORIES = {"__pycache__", "build", "dist", "node_modules", "site-pa
 
 
 def find_scripts(path: Path) -> list[Path]:
-    """Find the scripts, which are the main files of programs, at a path.
+    """Find the scripts, which are the main files of programs, in a directory tree.
 
-    If the path is a file, the result is this file. The scripts of a directory are the Python files
-    below it that have an `if __name__ == "__main__"` part or call app.run. Files that none of these
-    scripts imports count as scripts too, except __init__.py.
+    A script is a Python file that has an `if __name__ == "__main__"` statement or calls app.run. A
+    file that no script imports counts as a script too, unless it is an __init__.py.
+
+    Args:
+      path: the directory, or the path of a file, which is then the only script.
 
     Raises:
       InvalidSetting: the directory has no Python files.
@@ -45,9 +47,13 @@ def find_scripts(path: Path) -> list[Path]:
 
 
 def _prune(subdirectories: list[str]) -> bool:
-    """Remove from a list the directories that os.walk must not enter.
+    """Remove from a list the directories that os.walk is not to enter, such as `build`.
 
-    Always returns True, so that a comprehension can call this function as its condition.
+    Args:
+      subdirectories: the names of the subdirectories, a list that os.walk reads again; changed.
+
+    Returns:
+      True in any case, so that a comprehension can call this function as its condition.
     """
     subdirectories[:] = sorted(
         name

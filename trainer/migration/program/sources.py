@@ -1,4 +1,4 @@
-"""The parsed files of a program: the script, and its own modules that it imports."""
+"""Reads and parses the files of a program: its script, and its own modules that are imported."""
 
 import ast
 import os
@@ -9,7 +9,8 @@ from pathlib import Path
 
 from trainer.compat.source.paths import is_library_file
 
-# Parts of Python 3's error messages that show that a file is written in Python 2.
+# If one of these texts is part of the error message of Python 3's parser, the file is written in
+# Python 2.
 _PYTHON_2 = (
     "Missing parentheses in call to",
     "multiple exception types must be parenthesized",
@@ -20,12 +21,12 @@ _PYTHON_2 = (
 
 @dataclass(frozen=True)
 class Problem:
-    """The reason why a file cannot be read.
+    """The reason why a file of a program cannot be read or parsed.
 
     Attributes:
-      file: the path of the file as the report shows it.
-      line: the line number, from 1; None if the problem has no line.
-      says: a description of the problem and its solution.
+      file: the path of the file in the report.
+      line: the number of the line with the error, from 1; None if the error concerns the file.
+      says: sentences that describe the problem and its solution.
     """
 
     file: str
@@ -39,13 +40,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of a program.
+    """A parsed file of a program.
 
     Attributes:
-      file: the path of the file as the report shows it.
+      file: the path of the file in the report, which may be relative to the working directory.
       path: the path of the file.
-      tree: the syntax tree; empty if the file cannot be read.
-      problem: why the file cannot be read; None if the file can be read.
+      tree: the syntax tree; empty if the file cannot be parsed.
+      problem: why the file cannot be read or parsed; None if there is no problem.
     """
 
     file: str
@@ -55,7 +56,14 @@ class SourceFile:
 
 
 def read_source(path: Path, file: str) -> SourceFile:
-    """Read and parse a file; an error is stored in `problem` of the result."""
+    """Read and parse a file of a program.
+
+    An error is not raised but stored in the attribute `problem` of the result.
+
+    Args:
+      path: the path of the file.
+      file: the path of the file in the report.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -75,13 +83,16 @@ def read_source(path: Path, file: str) -> SourceFile:
 def read_program(
     script: Path, directories: Sequence[Path], *, within: Path | None = None
 ) -> list[SourceFile]:
-    """Read the script and, transitively, the program's own modules that it imports.
+    """Read a script and the program's modules that the script imports, directly or indirectly.
 
     Args:
-      script: the main file.
-      directories: the directories whose modules belong to the program; empty to read the script
-        alone.
-      within: the only directory whose files are read beside the script; None for all.
+      script: the main file of the program.
+      directories: the directories whose modules belong to the program; empty to read only the
+        script.
+      within: a directory; modules outside of it are not read. None for no such restriction.
+
+    Returns:
+      The files; the script is the first.
     """
     roots = [directory.resolve() for directory in directories]
     files = {script.resolve(): read_source(script, str(script))}
@@ -98,7 +109,11 @@ def read_program(
 
 
 def _format_path(file: Path, script: Path) -> str:
-    """Format a path: absolute if the script's path is, else relative to the working directory."""
+    """Return the path of a module's file for the report.
+
+    The path is absolute if the user has given an absolute path of the script. Otherwise it is
+    relative to the working directory.
+    """
     if script.is_absolute():
         return str(file)
     return os.path.relpath(file)
@@ -106,8 +121,8 @@ def _format_path(file: Path, script: Path) -> str:
 
 def _parse(content: bytes) -> ast.Module:
     with warnings.catch_warnings():
-        # Suppress Python's warnings about invalid escapes, such as "\d": the user wants to read
-        # the report and not the warnings.
+        # Suppress Python's warnings about the program's source, such as about the invalid escape
+        # "\d", because they would be printed between the lines of the report.
         warnings.simplefilter("ignore")
         return ast.parse(content)
 
@@ -126,10 +141,10 @@ def _explain_syntax_error(error: SyntaxError) -> str:
 
 
 def _imported_files(tree: ast.Module, importer: Path, roots: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files that a module imports, with the __init__ files of their packages.
+    """Yield the files of the modules that a module imports, and the __init__.py of their packages.
 
     Args:
-      tree: the parsed module.
+      tree: the syntax tree of the importing module.
       importer: the path of the module, to which relative imports refer.
       roots: the directories in which to look up absolute imports.
     """
