@@ -19,8 +19,8 @@ from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 logger = logging.getLogger("tensorflow.trainer")
 
 BATCH_SIZE = "batch_size"
-# The key that TPUEstimator adds to the params of model_fn in a run on a TPU only. The converted
-# model_fn tests for this key, and so knows where it runs.
+# The key that TPUEstimator adds to the params of model_fn if, and only if, the model runs on a TPU.
+# The converted model_fn finds out by this key where the model runs.
 _CONTEXT = "context"
 
 
@@ -40,17 +40,17 @@ def to_tpu_estimator(
     The model_fn and the input_fns need no changes. On a TPU:
 
     - Optimizers of tf.compat.v1.train and tf_keras apply the mean of the replicas' gradients. A
-      training step therefore equals a step on the global batch if the loss is a mean over rows.
+      training step therefore equals a step on the global batch if the loss is a mean over examples.
     - An EstimatorSpec becomes a TPUEstimatorSpec. Metrics that are calls of tf.compat.v1.metrics
       are computed on the host; hooks and export outputs are kept.
     - params["batch_size"] holds the batch size that input_fn should produce. Batches of another
-      or of an unknown size are rebatched. Dtypes that the infeed does not support (int64,
-      float64) are transferred in 32 bits and converted back for model_fn.
+      or of an unknown size are rebatched. Tensors of dtypes that the infeed does not support
+      (int64, float64) are transferred in 32 bits and converted back for model_fn.
 
-    Off the TPU, the only change is the key "batch_size" in params.
+    If the TPUEstimator runs on the CPU, the only change is the key "batch_size" in params.
 
-    An estimator that model_to_estimator made from a Keras model is converted to the result of
-    `model_to_tpu_estimator`; both estimators share the Keras model.
+    For an estimator that model_to_estimator has made from a Keras model, the result is the same as
+    that of `trainer.model_to_tpu_estimator`. Both estimators share the Keras model.
 
     Example:
       tpu = to_tpu_estimator(estimator, train_batch_size=1024)
@@ -58,13 +58,14 @@ def to_tpu_estimator(
 
     Args:
       estimator: a trainer.Estimator. It is not changed, and shares its model_dir.
-      train_batch_size: the global batch size of training, in rows. None takes "batch_size" of
+      train_batch_size: the global batch size of training, in examples. None takes "batch_size" of
         the estimator's params.
-      eval_batch_size: the global batch size of evaluation, in rows; None for train_batch_size.
-      predict_batch_size: the global batch size of prediction, in rows; None for train_batch_size.
-      tpu_config: the settings of the training loop on the TPU; None takes those of the config.
-      config: the settings of the run; None takes those of the estimator.
-      use_tpu: whether to run on a TPU; see `TPUEstimator`.
+      eval_batch_size: the global batch size of evaluation, in examples; None for train_batch_size.
+      predict_batch_size: the global batch size of prediction, in examples; None for
+        train_batch_size.
+      tpu_config: the settings of the training loop on the TPU; None takes config.tpu_config.
+      config: the RunConfig; None takes that of the estimator.
+      use_tpu: whether to run on a TPU; False runs the model on the CPU.
       options: further arguments of `TPUEstimator`, such as eval_on_tpu or export_to_tpu.
 
     Returns:
@@ -121,7 +122,10 @@ def to_tpu_estimator(
 def _batch_sizes(
     train_batch_size: int | None, eval_batch_size: int | None, predict_batch_size: int | None
 ) -> dict[str, Any]:
-    """Return TPUEstimator's batch size arguments: name → size; None becomes train_batch_size."""
+    """Return the arguments for TPUEstimator that set batch sizes, as a dict of name → size.
+
+    In place of None, the result has train_batch_size.
+    """
     return {
         "train_batch_size": train_batch_size,
         "eval_batch_size": eval_batch_size or train_batch_size,
@@ -136,7 +140,13 @@ def _convert_keras_estimator(
     config: RunConfig | None,
     **options: Any,
 ) -> TPUEstimator:
-    """Convert an estimator that model_to_estimator made from a Keras model to a TPU estimator.
+    """Convert an estimator that model_to_estimator has made from a Keras model to a TPU estimator.
+
+    Args:
+      estimator: the estimator, which runs on the CPU.
+      tpu_config: the settings of the training loop on the TPU; None takes config.tpu_config.
+      config: the RunConfig; None takes that of the estimator.
+      options: further arguments of TPUEstimator, such as the batch sizes.
 
     Raises:
       InvalidType: the estimator is not of a Keras model, or runs on a TPU already.
@@ -157,9 +167,10 @@ def _convert_keras_estimator(
 
 
 def _pop_batch_size(params: Any) -> int | None:
-    """Remove "batch_size" from hyperparameters and return it; None if it is missing.
+    """Remove "batch_size" from hyperparameters and return its value; None if it is missing.
 
-    The key is removed because TPUEstimator adds it itself.
+    TPUEstimator adds this key to the hyperparameters itself, and refuses hyperparameters that have
+    the key.
     """
     if BATCH_SIZE not in params:
         return None
@@ -172,17 +183,21 @@ def _pop_batch_size(params: Any) -> int | None:
 
 
 def _with_tpu_config(config: RunConfig, model_dir: str, tpu_config: TPUConfig | None) -> RunConfig:
-    """Return a copy of a config with another model_dir and, if one is given, another TPUConfig."""
+    """Return a copy of a RunConfig with another model_dir and another TPUConfig.
+
+    If tpu_config is None, the copy keeps the TPUConfig of the RunConfig.
+    """
     changes = {} if tpu_config is None else {"tpu_config": tpu_config}
     return config.replace(model_dir=model_dir, **changes)
 
 
 def _convert_model_fn(model_fn: Callable[..., Any], codec: FeatureCodec) -> Callable[..., Any]:
-    """Wrap a model_fn so that it builds the same model on a TPU.
+    """Return a model_fn for TPUEstimator that builds the same model as a model_fn of an Estimator.
 
     Args:
-      model_fn: the model_fn of an Estimator.
-      codec: decodes the features and labels that were encoded for the infeed.
+      model_fn: the model_fn of the Estimator.
+      codec: the object that encodes features and labels for the infeed; the returned function
+        decodes them before it calls model_fn.
     """
     names = unbound_argument_names(model_fn)
 
@@ -219,8 +234,9 @@ def _to_tpu_spec(spec: Any, eval_metrics: Any) -> Any:
     """Convert an EstimatorSpec to a TPUEstimatorSpec; return a TPUEstimatorSpec unchanged.
 
     Args:
-      spec: the result of model_fn.
-      eval_metrics: the (metric function, tensors) of the new spec, or None.
+      spec: the EstimatorSpec or TPUEstimatorSpec that model_fn has returned.
+      eval_metrics: the value of eval_metrics for the new spec: a pair of a metric function and
+        tensors; None for no metrics.
     """
     if not isinstance(spec, EstimatorSpec):
         return spec

@@ -14,8 +14,8 @@ from trainer.tensorflow_internals import tpu_function, tpu_optimizer
 logger = logging.getLogger("tensorflow.trainer")
 
 _SUM = "CrossReplicaSum"
-# Optimizers that sum gradients over the replicas themselves. While one of their methods runs,
-# `average_gradients` does not average, because the gradients would be combined twice.
+# Optimizers that sum gradients over the replicas themselves. While one of their methods runs, the
+# patched methods do not average, because the gradients would be combined twice.
 _REDUCING_OPTIMIZERS = (CrossShardOptimizer, tpu_optimizer.CrossShardOptimizer)
 _METHODS = (_COMPUTE, _APPLY) = ("compute_gradients", "apply_gradients")
 _Method = Callable[..., Any]
@@ -23,15 +23,16 @@ _Method = Callable[..., Any]
 
 @contextmanager
 def average_gradients() -> Iterator[None]:
-    """Make optimizers apply the mean of the replicas' gradients within the context.
+    """Make optimizers apply the mean of the replicas' gradients, inside a with block.
 
-    The optimizers of tf.compat.v1.train and tf_keras are patched. Gradients are averaged as soon
-    as `compute_gradients` returns them, so that later operations, such as clipping by the global
-    norm, use the gradients of the global batch. Gradients from other sources, such as tf.gradients,
-    are averaged when they are applied. The gradients of an optimizer within a CrossShardOptimizer
-    are not averaged a second time.
+    The block patches the optimizer classes of tf.compat.v1.train and tf_keras. Gradients are
+    averaged as soon as the method compute_gradients returns them, so that later operations, such as
+    clipping by the global norm, use the gradients of the global batch. Gradients from other
+    sources, such as tf.gradients, are averaged when they are applied. A CrossShardOptimizer
+    averages gradients itself, so the gradients of the optimizer that it wraps are not averaged
+    again.
 
-    The patch affects the whole process: enter the context around the call of one model_fn only.
+    The patch affects the whole process, so use the block only around the call of one model_fn.
     """
     patch = _OptimizerPatch()
     v1 = tf.compat.v1.train.Optimizer
@@ -54,7 +55,7 @@ def average_gradients() -> Iterator[None]:
 
 
 def _keras_optimizers() -> list[type]:
-    """Return the base classes of the optimizers of tf_keras."""
+    """Return the base classes of tf_keras's optimizers, to patch their methods."""
     import tf_keras
 
     return [tf_keras.optimizers.Optimizer, tf_keras.optimizers.legacy.Optimizer]
@@ -63,9 +64,9 @@ def _keras_optimizers() -> list[type]:
 class _OptimizerPatch:
     """Wraps methods of optimizers so that they average gradients over the replicas.
 
-    A wrapped method may call another wrapped method: CrossShardOptimizer.apply_gradients calls the
-    method of the optimizer that it wraps. Only the outermost call averages, so that no gradient is
-    averaged twice.
+    A wrapped method may call another wrapped method. For example, CrossShardOptimizer's
+    apply_gradients calls apply_gradients of the inner optimizer. Only the outermost call averages,
+    so that no gradient is averaged twice.
     """
 
     def __init__(self) -> None:
@@ -73,7 +74,11 @@ class _OptimizerPatch:
 
     @contextmanager
     def _enter(self) -> Iterator[bool]:
-        """Count nested calls of wrapped methods; yield whether this call is the outermost one."""
+        """Mark the with block as a call of a wrapped method.
+
+        Yields:
+          Whether the call is the outermost one, and not made by another wrapped method.
+        """
         self._depth += 1
         try:
             yield self._depth == 1
@@ -81,9 +86,9 @@ class _OptimizerPatch:
             self._depth -= 1
 
     def wrap_reducing(self, method: _Method) -> _Method:
-        """Wrap a method that sums gradients over the replicas itself.
+        """Wrap a method of an optimizer that sums gradients over the replicas itself.
 
-        The wrapped methods that it calls then do not average these gradients again.
+        The returned function does not average, and neither do wrapped methods that it calls.
         """
 
         def call(*arguments: Any, **named: Any) -> Any:
@@ -121,10 +126,10 @@ def _average_unsummed(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     """Average the gradients that have not been summed over the replicas yet.
 
     Args:
-      pairs: (gradient, variable).
+      pairs: (gradient, variable) pairs.
 
     Returns:
-      The pairs with averaged gradients.
+      The (gradient, variable) pairs, with averaged gradients.
     """
     is_unsummed = [gradient is not None and not _is_summed(gradient) for gradient, _ in pairs]
     if any(is_unsummed):
@@ -157,7 +162,10 @@ def _average(gradient: Any) -> Any:
 
 
 def _is_summed(gradient: Any) -> bool:
-    """Return whether a gradient has been computed from a sum over the replicas."""
+    """Return whether a gradient depends on a sum over the replicas, a CrossReplicaSum op.
+
+    Then the gradient need not be averaged.
+    """
     values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
     pending = [values.op]
     seen = set(pending)

@@ -1,4 +1,8 @@
-"""Records calls of tf.compat.v1.metrics, so that the host can make the calls later."""
+"""Moves the metrics of a model_fn to the host, because a TPU cannot run the ops of a metric.
+
+While model_fn is called, calls of tf.compat.v1.metrics are recorded and create no ops. The host
+makes the recorded calls later, with the tensors that the TPU sends.
+"""
 
 import functools
 import inspect
@@ -12,17 +16,18 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.model import patching
 
-# Dtypes that the outfeed does not support → the dtypes that are transferred instead.
+# Maps dtypes that the outfeed does not support to the dtypes in which tensors are transferred
+# instead.
 _TRANSFER_DTYPES = {tf.int64: tf.int32, tf.float64: tf.float32, tf.float16: tf.float32}
 
 
 @dataclass(frozen=True)
 class MetricCall:
-    """A recorded call of a metric function.
+    """A recorded call of a function of tf.compat.v1.metrics.
 
     Attributes:
-      function: a function of tf.compat.v1.metrics.
-      arguments: the positional and the keyword arguments, which contain tensors.
+      function: the function.
+      arguments: the positional and the keyword arguments of the call, which contain tensors.
     """
 
     function: Callable[..., Any]
@@ -33,13 +38,14 @@ class MetricCall:
         return [part for part in tf.nest.flatten(self.arguments) if tf.is_tensor(part)]
 
     def replay(self, tensors: list[Any]) -> Any:
-        """Call the metric function with other tensors in place of the recorded ones.
+        """Call the metric function with the recorded arguments, but with other tensors in them.
 
         Args:
-          tensors: replacements of `tensors()`, in the same order.
+          tensors: the tensors to use, in the order of the tensors that the method tensors()
+            returns.
 
         Returns:
-          The metric: (value tensor, update op).
+          The result of the metric function, (value tensor, update op).
         """
         remaining = iter(tensors)
         flat = [
@@ -51,34 +57,34 @@ class MetricCall:
 
 
 class MetricRecorder:
-    """Records calls of metric functions, and finds them by the tensors that the calls returned."""
+    """Records calls of metric functions, and finds the call that returned a certain result."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[int, int], MetricCall] = {}
         self._returned: list[Any] = []
 
     def add(self, call: MetricCall) -> tuple[Any, Any]:
-        """Record a call, and return tensors that stand for its result.
+        """Record a call, and return a placeholder for the result of the metric function.
 
         Returns:
-          (value, update op), like the result of the metric function. Both are scalar zeros. They
-          are tensors because model_fn may also use them in a summary.
+          (value, update op), both scalar tensors of value 0. They are tensors because model_fn may
+          also use the value in a summary.
         """
         pair = (tf.zeros([]), tf.zeros([]))
-        # Store calls by the ids of the returned tensors. Keep a reference to the tensors too, so
-        # that no later tensor can have the same id.
+        # Store the call by the ids of the two tensors, by which `find_calls` finds it. Keep
+        # references to the tensors too, so that no later object can have the same id.
         self._returned.append(pair)
         self._calls[id(pair[0]), id(pair[1])] = call
         return pair
 
     def find_calls(self, metric_ops: Mapping[str, Any]) -> dict[str, MetricCall]:
-        """Find the recorded calls of a model's eval_metric_ops.
+        """Find the recorded calls that returned the values of a model's eval_metric_ops.
 
         Args:
-          metric_ops: metric name → (value, update op).
+          metric_ops: eval_metric_ops, a dict of metric name → (value, update op).
 
         Returns:
-          Metric name → call.
+          A dict of metric name → recorded call.
 
         Raises:
           InvalidSetting: a metric does not come directly from a recorded call.
@@ -101,13 +107,13 @@ class MetricRecorder:
 
 @contextmanager
 def record_metrics() -> Iterator[MetricRecorder]:
-    """Make the functions of tf.compat.v1.metrics record their calls and create no ops.
+    """Make the functions of tf.compat.v1.metrics record their calls, inside a with block.
 
-    The functions are replaced in the whole process: enter the context around the call of one
-    model_fn only.
+    The functions then create no ops of metrics. They are replaced in the whole process, so use the
+    block only around the call of one model_fn.
 
     Yields:
-      The recorder of the calls.
+      The object that records the calls.
     """
     module, recorder = tf.compat.v1.metrics, MetricRecorder()
     functions = {
@@ -125,7 +131,7 @@ def record_metrics() -> Iterator[MetricRecorder]:
 def _make_recording_function(
     function: Callable[..., Any], recorder: MetricRecorder
 ) -> Callable[..., Any]:
-    """Wrap a metric function so that it records its calls."""
+    """Return a replacement of a metric function that only records its calls."""
 
     @functools.wraps(function)
     def record(*positional: Any, **named: Any) -> tuple[Any, Any]:
@@ -136,11 +142,11 @@ def _make_recording_function(
 
 @dataclass
 class HostMetrics:
-    """Computes recorded metrics on the host, through TPUEstimatorSpec.eval_metrics.
+    """Computes recorded metrics on the host, as eval_metrics of a TPUEstimatorSpec.
 
     Attributes:
       calls: metric name → recorded call.
-      num_rows: the batch size of a replica, in rows.
+      num_rows: the batch size of a replica, in examples.
     """
 
     calls: Mapping[str, MetricCall]
@@ -148,13 +154,13 @@ class HostMetrics:
     _dtypes: list[Any] = field(default_factory=list)
 
     def to_eval_metrics(self) -> tuple[Callable[..., Any], list[Any]]:
-        """Build the eval_metrics of a TPUEstimatorSpec.
+        """Build the value of eval_metrics for a TPUEstimatorSpec.
 
         Returns:
-          (metric function, tensors of shape [num_rows, ...]): the function takes these tensors.
+          The metric function, and a list of its arguments: tensors of shape [num_rows, ...].
 
         Raises:
-          InvalidSetting: a metric uses a tensor that does not have one row per example.
+          InvalidSetting: the first dimension of a metric's tensor is not the batch.
         """
         tensors = [
             self._to_transferable(name, call, tensor)
@@ -166,14 +172,19 @@ class HostMetrics:
     def _to_transferable(self, name: str, call: MetricCall, tensor: Any) -> Any:
         """Convert a metric's argument to a tensor [num_rows, ...] that the outfeed supports.
 
+        Args:
+          name: name of the metric, for the error text.
+          call: the recorded call of the metric function.
+          tensor: the argument of the call.
+
         Raises:
-          InvalidSetting: the tensor does not have one row per example.
+          InvalidSetting: the first dimension of the tensor is not the batch.
         """
         tensor = tf.convert_to_tensor(tensor)
         self._dtypes.append(tensor.dtype)
         if tensor.shape.rank == 0 and call.function.__name__ == "mean":
-            # Repeat a scalar in each row, because eval_metrics requires a row per example. The mean
-            # of equal rows is the scalar.
+            # Repeat a scalar for each example, because the tensors of eval_metrics must have the
+            # batch as their first dimension. The mean of the copies is the scalar.
             tensor = tf.fill([self.num_rows], tensor)
         if not tensor.shape.rank or tensor.shape.as_list()[0] != self.num_rows:
             raise InvalidSetting(
@@ -185,7 +196,11 @@ class HostMetrics:
         return tf.cast(tensor, _TRANSFER_DTYPES.get(tensor.dtype, tensor.dtype))
 
     def _metric_fn(self, *tensors: Any) -> dict[str, Any]:
-        """Compute the metrics on the host from the transferred tensors, by metric name."""
+        """Compute the metrics on the host, from the tensors that the TPU has sent.
+
+        Returns:
+          A dict of metric name → (value tensor, update op).
+        """
         remaining = iter(
             [tf.cast(tensor, dtype) for tensor, dtype in zip(tensors, self._dtypes, strict=True)]
         )
