@@ -1,4 +1,4 @@
-"""The command `tpuserve demo`."""
+"""The command `tpuserve demo`, which trains, exports and serves a model of handwritten digits."""
 
 from pathlib import Path
 

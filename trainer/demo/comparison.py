@@ -1,4 +1,4 @@
-"""Comparison of the predictions for the same digits by device (CPU, TPU) and protocol."""
+"""Compares the predictions of the servers of the CPU and TPU metagraph, over REST and gRPC."""
 
 from collections.abc import Mapping
 
@@ -20,15 +20,15 @@ _DIGITS_PER_ROW = 5
 
 
 class DemoFailed(TpuserveError):
-    """The demo's accuracy is too low, or the CPU and the TPU metagraph predict differently."""
+    """Raised if the demo's model is not accurate, or if its two metagraphs predict differently."""
 
 
 def largest_difference(predictions: Mapping[str, Predictions]) -> float:
     """Compare predictions for the same digits, and return the largest difference.
 
     Args:
-      predictions: name of the device and protocol, such as "CPU REST" → predictions; all others are
-        compared with the first.
+      predictions: name of the device and protocol, such as "CPU REST" → predictions. The first
+        predictions are compared with each of the others.
 
     Returns:
       The largest absolute difference between two probabilities of the same digit and class.

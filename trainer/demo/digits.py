@@ -16,11 +16,11 @@ TRAINING_DIGITS = 4_000
 
 @dataclass(frozen=True)
 class Digits:
-    """Images of digits and their labels.
+    """Images of n handwritten digits, and their labels.
 
     Attributes:
-      images: uint8 [n, 784], rows of 28 pixels; 0 is paper and 255 is ink.
-      labels: int64 [n], 0 to 9.
+      images: uint8 [n, 784], each image with 28 rows of 28 pixels, from 0 (paper) to 255 (ink).
+      labels: int64 [n], the digits, from 0 to 9.
     """
 
     images: np.ndarray[Any, np.dtype[np.uint8]]

@@ -34,7 +34,7 @@ MIN_ACCURACY = 0.95
 
 
 def run_demo(*, keep: bool, directory: Path | None, steps: int) -> None:
-    """Run the demo, and remove its files unless the user wants them.
+    """Run the demo in a directory, and remove the directory unless the user wants to keep it.
 
     Args:
       keep: whether to keep the files in a temporary directory, and to print how to serve and query
@@ -67,21 +67,21 @@ def run_demo(*, keep: bool, directory: Path | None, steps: int) -> None:
 
 
 class _Demo:
-    """One run of the demo in a working directory."""
+    """Runs the steps of the demo in a directory, and stores their results for the summary."""
 
     def __init__(self, work: Path, steps: int) -> None:
         self._work = work
         self._steps = steps
         self._console = Console()
-        # (name, result, duration in seconds) of each finished step.
+        # The summary of the demo: (name, result, duration in seconds) of each finished step.
         self._summary: list[tuple[str, str, float]] = []
 
     def run(self, keep: bool) -> None:
         """Train, evaluate, export, serve and query the model, and print a summary.
 
         Args:
-          keep: whether the caller keeps the exported model. If so, print how to serve and query
-            it; if not, print that the option --keep keeps it.
+          keep: whether the exported model is kept after the demo. If true, print how to serve and
+            query the model. If false, print that the option --keep keeps it.
 
         Raises:
           DemoFailed: the accuracy is too low, or the server of the CPU metagraph and the server
@@ -118,7 +118,8 @@ class _Demo:
     def _prepare_data(self, training_file: Path, test_file: Path) -> Digits:
         """Write the training and the test digits to TFRecord files; return the test digits."""
         with self._step("1/5 data") as report:
-            # Import httpx before training, so that a missing package is reported early.
+            # Import httpx in the first step. It is used only in the last one, but a missing package
+            # is thus reported before training.
             serving.import_httpx()
             training_digits, test_digits = digits.load_digits()
             digits.write_tfrecord(training_digits, training_file)
@@ -132,7 +133,8 @@ class _Demo:
         """Serve the CPU and the TPU metagraph, and compare their predictions for the digits.
 
         Raises:
-          DemoFailed: the predictions of the two metagraphs differ, or those over REST and gRPC.
+          DemoFailed: the predictions of the two metagraphs differ, or those over REST and over
+            gRPC.
         """
         with self._step("5/5 serve") as report:
             predictions = _query_servers(base_path, _to_features(served_digits.images))
@@ -144,7 +146,7 @@ class _Demo:
 
     @contextmanager
     def _step(self, name: str) -> Iterator[Callable[[str], None]]:
-        """Print the name and the result of the step that runs inside the context; measure its time.
+        """Print and store the result and the duration of a step, which is the body of a with block.
 
         Yields:
           A function that the step calls once with its result, a text to print.
@@ -194,10 +196,10 @@ def _query_servers(base_path: Path, images: np.ndarray[Any, Any]) -> dict[str, P
 
     Args:
       base_path: the directory of the model's versions.
-      images: float32 [n, 784].
+      images: float32 [n, 784], the model's input for n digits.
 
     Returns:
-      Name of the device and protocol, such as "CPU REST" → predictions.
+      A dict of device and protocol, such as "CPU REST" → predictions.
     """
     predictions: dict[str, Predictions] = {}
     for device, tag_set in (("CPU", tags.SERVE), ("TPU", tags.SERVE_TPU)):
@@ -215,7 +217,11 @@ def _silence_tensorflow() -> None:
 
 
 def _describe_export(version: str) -> str:
-    """Describe the metagraphs and the size of an export; `version` is its directory."""
+    """Return a text about the metagraphs and the size of an export.
+
+    Args:
+      version: the directory of the export.
+    """
     saved_model = metagraph.read_saved_model(version)
     tag_sets = " and ".join(tags.format_tags(graph.tags) for graph in saved_model.metagraphs)
     size = (saved_model.graph_bytes + saved_model.variables_bytes) / 1e6
@@ -223,5 +229,5 @@ def _describe_export(version: str) -> str:
 
 
 def _to_features(images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Scale images uint8 [n, 784] to features float32 [n, 784] in -0.5 to 0.5."""
+    """Scale images, uint8 [n, 784], to the model's input, float32 [n, 784] from -0.5 to 0.5."""
     return images.astype(np.float32) / np.float32(255) - np.float32(0.5)

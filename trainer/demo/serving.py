@@ -1,4 +1,4 @@
-"""Starts a model server as a process, and queries it over REST and gRPC."""
+"""Starts the command `tpuserve serve` as a process, and queries it over REST and gRPC."""
 
 import contextlib
 import os
@@ -43,12 +43,12 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Server:
-    """A running server with one model.
+    """A running model server with one model, which can be queried.
 
     Attributes:
       model_name: the name of the model.
-      rest_port: the REST port on the loopback address.
-      grpc_port: the gRPC port on the loopback address.
+      rest_port: the port for REST on the loopback address.
+      grpc_port: the port for gRPC on the loopback address.
     """
 
     model_name: str
@@ -59,7 +59,7 @@ class Server:
         """Query the server over REST, in the row format (`instances`).
 
         Args:
-          images: float32 [n, 784].
+          images: float32 [n, 784], the model's input for n digits.
         """
         response = import_httpx().post(
             f"http://{HOST}:{self.rest_port}/v1/models/{self.model_name}:predict",
@@ -78,7 +78,7 @@ class Server:
         """Query the server over gRPC, with the stubs of TensorFlow Serving.
 
         Args:
-          images: float32 [n, 784].
+          images: float32 [n, 784], the model's input for n digits.
         """
         import grpc
         import tensorflow as tf
@@ -98,10 +98,11 @@ class Server:
 
 @contextmanager
 def running_server(model_name: str, base_path: Path, tag_set: TagSet) -> Iterator[Server]:
-    """Run a server of one metagraph on free loopback ports within the context.
+    """Run a model server for one metagraph of a model, inside a with block.
 
-    A TPU metagraph runs on an emulated TPU, that is, on the CPU. The server logs to standard error,
-    and is stopped by SIGTERM at the end of the context.
+    The server listens on free ports of the loopback address. It runs a TPU metagraph on the CPU, as
+    an emulated TPU. The server logs to standard error, and is stopped by SIGTERM at the end of the
+    block.
 
     Args:
       model_name: the name of the model.
@@ -190,7 +191,8 @@ def _free_ports(count: int) -> list[int]:
     Raises:
       Unavailable: there are not enough free ports.
     """
-    # Keep all sockets open during the search, so that no port is found twice.
+    # Close the sockets only after the search: while a socket is open, its port cannot be found
+    # again.
     with ExitStack() as sockets:
         ports: list[int] = []
         for port in random.sample(_PORTS, len(_PORTS)):
@@ -204,7 +206,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def import_httpx() -> Any:
-    """Import and return the module httpx, which an extra of this package installs.
+    """Import and return the module httpx, by which the demo sends REST requests.
 
     Raises:
       ExtraNotInstalled: httpx is not installed.
