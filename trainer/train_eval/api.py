@@ -26,7 +26,7 @@ def train_and_evaluate(
     evaluates a new checkpoint if throttle_secs have passed since the last evaluation of the
     EvalSpec began. The last checkpoint is always evaluated. On the CPU, an evaluation runs
     between two training loops. On a TPU, training releases the TPU for the evaluation and then
-    restarts its input from the beginning; therefore shuffle and repeat the training input. If
+    restarts its input from the beginning. Therefore shuffle and repeat the training input. If
     training was complete before the call, the last checkpoint is evaluated and exported again.
 
     In a cluster, which TF_CONFIG describes, the task of the process decides its work: the chief and
@@ -42,10 +42,11 @@ def train_and_evaluate(
         each checkpoint on several data sets.
 
     Returns:
-      (metrics, export results) of the last checkpoint: a dict metric name → value, and a list of
-      the results of the exporters. For a list of EvalSpecs, both are dicts by EvalSpec name. The
-      metrics are None if there is no checkpoint. In a cluster the function returns None, except
-      for a task of type master, which returns the same as a single process.
+      The metrics of the last checkpoint, a dict of metric name → value, and a list of the
+      exporters' results. For a list of EvalSpecs, two dicts, which map the name of each EvalSpec to
+      its metrics and to its list. The metrics are None if there is no checkpoint. In a cluster the
+      function returns None, except for a task of type master, which returns the same as a single
+      process.
 
     Raises:
       InvalidType: an argument has a wrong type.
@@ -58,8 +59,8 @@ def train_and_evaluate(
     if not isinstance(train_spec, TrainSpec):
         raise InvalidType(f"train_spec is {train_spec!r}. Give a trainer.TrainSpec.")
     specs = validate_eval_specs(eval_spec)
-    # The hosts of a TPU have no roles, such as worker or evaluator: all of them train and evaluate,
-    # each as a single process does.
+    # Ignore the task type on the hosts of a TPU: each of them trains and evaluates, as a single
+    # process does, and none of them is a worker or an evaluator.
     is_host = getattr(estimator, "runs_on_several_hosts", False)
     role = None if is_host else _resolve_role(estimator.config)
     delays = [spec.start_delay_secs if role == tf_config.EVALUATOR else 0 for spec in specs]
@@ -68,7 +69,8 @@ def train_and_evaluate(
         for spec, delay in zip(specs, delays, strict=True)
     ]
     if role == tf_config.PS:
-        # Do not handle SIGTERM: a parameter server writes no checkpoint; the chief does.
+        # Let SIGTERM end a parameter server at once: it has no checkpoint to save, which is the
+        # task of the chief.
         distributed.run_parameter_server(estimator.config)
         return None
     with graceful_shutdown.sigterm_watcher():
@@ -88,13 +90,16 @@ def train_and_evaluate(
 def _resolve_role(config: Any) -> str | None:
     """Return the task type of this process in a cluster; None for a single process.
 
+    Args:
+      config: the RunConfig of the estimator.
+
     Raises:
       InvalidSetting: train_and_evaluate has no work for the task type, or this is a second
         evaluator.
     """
     task_type = config.task_type
-    # Ignore the cluster of a cluster resolver. Its tasks are TPU workers, which this process
-    # controls, so train_and_evaluate runs as in a single process.
+    # Ignore a cluster that a TPUClusterResolver has found. Its tasks are TPU workers, which this
+    # process controls, so this process trains and evaluates as a single process.
     is_member = config.cluster is None and config.cluster_spec
     if not is_member and task_type != tf_config.EVALUATOR:
         return None
@@ -114,7 +119,15 @@ def _resolve_role(config: Any) -> str | None:
 def _train_and_evaluate_locally(
     estimator: Any, train_spec: TrainSpec, evaluators: Sequence[CheckpointEvaluator]
 ) -> None:
-    """Train and evaluate in this process; if both use the TPU, release it for each evaluation."""
+    """Train and evaluate alternately in this process, and call the exporters.
+
+    If training and evaluation both use the TPU, training releases the TPU for each evaluation.
+
+    Args:
+      estimator: the estimator to train.
+      train_spec: the settings of training.
+      evaluators: one CheckpointEvaluator for each EvalSpec.
+    """
     if estimator.evaluates_on_tpu:
         local.evaluate_between_trainings(estimator, train_spec, evaluators)
     else:
@@ -122,7 +135,13 @@ def _train_and_evaluate_locally(
 
 
 def _results(evaluators: Sequence[CheckpointEvaluator], *, is_one: bool) -> tuple[Any, Any]:
-    """Return (metrics, export results): of the only evaluator if is_one, else as dicts by name."""
+    """Return the result of train_and_evaluate, the metrics and the exporters' results.
+
+    Args:
+      evaluators: the evaluators, which have evaluated the last checkpoint.
+      is_one: whether the user has passed a single EvalSpec. If so, the result is that of the only
+        evaluator. Otherwise it is two dicts by the names of the EvalSpecs.
+    """
     if is_one:
         return evaluators[0].metrics, evaluators[0].export_results
     return (

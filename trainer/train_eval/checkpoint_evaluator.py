@@ -1,4 +1,4 @@
-"""CheckpointEvaluator: evaluates a training run's checkpoints, each once, and calls exporters."""
+"""CheckpointEvaluator, which evaluates the checkpoints of a training run and calls exporters."""
 
 import logging
 import os
@@ -18,10 +18,10 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 class CheckpointEvaluator:
-    """Evaluates the checkpoints of a training run according to one EvalSpec.
+    """Evaluates the checkpoints of a training run, each once, and calls the exporters.
 
     Attributes:
-      spec: the EvalSpec.
+      spec: the EvalSpec, which has the settings of evaluation and the exporters.
       metrics: the metrics of the last evaluation, name → value; None before the first evaluation.
       export_results: the result of each exporter for the last checkpoint, in the order of the
         exporters.
@@ -43,7 +43,7 @@ class CheckpointEvaluator:
           spec: the settings of evaluation.
           max_steps: the global step at which training stops; None if it is unknown.
           start_delay_secs: the time from now until the first evaluation is due, in seconds.
-          clock: returns the current time in seconds.
+          clock: function that returns the current time in seconds.
         """
         self.spec = spec
         self.metrics: dict[str, Any] | None = None
@@ -62,19 +62,19 @@ class CheckpointEvaluator:
         return None if self.metrics is None else int(self.metrics[GLOBAL_STEP])
 
     def is_due(self) -> bool:
-        """Return whether the next evaluation may begin.
+        """Return whether enough time has passed for the next evaluation to begin.
 
-        It may begin throttle_secs after the last evaluation began; the first evaluation may begin
-        start_delay_secs after this object was made.
+        The first evaluation may begin start_delay_secs after this object was created. Each further
+        evaluation may begin throttle_secs, a setting of the EvalSpec, after the last one began.
         """
         return self._clock() >= self._due_from
 
     def evaluate(self, *, is_final: bool = False) -> bool:
-        """Evaluate the newest checkpoint, unless already evaluated, and call the exporters.
+        """Evaluate the newest checkpoint unless it was evaluated before, and call the exporters.
 
         Args:
-          is_final: whether training is over. If so, exporters are called even for a checkpoint that
-            was evaluated before. A checkpoint of max_steps is final in any case.
+          is_final: whether training is over, which is also assumed if the checkpoint has reached
+            max_steps. If so, exporters are called even for a checkpoint that was evaluated before.
 
         Returns:
           Whether there was a checkpoint that this object had not evaluated before.
@@ -99,7 +99,7 @@ class CheckpointEvaluator:
         return is_new
 
     def _evaluate(self, checkpoint: str) -> None:
-        """Evaluate a checkpoint, and determine when the next evaluation is due."""
+        """Evaluate a checkpoint, store the metrics and the time of the next evaluation."""
         start = self._clock()
         self.metrics = dict(
             self._estimator.evaluate(
@@ -123,12 +123,13 @@ class CheckpointEvaluator:
         Args:
           checkpoint: the path of the checkpoint.
           is_final: whether training is over.
-          is_new: whether no exporter has been called for this checkpoint before.
+          is_new: whether the checkpoint has just been evaluated, so that no exporter has exported
+            it.
         """
         earlier = [None] * len(get_exporters(self.spec)) if is_new else self.export_results
         self.export_results = [
-            # Do not call an exporter again that has already exported this checkpoint: the second
-            # export would be a duplicate.
+            # Do not call an exporter again if its result shows that it has exported this
+            # checkpoint: the second export would be a duplicate.
             result or self._export_with(exporter, checkpoint, is_final)
             for exporter, result in zip(get_exporters(self.spec), earlier, strict=True)
         ]
@@ -147,6 +148,7 @@ class CheckpointEvaluator:
             )
             return None if directory is None else os.fsdecode(directory)
 
-        # On several hosts, call the exporter on host 0 only: exporters keep state and write files.
+        # If several hosts train, call the exporter on host 0 only: it keeps state and writes files,
+        # so that a second call for the same checkpoint would be wrong.
         directory = current_group().run_on_first(f"the exporter {exporter.name}", export)
         return None if directory is None else os.fsencode(directory)

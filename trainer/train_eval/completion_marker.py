@@ -12,37 +12,43 @@ _FILE_NAME = "training_ended.json"
 
 
 def write_marker(model_dir: str, step: int, max_steps: int | None) -> None:
-    """Write the completion marker; the checkpoint of the last step must be saved before.
+    """Write the file that informs the evaluator process that training has ended.
+
+    Call this function only after the last checkpoint has been saved.
 
     Args:
       model_dir: the directory of the checkpoints.
       step: the global step at which training ended.
-      max_steps: the max_steps of the training run that ended; None for no limit.
+      max_steps: the max_steps of the training run; None if it had no limit.
     """
     path = _path(model_dir)
-    # Write the marker to another file and rename that file. The rename is atomic, so a reader never
-    # sees an incomplete marker.
+    # Write the marker under another name and rename the file. A rename is atomic, so the evaluator
+    # never reads an incomplete marker.
     with tf.io.gfile.GFile(f"{path}.temp", "w") as file:
         file.write(json.dumps({"step": step, "max_steps": max_steps}))
     tf.io.gfile.rename(f"{path}.temp", path, overwrite=True)
 
 
 def remove_marker(model_dir: str) -> None:
-    """Remove the completion marker, because training continues."""
+    """Remove the completion marker of an earlier training run, because training continues.
+
+    Args:
+      model_dir: the directory of the checkpoints.
+    """
     if tf.io.gfile.exists(_path(model_dir)):
         tf.io.gfile.remove(_path(model_dir))
 
 
 def read_completed_step(model_dir: str, max_steps: int | None) -> int | None:
-    """Read the global step at which training ended.
+    """Read the global step at which training ended from the completion marker.
 
     Args:
       model_dir: the directory of the checkpoints.
-      max_steps: the max_steps of the current training run. A marker with another max_steps is of an
-        earlier run and is ignored.
+      max_steps: the max_steps of the current training run. A marker with another max_steps belongs
+        to an earlier run and is ignored.
 
     Returns:
-      The global step, or None if training has not ended.
+      The global step; None if training has not ended.
     """
     try:
         with tf.io.gfile.GFile(_path(model_dir), "r") as file:

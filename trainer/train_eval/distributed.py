@@ -1,4 +1,4 @@
-"""train_and_evaluate in a cluster: chief, worker, parameter server and evaluator."""
+"""Implements train_and_evaluate for the tasks of a cluster, such as chief, worker and evaluator."""
 
 import logging
 import time
@@ -20,8 +20,8 @@ logger = logging.getLogger("tensorflow.trainer")
 
 Sleep = Callable[[float], None]
 
-# Worker 0 waits this time in seconds, worker 1 twice as long, and so on, up to a maximum. The delay
-# gives the chief time to initialize the variables.
+# Before it trains, worker 0 waits this time in seconds, worker 1 twice as long, and so on, up to a
+# maximum. The delay gives the chief time to initialize the variables.
 _DELAY_SECS_PER_WORKER = 5
 _MAX_DELAY_SECS = 60
 
@@ -30,18 +30,18 @@ _POLL_SECS = 1
 
 @contextmanager
 def running_server(config: Any) -> Iterator[Any]:
-    """Start the TensorFlow server of this process, or reuse the running one.
+    """Start the TensorFlow server of this process for a with block, or reuse a running server.
 
-    The server keeps running after the context ends.
+    The server keeps running after the block.
 
     Args:
-      config: the RunConfig.
+      config: the RunConfig, which describes the cluster and the task of this process.
 
     Yields:
       The tf.distribute.Server; None for a cluster of a single process, which needs no server.
 
     Raises:
-      InvalidSetting: the config lacks the cluster, the task or the master.
+      InvalidSetting: the RunConfig lacks the cluster, the task or the master.
     """
     if not config.cluster_spec or not config.task_type or config.task_id is None:
         raise InvalidSetting(
@@ -68,7 +68,7 @@ def running_server(config: Any) -> Iterator[Any]:
 
 
 def train_as_chief(estimator: Any, train_spec: TrainSpec) -> None:
-    """Train as the chief, and write the completion marker for the evaluator process.
+    """Train as the chief of a cluster, and inform the evaluator process when training has ended.
 
     Args:
       estimator: the estimator to train.
@@ -84,12 +84,14 @@ def train_as_chief(estimator: Any, train_spec: TrainSpec) -> None:
 
 
 def train_as_worker(estimator: Any, train_spec: TrainSpec, sleep: Sleep = time.sleep) -> None:
-    """Train as a worker, after a delay; only the chief writes checkpoints.
+    """Train as a worker of a cluster, after a delay.
+
+    Unlike the chief, a worker saves no checkpoints.
 
     Args:
       estimator: the estimator to train.
       train_spec: the settings of training.
-      sleep: waits for a number of seconds.
+      sleep: function that waits for a number of seconds.
     """
     with server_of(estimator):
         is_server = getattr(estimator, "is_in_cluster_session", False)
@@ -110,10 +112,13 @@ def _train(estimator: Any, train_spec: TrainSpec) -> None:
 
 
 def server_of(estimator: Any) -> AbstractContextManager[Any]:
-    """Return a context in which the TensorFlow server of a chief or worker runs.
+    """Return a context manager that starts the TensorFlow server of a chief or worker.
 
-    The context does nothing if the cluster emulates a TPU: the backend then starts the server when
-    training begins.
+    The context manager does nothing if the processes of the cluster share an emulated TPU, because
+    the estimator then starts the server when training begins.
+
+    Args:
+      estimator: the estimator to train.
     """
     if getattr(estimator, "is_in_cluster_session", False):
         return nullcontext()
@@ -121,7 +126,11 @@ def server_of(estimator: Any) -> AbstractContextManager[Any]:
 
 
 def worker_delay_secs(config: Any) -> float:
-    """Return how long a worker waits before it trains, in seconds."""
+    """Return how long a worker of a cluster waits before it trains, in seconds.
+
+    Args:
+      config: the RunConfig, which has the number of the worker and may limit the delay.
+    """
     max_delay = config.experimental_max_worker_delay_secs
     if max_delay is None:
         max_delay = _MAX_DELAY_SECS
@@ -129,7 +138,11 @@ def worker_delay_secs(config: Any) -> float:
 
 
 def run_parameter_server(config: Any) -> None:
-    """Serve variables to the other tasks; never return."""
+    """Run the TensorFlow server of a parameter server, which holds variables, without end.
+
+    Args:
+      config: the RunConfig, which describes the cluster and the task of this process.
+    """
     with running_server(config) as server:
         server.join()
 
@@ -145,16 +158,17 @@ def evaluate_continuously(
     Training is over at max_steps, or when the chief has written the completion marker.
 
     Args:
-      evaluators: evaluate the checkpoints; each evaluates no more often than its EvalSpec allows.
+      evaluators: one CheckpointEvaluator for each EvalSpec; each evaluates no more often than its
+        EvalSpec allows.
       model_dir: the directory of the checkpoints.
       max_steps: the global step at which training ends; None if training ends with its input.
-      sleep: waits for a number of seconds.
+      sleep: function that waits for a number of seconds.
     """
     unfinished = list(evaluators)
     while unfinished:
-        # Read the completion marker before the evaluators look for the newest checkpoint: if the
-        # marker exists, that checkpoint is the last one, because the chief writes the marker after
-        # it.
+        # Read the completion marker before the evaluators look for the newest checkpoint. The chief
+        # writes the marker after the last checkpoint, so if there is a marker, the newest
+        # checkpoint that the evaluators then find is the last one.
         last_step = completion_marker.read_completed_step(model_dir, max_steps)
         for evaluator in list(unfinished):
             if evaluator.is_due() and _is_finished(evaluator, last_step, max_steps):
@@ -166,18 +180,18 @@ def evaluate_continuously(
 def _is_finished(
     evaluator: CheckpointEvaluator, last_step: int | None, max_steps: int | None
 ) -> bool:
-    """Evaluate the newest checkpoint; return whether it is the last one of the training run.
+    """Evaluate the newest checkpoint, and return whether it is the last one of the training run.
 
     Args:
-      evaluator: evaluates the checkpoint unless it has done so before.
+      evaluator: the evaluator, which skips a checkpoint that it has evaluated before.
       last_step: the global step at which training ended; None while training runs.
       max_steps: the global step at which training ends; None if training ends with its input.
     """
     try:
         evaluator.evaluate(is_final=False)
     except (CheckpointNotFound, tf.errors.NotFoundError) as error:
-        # Try again later: training keeps only a few checkpoints, and may remove a checkpoint while
-        # it is being read.
+        # Try again later with a newer checkpoint: training keeps only a few checkpoints, and may
+        # have removed this one while it was being read.
         logger.warning("the checkpoint was removed before it could be evaluated: %s", error)
         return False
     step = evaluator.global_step

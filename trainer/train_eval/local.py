@@ -1,4 +1,4 @@
-"""train_and_evaluate in a single process, which alternates between training and evaluation."""
+"""Implements train_and_evaluate in a single process, which trains and evaluates alternately."""
 
 import logging
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from trainer.train_eval.specs import TrainSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# Errors that a MonitoredSession does not pass on to its caller if a hook raises them: it takes them
-# for the end of the input, or recreates the session.
+# Errors that a MonitoredSession does not pass on to its caller if a hook raises them. The session
+# takes such an error for the end of the input, or is created again.
 _ERRORS_HANDLED_BY_SESSIONS = (
     StopIteration,
     tf.errors.OutOfRangeError,
@@ -26,15 +26,16 @@ _ERRORS_HANDLED_BY_SESSIONS = (
 def evaluate_within_training(
     estimator: Any, train_spec: TrainSpec, evaluators: Sequence[CheckpointEvaluator]
 ) -> None:
-    """Train in one session, and evaluate new checkpoints between two training loops.
+    """Train in one session, and evaluate a new checkpoint between two training loops.
 
-    The training input continues after an evaluation. The device must hold the training model and
-    the evaluation model at once.
+    After an evaluation, training continues with the next batch of its input. The memory of the
+    device must hold the models of training and of evaluation at the same time.
 
     Args:
       estimator: the estimator to train.
       train_spec: the settings of training.
-      evaluators: evaluate every checkpoint except the one from which training starts.
+      evaluators: one CheckpointEvaluator for each EvalSpec. They do not evaluate the checkpoint
+        from which training starts.
     """
     new_checkpoints = _NewCheckpointListener()
     hook = _EvaluateBetweenLoopsHook(new_checkpoints, evaluators)
@@ -54,13 +55,15 @@ def evaluate_between_trainings(
     Args:
       estimator: the estimator to train.
       train_spec: the settings of training.
-      evaluators: evaluate every checkpoint except the one from which training starts.
+      evaluators: one CheckpointEvaluator for each EvalSpec. They do not evaluate the checkpoint
+        from which training starts.
     """
     while True:
         listener = _EvaluationDueListener(evaluators, train_spec.max_steps)
         hook = _StopForEvaluationHook(listener)
         _train(estimator, train_spec, [hook], [listener])
-        # Let host 0 decide for all hosts: only host 0 saves checkpoints, which call the listener.
+        # Let host 0 decide for all hosts whether an evaluation is due: the listener is called only
+        # on host 0, which saves the checkpoints.
         is_due = current_group().broadcast("an evaluation", listener.is_evaluation_due)
         stops = current_group().gather("the end of training", hook.was_stop_requested)
         if not is_due or any(stops):
@@ -74,7 +77,14 @@ def evaluate_between_trainings(
 def _train(
     estimator: Any, train_spec: TrainSpec, hooks: Sequence[Any], listeners: Sequence[Any]
 ) -> None:
-    """Train as train_spec says; run `hooks` and `listeners` after those of train_spec."""
+    """Train with additional hooks and checkpoint listeners.
+
+    Args:
+      estimator: the estimator to train.
+      train_spec: the settings of training.
+      hooks: SessionRunHooks to run after those of train_spec.
+      listeners: CheckpointSaverListeners to call after those of train_spec.
+    """
     estimator.train(
         train_spec.input_fn,
         max_steps=train_spec.max_steps,
@@ -84,7 +94,10 @@ def _train(
 
 
 def _is_due(evaluator: CheckpointEvaluator) -> bool:
-    """Return whether an evaluation is due by the clock of host 0."""
+    """Return whether the next evaluation may begin.
+
+    If several hosts train, all of them get the answer of host 0, so that they do the same.
+    """
     is_due: bool = current_group().broadcast("whether to evaluate", evaluator.is_due())
     return is_due
 
@@ -105,30 +118,30 @@ class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
         self._saves = 0
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        # Ignore the first checkpoint, which training saves before any step: the checkpoint from
-        # which training starts is not to be evaluated.
+        # Ignore the first checkpoint, which training saves before its first step: it has the
+        # variables from which training starts, and is not to be evaluated.
         self._saves += 1
         self._has_new_checkpoint = self._saves > 1
 
     def consume(self) -> bool:
-        """Return whether there is a checkpoint that no earlier call has reported."""
+        """Return whether a checkpoint has been saved since the last call of this method."""
         had_new_checkpoint, self._has_new_checkpoint = self._has_new_checkpoint, False
-        # Return host 0's answer on all hosts: only host 0 saves checkpoints, which call this
-        # listener.
+        # Return the answer of host 0 on all hosts: this listener is called only on host 0, which
+        # saves the checkpoints.
         had_new: bool = current_group().broadcast("a new checkpoint", had_new_checkpoint)
         return had_new
 
 
 class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
-    """Evaluates a new checkpoint before the next training loop.
+    """Evaluates a new checkpoint before the next training loop begins.
 
-    The hook runs before a loop so that it does not evaluate the final checkpoint. That checkpoint
-    is evaluated after the training session is closed, with `is_the_final_export` set for the
-    exporters.
+    The hook does not evaluate the final checkpoint, which no training loop follows. That checkpoint
+    is evaluated after the training session is closed, and the exporters are then called with
+    is_the_final_export=True.
 
     Attributes:
-      error: the error that ended an evaluation; None if no evaluation failed. The function that
-        trains must raise it after training, because the training session would not raise it.
+      error: the error by which an evaluation failed, if the training session would handle such an
+        error itself; else None. The function that trains must raise the error after training.
     """
 
     def __init__(
@@ -148,8 +161,8 @@ class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
             try:
                 evaluator.evaluate()
             except graceful_shutdown.GracefulExit:
-                # Return to training if SIGTERM ends the evaluation. Training makes one more loop,
-                # stops and saves a checkpoint.
+                # A SIGTERM has ended the evaluation. Return to training, which runs one more loop,
+                # saves a checkpoint and stops.
                 return
             except _ERRORS_HANDLED_BY_SESSIONS as error:
                 self.error = error
@@ -160,7 +173,7 @@ class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
 class _EvaluationDueListener(tf.compat.v1.train.CheckpointSaverListener):
     """Records whether an evaluation was due when training saved a checkpoint.
 
-    The checkpoint from which training starts and the final checkpoint do not count.
+    The checkpoint from which training starts and the final checkpoint are ignored.
 
     Attributes:
       is_evaluation_due: whether a CheckpointEvaluator was due when a checkpoint was saved.
@@ -184,12 +197,13 @@ class _EvaluationDueListener(tf.compat.v1.train.CheckpointSaverListener):
 
 
 class _StopForEvaluationHook(tf.compat.v1.train.SessionRunHook):
-    """Stops training when an evaluation is due.
+    """Stops training when an evaluation is due; training resumes after the evaluation.
 
     The hook runs after all other hooks, so that it can detect whether another hook ends training.
 
     Attributes:
-      was_stop_requested: whether another hook has requested to end training.
+      was_stop_requested: whether another hook has requested to end training, so that training must
+        not resume.
     """
 
     def __init__(self, listener: _EvaluationDueListener) -> None:

@@ -17,10 +17,11 @@ class TrainSpec(NamedTupleMixin):
     """The settings of training in train_and_evaluate.
 
     Attributes:
-      input_fn: returns batches of (features, labels), as a tf.data.Dataset or as tensors.
+      input_fn: function that returns batches of (features, labels), as a tf.data.Dataset or as
+        tensors.
       max_steps: the global step at which to stop; None trains until the input ends.
-      hooks: SessionRunHooks of training; they run on every worker.
-      saving_listeners: CheckpointSaverListeners; they run on the chief.
+      hooks: SessionRunHooks of training; they run in the chief and in every worker.
+      saving_listeners: CheckpointSaverListeners; they run in the chief, which saves checkpoints.
 
     Raises:
       InvalidSetting: max_steps is less than 1.
@@ -46,11 +47,13 @@ class EvalSpec(NamedTupleMixin):
     """The settings of evaluation and export in train_and_evaluate.
 
     Attributes:
-      input_fn: returns batches of (features, labels), as a tf.data.Dataset or as tensors.
+      input_fn: function that returns batches of (features, labels), as a tf.data.Dataset or as
+        tensors.
       steps: the number of batches per evaluation; None evaluates until the input ends.
-      name: a name that separates several evaluations of one model, on disk and in TensorBoard.
+      name: a name that distinguishes several evaluations of a model, on disk and in TensorBoard;
+        None for no name.
       hooks: SessionRunHooks of evaluation.
-      exporters: an `Exporter`, or several with distinct names; called after each evaluation.
+      exporters: an `Exporter`, or several with distinct names, to call after each evaluation.
       start_delay_secs: the time that an evaluator process waits before its first evaluation, in
         seconds.
       throttle_secs: the minimum time between the starts of two evaluations, in seconds.
@@ -80,7 +83,7 @@ class EvalSpec(NamedTupleMixin):
 
 
 def validate_eval_specs(eval_spec: Any) -> tuple[EvalSpec, ...]:
-    """Return one or several EvalSpecs as a tuple, after checking that their outputs are distinct.
+    """Check that EvalSpecs do not write to the same directories, and return them as a tuple.
 
     Args:
       eval_spec: an EvalSpec, or a list or tuple of EvalSpecs.
@@ -95,7 +98,8 @@ def validate_eval_specs(eval_spec: Any) -> tuple[EvalSpec, ...]:
             raise InvalidType(f"eval_spec is {spec!r}. Give a trainer.EvalSpec, or a list of them.")
     if not specs:
         raise InvalidSetting("eval_spec is an empty list. Give at least one EvalSpec.")
-    # Treat an empty name as no name: an evaluation with either writes to the same directory.
+    # Treat an empty name as None, because an evaluation with an empty name and one without a name
+    # write to the same directory.
     _check_unique("EvalSpecs are named", [spec.name or None for spec in specs])
     exporters = [exporter.name for spec in specs for exporter in get_exporters(spec)]
     _check_unique("exporters, of all EvalSpecs together, are named", exporters)
@@ -109,7 +113,11 @@ def get_exporters(spec: EvalSpec) -> tuple[Exporter, ...]:
 
 
 def _check_callable(name: str, function: Any) -> None:
-    """Check that an argument can be called.
+    """Check that an argument, such as input_fn, can be called.
+
+    Args:
+      name: name of the argument, for the error text.
+      function: the argument.
 
     Raises:
       InvalidType: the argument cannot be called.
@@ -119,7 +127,11 @@ def _check_callable(name: str, function: Any) -> None:
 
 
 def _validate_hooks(name: str, hooks: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Check the types of hooks, and return the hooks as a tuple.
+    """Check that an argument holds SessionRunHooks, and return them as a tuple.
+
+    Args:
+      name: name of the argument, for the error text.
+      hooks: the hooks; None for none.
 
     Raises:
       InvalidType: an element is not a SessionRunHook.
@@ -132,7 +144,11 @@ def _validate_hooks(name: str, hooks: Sequence[Any] | None) -> tuple[Any, ...]:
 
 
 def _validate_listeners(name: str, listeners: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Check the types of checkpoint saver listeners, and return the listeners as a tuple.
+    """Check that an argument holds CheckpointSaverListeners, and return them as a tuple.
+
+    Args:
+      name: name of the argument, for the error text.
+      listeners: the listeners; None for none.
 
     Raises:
       InvalidType: an element is not a CheckpointSaverListener.
@@ -145,7 +161,10 @@ def _validate_listeners(name: str, listeners: Sequence[Any] | None) -> tuple[Any
 
 
 def _validate_exporters(exporters: Any) -> tuple[Exporter, ...]:
-    """Check one or several exporters, and return them as a tuple.
+    """Check the exporters of an EvalSpec, and return them as a tuple.
+
+    Args:
+      exporters: an Exporter, an iterable of Exporters, or None for none.
 
     Raises:
       InvalidSetting: a name is empty or used twice.
@@ -176,7 +195,7 @@ def _validate_exporters(exporters: Any) -> tuple[Exporter, ...]:
 
 
 def _exporters_type_error(exporters: Any) -> InvalidType:
-    """Build the error for exporters of a wrong type."""
+    """Return the error for an EvalSpec whose exporters are not Exporters."""
     return InvalidType(
         f"EvalSpec exporters must be an Exporter, an iterable of Exporter, or None; found "
         f"{exporters!r}."
@@ -184,7 +203,7 @@ def _exporters_type_error(exporters: Any) -> InvalidType:
 
 
 def _check_unique(subject: str, names: Sequence[str | None]) -> None:
-    """Check that no name occurs twice.
+    """Check that no two EvalSpecs or exporters have the same name.
 
     Args:
       subject: the subject and verb of the error text, such as "EvalSpecs are named".
