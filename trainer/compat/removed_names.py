@@ -53,7 +53,7 @@ _PYTHON: Mapping[ModuleType, Mapping[str, Any]] = {
     time: {"clock": time.process_time},
 }
 
-# Maps a name that NumPy has removed to the replacement: another name of NumPy, or a type of Python.
+# Names that NumPy has removed: name → replacement, which is another name of NumPy or a Python type.
 _NUMPY: Mapping[str, str | type] = {
     "Inf": "inf",
     "Infinity": "inf",
@@ -83,8 +83,8 @@ _NUMPY: Mapping[str, str | type] = {
     "unicode_": "str_",
 }
 
-# Maps the full name of a removed name that `supply_names` does not supply to a sentence that says
-# what replaces the name.
+# Removed names that `supply_names` does not supply: full name → a sentence for the report of
+# `tpuserve migrate`, which says what to use instead.
 _ADVICE: Mapping[str, str] = {
     "cgi.escape": "Use html.escape.",
     "inspect.formatargspec": "Use inspect.signature.",
@@ -105,8 +105,8 @@ _ADVICE: Mapping[str, str] = {
     "sys.setdefaultencoding": "Remove the call: Python 3 uses UTF-8.",
 }
 
-# Maps the name of a module that Python has removed to a sentence that says what replaces the
-# module.
+# Modules that Python has removed: name → sentences for the report of `tpuserve migrate`, which say
+# what to use instead.
 REMOVED_MODULES: Mapping[str, str] = {
     "asynchat": "Python 3.12 removed it. Use asyncio.",
     "asyncore": "Python 3.12 removed it. Use asyncio.",

@@ -26,7 +26,7 @@ class MetricCall:
     """A recorded call of a function of tf.compat.v1.metrics.
 
     Attributes:
-      function: the function.
+      function: the function that was called.
       arguments: the positional and the keyword arguments of the call, which contain tensors.
     """
 

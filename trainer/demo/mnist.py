@@ -55,7 +55,8 @@ def make_input_fn(filename, training):
             "label": tf.FixedLenFeature([], tf.int64),
         }
         example = tf.io.parse_example(serialized, features)
-        # A reshape to [-1, 784] would hide the number of rows, which a TPU needs.
+        # Set the shape by ensure_shape. A reshape to [-1, 784] would make the static batch size
+        # unknown, and a TPU needs it.
         image = tf.ensure_shape(tf.io.decode_raw(example["image_raw"], tf.uint8), [None, 784])
         image = tf.cast(image, tf.float32) / 255.0 - 0.5
         return {"image": image}, tf.cast(example["label"], tf.int32)

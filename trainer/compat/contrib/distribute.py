@@ -40,43 +40,43 @@ class _Strategy:
 
 
 class AllReduceCrossDeviceOps(_Strategy):
-    """Placeholder for the class that sums tensors over GPUs by all-reduce; cannot be created."""
+    """Replaces the class for all-reduce over GPUs; raises an error when instantiated."""
 
 
 class CollectiveAllReduceStrategy(_Strategy):
-    """Placeholder for the strategy for the GPUs of several workers; cannot be created."""
+    """Replaces the strategy for the GPUs of several workers; raises an error when instantiated."""
 
 
 class CrossDeviceOps(_Strategy):
-    """Placeholder for the base class that sums tensors over devices; cannot be created."""
+    """Replaces the base class for sums over devices; raises an error when instantiated."""
 
 
 class DistributeConfig(_Strategy):
-    """Placeholder for the pair of strategies for training and evaluation; cannot be created."""
+    """Replaces the class that holds the strategies of a run; raises an error when instantiated."""
 
 
 class DistributionStrategy(_Strategy):
-    """Placeholder for the base class of distribution strategies; cannot be created."""
+    """Replaces the base class of distribution strategies; raises an error when instantiated."""
 
 
 class MirroredStrategy(_Strategy):
-    """Placeholder for the strategy for the GPUs of one machine; cannot be created."""
+    """Replaces the strategy for the GPUs of one machine; raises an error when instantiated."""
 
 
 class OneDeviceStrategy(_Strategy):
-    """Placeholder for the strategy for a single device; cannot be created."""
+    """Replaces the strategy for a single device; raises an error when instantiated."""
 
 
 class ParameterServerStrategy(_Strategy):
-    """Placeholder for the strategy with parameter servers; cannot be created."""
+    """Replaces the strategy with parameter servers; raises an error when instantiated."""
 
 
 class ReductionToOneDeviceCrossDeviceOps(_Strategy):
-    """Placeholder for the class that sums tensors on a single device; cannot be created."""
+    """Replaces the class for sums on a single device; raises an error when instantiated."""
 
 
 class TPUStrategy(_Strategy):
-    """Placeholder for the strategy for a TPU; cannot be created."""
+    """Replaces the strategy for a TPU; raises an error when instantiated."""
 
 
 __getattr__ = missing_names.getattr_for("tf.contrib.distribute", __all__)

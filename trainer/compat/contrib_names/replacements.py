@@ -245,8 +245,8 @@ _OTHERS = {
     "summary.text": "Use tf.compat.v2.summary.text.",
 }
 
-# Maps each module of tf.contrib that tpuserve does not supply to a sentence that says what replaces
-# the module.
+# The modules of tf.contrib that tpuserve does not supply: name below tf.contrib → a sentence that
+# says what to use instead.
 _REMOVED_MODULES = {
     "autograph": "Use tf.autograph.",
     "batching": "Use tf.nondifferentiable_batch_function.",
@@ -326,8 +326,8 @@ _REMOVED_MODULES = {
     "timeseries": _LEARN,
 }
 
-# Maps the full name of a module or symbol, such as "tf.contrib.checkpoint", to a sentence that says
-# what replaces it.
+# All sentences: full name of a module or symbol, such as "tf.contrib.checkpoint" → a sentence that
+# says what to use instead.
 REPLACEMENTS: Mapping[str, str] = {
     f"tf.contrib.{prefix}{name}": sentence
     for prefix, table in (

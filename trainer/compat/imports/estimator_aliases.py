@@ -1,7 +1,7 @@
 """Supplies the modules inside tensorflow_estimator that programs import by their full paths.
 
-An example is tensorflow_estimator.python.estimator.run_config. Their classes and functions are
-those of tpuserve.
+An example is tensorflow_estimator.python.estimator.run_config. The classes and functions in these
+modules are those of tpuserve.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
 """Lets programs override methods of Keras layers that had fewer arguments in TensorFlow 1.
 
-Such an override of a program for TensorFlow 1 lacks the argument that today's Keras passes.
+An override in a program for TensorFlow 1 does not accept the argument that tf_keras passes in
+addition.
 """
 
 import functools

@@ -87,8 +87,8 @@ _DNN_LINEAR = (
 )
 _HEAD = "Compute its loss, predictions and metrics in model_fn, with tf.losses and tf.metrics."
 
-# Maps an unsupported name, a dotted path below tf.estimator, to a sentence that says what replaces
-# the name.
+# Names of tf.estimator that tpuserve does not supply: dotted path below tf.estimator → a sentence
+# that says what to use instead.
 UNSUPPORTED: Mapping[str, str] = {
     **dict.fromkeys(
         ("BaselineClassifier", "BaselineEstimator", "BaselineRegressor"),

@@ -32,8 +32,8 @@ _DELETED = "importlib"
 
 _KERAS_ESTIMATOR = "keras.estimator.model_to_estimator"
 
-# Maps a name of TensorFlow 1, a dotted path below `tf`, that tf.compat.v1 lacks to a sentence that
-# says what to use instead.
+# Names that TensorFlow 1 had in `tf`, but that tf.compat.v1 lacks: dotted path below `tf` → a
+# sentence for the report, which says what to use instead.
 _GONE = {
     "examples": (
         "This was part of the samples and not of the API: read the data with tf.data; MNIST is "

@@ -1,4 +1,4 @@
-"""Nondeterministic interleaving of datasets."""
+"""sloppy_interleave, a transformation that interleaves datasets in no deterministic order."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,9 @@ from tensorflow.compat.v1.data.experimental import parallel_interleave
 def sloppy_interleave(
     map_func: Callable[..., Any], cycle_length: Any, block_length: Any = 1
 ) -> Callable[[Any], Any]:
-    """Interleave several datasets, in whatever order their elements become ready.
+    """Interleave several datasets, in the order in which their elements become ready.
+
+    Returns a function for Dataset.apply.
 
     Args:
       map_func: maps an element to a dataset.

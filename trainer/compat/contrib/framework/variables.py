@@ -211,7 +211,7 @@ def get_variables(
 
 
 def get_model_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
-    """Return the variables in tf.GraphKeys.MODEL_VARIABLES that have a scope and a suffix.
+    """Return the variables in tf.GraphKeys.MODEL_VARIABLES, filtered by scope and suffix.
 
     Args:
       scope: a variable scope, or a regular expression that matches the beginning of names; None
@@ -222,7 +222,7 @@ def get_model_variables(scope: Any = None, suffix: str | None = None) -> list[An
 
 
 def get_local_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
-    """Return the variables in tf.GraphKeys.LOCAL_VARIABLES that have a scope and a suffix.
+    """Return the variables in tf.GraphKeys.LOCAL_VARIABLES, filtered by scope and suffix.
 
     Args:
       scope: a variable scope, or a regular expression that matches the beginning of names; None
@@ -233,7 +233,7 @@ def get_local_variables(scope: Any = None, suffix: str | None = None) -> list[An
 
 
 def get_trainable_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
-    """Return the variables in tf.GraphKeys.TRAINABLE_VARIABLES that have a scope and a suffix.
+    """Return the variables in tf.GraphKeys.TRAINABLE_VARIABLES, filtered by scope and suffix.
 
     Args:
       scope: a variable scope, or a regular expression that matches the beginning of names; None

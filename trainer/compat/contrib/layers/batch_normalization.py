@@ -1,4 +1,4 @@
-"""Batch normalization.
+"""The layer batch_norm, which normalizes by the mean and variance of a batch.
 
 Source: Ioffe and Szegedy, "Batch Normalization", 2015.
 """

@@ -1,4 +1,4 @@
-"""Convolutions and transposed convolutions."""
+"""Layers for convolutions and transposed convolutions."""
 
 import inspect
 from collections.abc import Callable

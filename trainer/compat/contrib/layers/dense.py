@@ -1,4 +1,4 @@
-"""Fully connected layers, biases, dropout, and layers without variables."""
+"""Fully connected layers, layers for biases and dropout, and other layers without variables."""
 
 import functools
 from typing import Any

@@ -38,8 +38,8 @@ def layer_norm(
 
     Args:
       inputs: float [b, ...], of a known rank.
-      center: whether to add "beta".
-      scale: whether to multiply by "gamma".
+      center: whether to add the variable "beta".
+      scale: whether to multiply by the variable "gamma".
       activation_fn: function of the output; None for none.
       begin_norm_axis: first of the dimensions over which to compute mean and variance.
       begin_params_axis: first of the dimensions of beta and gamma; their shape is
@@ -103,7 +103,7 @@ def group_norm(
       reduction_axes: the dimensions, besides the channels of a group, over which to compute mean
         and variance.
       epsilon: number added to the variance.
-      param_initializers: "beta" or "gamma" → initializer.
+      param_initializers: dict of the variable's name, "beta" or "gamma" → initializer.
       scope: variable scope; "GroupNorm" by default.
       mean_close_to_zero: ignored; in tf.contrib it selected a faster algorithm with equal results.
       center: see `layer_norm`.

@@ -1,4 +1,4 @@
-"""Max and average pooling over two or three spatial dimensions."""
+"""Layers for max and average pooling over two or three spatial dimensions."""
 
 from collections.abc import Callable
 from typing import Any

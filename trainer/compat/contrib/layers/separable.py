@@ -1,4 +1,4 @@
-"""Depthwise and separable convolutions."""
+"""The layer separable_convolution2d, for depthwise and separable convolutions."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Stacks of layers, and embeddings of ids."""
+"""Functions that apply several layers in sequence, and a layer that looks up embeddings."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Summaries of tensors, collections and activations."""
+"""Functions that add summaries of tensors, collections and activations to the graph."""
 
 import re
 from collections.abc import Callable, Iterable

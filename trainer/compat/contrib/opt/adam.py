@@ -16,10 +16,7 @@ v1 = tf.compat.v1
 
 
 class _AdamBase(tf.compat.v1.train.AdamOptimizer):
-    """Base class of Adam's variants, which gives them the hyperparameters and moments of Adam.
-
-    The docstring of the module defines the symbols α, β1, β2, ε, m and v.
-    """
+    """Base class of Adam's variants, which gives them the hyperparameters and moments of Adam."""
 
     def _cast_settings(self, variable: Any) -> tuple[Any, ...]:
         """Return Adam's hyperparameters, cast to the dtype of a variable.

@@ -59,13 +59,13 @@ class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
     def swapping_saver(
         self, var_list: Any = None, name: str = "swapping_saver", **kwargs: Any
     ) -> Any:
-        """Return a Saver that saves each average and its variable under each other's name.
+        """Return a Saver that saves each moving average under its variable's name, and vice versa.
 
         Args:
           var_list: the variables to save, a list or a dict of name → variable; all global
             variables by default.
           name: prefix of the names of the ops.
-          kwargs: further arguments of the saver.
+          kwargs: further keyword arguments of tf.compat.v1.train.Saver.
 
         Raises:
           WrongContext: `apply_gradients` has not been called yet.

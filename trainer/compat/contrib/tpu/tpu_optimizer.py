@@ -1,4 +1,4 @@
-"""tf.contrib.tpu.python.tpu.tpu_optimizer: CrossShardOptimizer."""
+"""tf.contrib.tpu.python.tpu.tpu_optimizer: CrossShardOptimizer of the package `trainer`."""
 
 from trainer.compat.contrib_names import missing_names
 from trainer.distribution.cross_shard import CrossShardOptimizer

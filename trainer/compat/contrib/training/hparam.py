@@ -330,8 +330,8 @@ class HParams:
 def _cast(name: str, value_type: type, value: Any) -> Any:
     """Convert a value to a hyperparameter's type.
 
-    An int and a NumPy number become a float, and a NumPy integer becomes an int. Bools and strings
-    are not converted.
+    For the type float, ints and NumPy numbers are converted; for the type int, NumPy integers are.
+    Bools and strings are not converted to numbers.
 
     Args:
       name: name of the hyperparameter, for the error text.
