@@ -1,4 +1,4 @@
-"""Prevents that TensorFlow's log lines are written twice in programs that call tf.app.run."""
+"""Prevents TensorFlow's log lines from being written twice in programs that call tf.app.run."""
 
 import logging
 

@@ -6,7 +6,7 @@ import click
 
 DEFAULT_STEPS = 1_200
 
-# The character \b tells click to keep the line breaks of the examples.
+# The character \b makes click keep the line breaks of the examples in the help text.
 _EXAMPLES = """\b
 Examples:
   tpuserve demo

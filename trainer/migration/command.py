@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-# The character \b tells click to keep the line breaks of the examples.
+# The character \b makes click keep the line breaks of the examples in the help text.
 _EXAMPLES = """\b
 Examples:
   tpuserve migrate mnist.py

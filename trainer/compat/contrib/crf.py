@@ -78,6 +78,11 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
     """Return the logarithm of each sequence's partition function, float [b].
 
     The partition function is the sum of exp(score) over all possible tags of the sequence's steps.
+
+    Args:
+      inputs: float [b, n, t], the score of each of t tags at each step.
+      sequence_lengths: int [b], the number of steps of each sequence; later steps are padding.
+      transition_params: float [t, t], the score of a transition from one tag (row) to the next.
     """
     scores_by_step, inside = _time_major(inputs, sequence_lengths)
 

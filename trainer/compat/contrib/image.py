@@ -35,7 +35,8 @@ def transform(
 
     Args:
       images: [h, w], [h, w, c] or [b, h, w, c].
-      transforms: flat transforms, [8] or [b, 8]; see the module's docstring.
+      transforms: flat transforms, [8] or [b, 8], which map pixels of the result to pixels of the
+        images; see the module's docstring for the formula.
       interpolation: "NEAREST" or "BILINEAR".
       output_shape: height and width of the result in pixels; those of the images by default.
       name: name scope of the ops.
@@ -117,7 +118,7 @@ def translate(
 def angles_to_projective_transforms(
     angles: Any, image_height: Any, image_width: Any, name: str | None = None
 ) -> Any:
-    """Return the [b, 8] flat transforms that rotate images about their centres.
+    """Return the flat transforms, [b, 8], by which `transform` rotates images about their centres.
 
     Args:
       angles: in radians, counterclockwise; a scalar or [b].
@@ -136,7 +137,7 @@ def angles_to_projective_transforms(
 
 
 def translations_to_projective_transforms(translations: Any, name: str | None = None) -> Any:
-    """Return the [b, 8] flat transforms that translate images.
+    """Return the flat transforms, [b, 8], by which `transform` translates images.
 
     Args:
       translations: (dx, dy) in pixels; [2] or [b, 2].
@@ -151,19 +152,21 @@ def translations_to_projective_transforms(translations: Any, name: str | None = 
 
 
 def flat_transforms_to_matrices(transforms: Any) -> Any:
-    """Convert flat transforms, [8] or [b, 8], to matrices, [b, 3, 3]."""
+    """Convert the flat transforms of `transform`, [8] or [b, 8], to 3x3 matrices, [b, 3, 3]."""
     flat = tf.reshape(tf.cast(transforms, tf.float32), [-1, 8])
     return tf.reshape(tf.concat([flat, tf.ones_like(flat[:, :1])], 1), [-1, 3, 3])
 
 
 def matrices_to_flat_transforms(transform_matrices: Any) -> Any:
-    """Convert matrices, [3, 3] or [b, 3, 3], to flat transforms, [b, 8]."""
+    """Convert 3x3 matrices, [3, 3] or [b, 3, 3], to the flat transforms of `transform`, [b, 8]."""
     flat = tf.reshape(tf.cast(transform_matrices, tf.float32), [-1, 9])
     return (flat / flat[:, 8:])[:, :8]
 
 
 def compose_transforms(*transforms: Any) -> Any:
-    """Compose flat transforms into one, [b, 8], that applies the first of them first.
+    """Compose several flat transforms of `transform` into one, [b, 8].
+
+    The result has the effect of the transforms one after the other, in the order of the arguments.
 
     Raises:
       InvalidSetting: there are no transforms.

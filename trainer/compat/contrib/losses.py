@@ -147,7 +147,10 @@ def sparse_softmax_cross_entropy(
 
 
 def _expand_weights(weights: Any, losses: Any) -> Any:
-    """Append dimensions of size 1 to weights until they have the rank of losses."""
+    """Append dimensions of size 1 to weights until they have the rank of losses.
+
+    Weights for the first dimensions, such as [b], then broadcast to the shape of losses.
+    """
     weights, losses = tf.convert_to_tensor(weights), tf.convert_to_tensor(losses)
     missing = (losses.shape.rank or 0) - (weights.shape.rank or 0)
     if weights.shape.rank and missing > 0:

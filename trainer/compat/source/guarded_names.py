@@ -68,7 +68,10 @@ def _prefixes(node: ast.Attribute) -> Iterator[str]:
 
 
 def find_optional_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the syntax nodes inside a try that catches ImportError, and inside its handlers."""
+    """Yield the syntax nodes inside a try that catches ImportError, and inside its handlers.
+
+    The program handles the failure of an import in these places.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Try) and any(
             _catches_import_error(handler) for handler in node.handlers

@@ -1,4 +1,4 @@
-"""tf.contrib.compiler: compilation by XLA."""
+"""tf.contrib.compiler: modules with functions that compile computations by XLA."""
 
 from trainer.compat.contrib.compiler import jit, xla
 from trainer.compat.contrib_names import missing_names

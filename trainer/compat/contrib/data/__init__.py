@@ -1,4 +1,4 @@
-"""tf.contrib.data: TensorFlow's data functions, and functions that TensorFlow 2 has dropped."""
+"""tf.contrib.data: functions for datasets, including those that TensorFlow 2 has dropped."""
 
 from tensorflow.compat.v1.data import (
     Dataset,

@@ -1,4 +1,4 @@
-"""Transformations for `Dataset.apply` that build batches or check shapes."""
+"""Functions that return transformations for `Dataset.apply`, for batches and checks of shapes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +11,16 @@ Transformation = Callable[[Any], Any]
 
 
 def batch_and_drop_remainder(batch_size: Any) -> Transformation:
-    """Batch a dataset and drop a last batch that is not full."""
+    """Return a transformation that batches a dataset and drops a last batch that is not full."""
     return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
 
 
 def padded_batch_and_drop_remainder(
     batch_size: Any, padded_shapes: Any, padding_values: Any = None
 ) -> Transformation:
-    """Batch a dataset, pad its elements to one shape, and drop a last batch that is not full.
+    """Return a transformation that batches a dataset and pads the elements of a batch to one shape.
+
+    The transformation drops a last batch that is not full.
 
     Args:
       batch_size: number of elements in a batch.
@@ -32,9 +34,10 @@ def padded_batch_and_drop_remainder(
 
 
 def assert_element_shape(expected_shapes: Any) -> Transformation:
-    """Set the static shapes of a dataset's elements, and check the elements at run time.
+    """Return a transformation that sets the static shapes of a dataset's elements.
 
-    An element of another shape raises a tf.errors.InvalidArgumentError when it is read.
+    It also checks the elements at run time: reading an element of another shape raises a
+    tf.errors.InvalidArgumentError.
 
     Args:
       expected_shapes: nest of shapes with the structure of an element; a dimension of None
@@ -81,7 +84,9 @@ def _flatten_shapes(expected: Any, like: Any) -> list[Any]:
 def sliding_window_batch(
     window_size: Any, stride: Any = None, window_shift: Any = None, window_stride: Any = 1
 ) -> Transformation:
-    """Batch the elements of a window that slides over the dataset; drop incomplete windows.
+    """Return a transformation that slides a window over a dataset, and makes each window a batch.
+
+    The transformation drops incomplete windows.
 
     Args:
       window_size: number of elements in a window.

@@ -53,7 +53,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._is_restored = False
 
     def begin(self) -> None:
-        """Build the ops that save and restore the iterators of the graph."""
+        """Build the ops that save and restore the states of the graph's iterators."""
         saveables = [
             # Pass an object with the one attribute that make_saveable_from_iterator reads, because
             # the graph's collection has only the iterators' resources, not the iterators.
@@ -71,7 +71,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._is_restored = False
 
     def before_run(self, run_context: Any) -> Any:
-        """Restore the states before the first run, after the iterators have been initialized."""
+        """Restore the iterators' states before the first run of a session."""
         session = run_context.session
         if not self._is_restored:
             self._is_restored = True
@@ -83,14 +83,14 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         return v1.train.SessionRunArgs(self._step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Save the states if a checkpoint is due by the estimator's RunConfig."""
+        """Save the iterators' states if the interval between checkpoints has passed."""
         step = int(run_values.results)
         if self._timer is not None and self._timer.should_trigger_for_step(step):
             self._timer.update_last_triggered_step(step)
             self._save(run_context.session, step)
 
     def end(self, session: Any) -> None:
-        """Save the states at the end of the training."""
+        """Save the iterators' states at the end of the training."""
         self._save(session, int(session.run(self._step)))
 
     def _save(self, session: Any, step: int) -> None:

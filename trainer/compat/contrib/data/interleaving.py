@@ -9,9 +9,10 @@ from tensorflow.compat.v1.data.experimental import parallel_interleave
 def sloppy_interleave(
     map_func: Callable[..., Any], cycle_length: Any, block_length: Any = 1
 ) -> Callable[[Any], Any]:
-    """Interleave several datasets, in the order in which their elements become ready.
+    """Return a transformation that maps elements to datasets and interleaves these datasets.
 
-    Returns a function for Dataset.apply.
+    The elements of the datasets are taken in the order in which they become ready. The
+    transformation is an argument for Dataset.apply.
 
     Args:
       map_func: maps an element to a dataset.

@@ -1,4 +1,4 @@
-"""tf.contrib.framework: arg_scope, and functions for variables, checkpoints and nests of tensors."""
+"""tf.contrib.framework: arg_scope, and functions for variables, checkpoints and tensors."""
 
 from tensorflow import argsort, is_tensor, sort
 from tensorflow.compat.v1.train import (

@@ -1,4 +1,4 @@
-"""Default arguments for functions, in force within a `with` block.
+"""arg_scope, which sets default arguments of functions within a `with` block.
 
 Within `with arg_scope([conv2d], padding="VALID"):` each call of conv2d without a padding uses
 "VALID". Scopes nest, and the argument of the innermost scope counts.

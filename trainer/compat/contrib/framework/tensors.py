@@ -1,4 +1,4 @@
-"""Checks of the shapes and dtypes of tensors, and a few functions that convert or sum tensors."""
+"""Functions that check the shapes and dtypes of tensors, and that convert or sum tensors."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -289,8 +289,8 @@ def get_variables_to_restore(include: Any = None, exclude: Any = None) -> list[A
     """Return the global variables in the scopes `include`, without those in the scopes `exclude`.
 
     Args:
-      include: list of scopes to return; None for all variables.
-      exclude: list of scopes to leave out; None for no scope.
+      include: list of the scopes whose variables are returned; None for all variables.
+      exclude: list of the scopes whose variables are not returned; None for no such scope.
 
     Raises:
       InvalidSetting: include or exclude is not a list or a tuple.

@@ -282,7 +282,7 @@ def _register_updates(updates: list[Any], collections: Any, outputs: Any) -> Any
 def _normalize_fused(
     inputs: Any, axis: int, beta: Any, gamma: Any, epsilon: float, averages: Any, weights: Any
 ) -> Any:
-    """Normalize by TensorFlow's fused op, which takes no weights.
+    """Normalize by TensorFlow's fused op, which cannot weight the examples.
 
     Args:
       inputs: float [b, c] or of rank 4.

@@ -117,7 +117,13 @@ def optimize_loss(
 
 
 def _make_learning_rate(rate: Any, decay: Any, global_step: Any) -> Any:
-    """Return the learning rate, decayed if `decay` is set; None if the optimizer has its own."""
+    """Return the learning rate of `optimize_loss`; None if the optimizer has its own.
+
+    Args:
+      rate: the argument learning_rate of `optimize_loss`.
+      decay: function of the rate and the global step that returns the decayed rate; None for none.
+      global_step: variable that counts the steps; may be None if `decay` is None.
+    """
     if rate is None:
         return None
     is_tensor = isinstance(rate, (tf.Tensor, tf.Variable)) and rate.shape.rank == 0
@@ -141,7 +147,13 @@ def _make_learning_rate(rate: Any, decay: Any, global_step: Any) -> Any:
 
 
 def _make_optimizer(optimizer: Any, rate: Any) -> Any:
-    """Return a tf.compat.v1.train.Optimizer for the argument `optimizer` of `optimize_loss`."""
+    """Return the tf.compat.v1.train.Optimizer of `optimize_loss`.
+
+    Args:
+      optimizer: the argument `optimizer` of `optimize_loss`: a name, an optimizer, its class, or a
+        function.
+      rate: the learning rate; None if the optimizer has its own.
+    """
     if isinstance(optimizer, v1.train.Optimizer):
         return optimizer
     if isinstance(optimizer, str):

@@ -59,7 +59,10 @@ def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **k
 
 
 def _layer_name(layer: Any) -> str:
-    """Return the name of a layer function; for a functools.partial, of the function it wraps."""
+    """Return the name of a layer function, which is the default name of its variable scope.
+
+    For a functools.partial, it is the name of the function that the partial calls.
+    """
     function = getattr(layer, "func", layer)
     return str(getattr(function, "__name__", "layer"))
 

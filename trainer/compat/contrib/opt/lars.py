@@ -92,7 +92,7 @@ class LARSOptimizer(ElementwiseOptimizer):
         return rate * self._trust_ratio(weights, grad), grad + self._weight_decay * weights
 
     def _trust_ratio(self, weights: Any, gradient: Any) -> Any:
-        """Return the factor of a variable's learning rate, "trust" in the docstring of the class."""
+        """Return the factor of a variable's learning rate, "trust" in the class's docstring."""
         weights_norm, gradient_norm = tf.norm(weights), tf.norm(gradient)
         divisor = gradient_norm + self._weight_decay * weights_norm + self._epsilon
         is_scaled = tf.logical_and(weights_norm > 0, gradient_norm > 0)

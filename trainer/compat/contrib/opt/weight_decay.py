@@ -31,7 +31,7 @@ class DecoupledWeightDecayExtension:
         super().__init__(*args, **kwargs)
 
     def minimize(self, loss: Any, *args: Any, decay_var_list: Any = None, **kwargs: Any) -> Any:
-        """Return the op of a training step.
+        """Return the op of a training step, which decays variables and minimizes a loss.
 
         Args:
           loss: see tf.compat.v1.train.Optimizer.minimize.

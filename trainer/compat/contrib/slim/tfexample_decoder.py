@@ -1,4 +1,4 @@
-"""tf.contrib.slim.tfexample_decoder: conversion of a tf.Example's features to tensors."""
+"""tf.contrib.slim.tfexample_decoder: TFExampleDecoder, which converts a tf.Example to tensors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -37,7 +37,7 @@ class ItemHandler:
         self.keys = [keys] if isinstance(keys, str) else list(keys)
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """Build the item.
+        """Build the item from tensors of the features; subclasses implement this method.
 
         Args:
           keys_to_tensors: key of a feature → tensor, dense or sparse.
@@ -318,7 +318,7 @@ class TFExampleDecoder:
 
         Args:
           keys_to_features: key → feature specification; see tf.io.parse_single_example.
-          items_to_handlers: name of an item → its handler.
+          items_to_handlers: name of an item → the ItemHandler that builds the item.
         """
         self._keys_to_features, self._items_to_handlers = keys_to_features, items_to_handlers
 

@@ -290,7 +290,10 @@ def _build_layer(net: Any, layer: LayerSpec, depth: Callable[[int], int], paddin
 
 
 def _stride_one_scope(padding: str) -> Any:
-    """Return an arg_scope that sets the default stride of layers to 1, and their default padding."""
+    """Return an arg_scope that makes 1 the default stride of layers, and `padding` the default.
+
+    The scope is for convolution and pooling layers.
+    """
     windowed_layers = [layers.conv2d, layers.max_pool2d, layers.avg_pool2d]
     return arg_scope(windowed_layers, stride=1, padding=padding)
 
