@@ -53,8 +53,9 @@ _DATA_MODULES = (
     "writers",
 )
 
-# Maps a module of tf.contrib to the paths, below that module, of the modules that defined its names
-# in TensorFlow 1. Imports of all these paths get the module in `trainer.compat.contrib`.
+# Each key is a module of tf.contrib. Each value lists modules inside of it, by their paths below
+# it, which defined its names in TensorFlow 1. The module of the same name in
+# `trainer.compat.contrib` replaces all of them. The path "" is the module itself.
 _INNER_MODULES: Mapping[str, tuple[str, ...]] = {
     "cluster_resolver": (
         "python.training.cluster_resolver",

@@ -1,4 +1,4 @@
-"""sloppy_interleave, a transformation that interleaves datasets in no deterministic order."""
+"""sloppy_interleave, which interleaves datasets in an order that is not deterministic."""
 
 from collections.abc import Callable
 from typing import Any

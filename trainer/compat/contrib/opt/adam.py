@@ -112,7 +112,7 @@ class AdaMaxOptimizer(_ElementwiseAdam):
 
 
 class LazyAdamOptimizer(_AdamBase):
-    """Adam in which a sparse gradient changes only the rows of variable and moments that it has."""
+    """Adam for sparse gradients: rows without a gradient, and their moments, stay unchanged."""
 
     def _apply_sparse(self, grad: Any, var: Any) -> Any:
         return self._update_rows(grad.values, var, grad.indices)
