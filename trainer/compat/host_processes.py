@@ -20,9 +20,9 @@ from trainer.config import host_addresses, tf_config
 
 _LOOPBACK = "127.0.0.1"
 _COUNT_FLAG = "--xla_force_host_platform_device_count"
-# When a process has failed, the remaining processes get SIGTERM after this time, in seconds. Most
-# of them end by themselves earlier, because their connection to the failed process breaks. Without
-# the signal, a process without a connection would wait for the failed process forever.
+# When a process has failed, the remaining processes get SIGTERM after this time, in seconds. A
+# process that is connected to the failed process ends by itself earlier, when the connection
+# breaks. Without the signal, other processes would wait for the failed process forever.
 _GRACE_SECS = 30.0
 # A process that still runs this time, in seconds, after it got SIGTERM, gets SIGKILL.
 _KILL_SECS = 15.0

@@ -9,8 +9,9 @@ _MARGIN = 4
 # Pixels with a value greater than this one count as ink. Values range from 0 (paper) to 255 (ink).
 _INK_THRESHOLD = 96
 
-# The code of a braille character has one bit for each of its dots. The array has these bits, [4,
-# 2], in the arrangement of the dots. Source: The Unicode Standard, block Braille Patterns (U+2800).
+# The code of a braille character has one bit for each of its dots, which form 4 rows and 2 columns.
+# The array has the bits in this arrangement. Source: The Unicode Standard, block Braille Patterns
+# (U+2800).
 _BRAILLE_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 _BRAILLE_BLANK = 0x2800
 

@@ -138,7 +138,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "util": {"fn_args": "trainer.tensorflow_internals:fn_args"},
 }
 
-# The packages that contain the modules of tf.estimator in different versions of TensorFlow 1.
+# The packages that contain the modules of tf.estimator in different versions of TensorFlow.
 ROOTS = ("tensorflow_estimator.python.estimator", "tensorflow.python.estimator")
 
 
