@@ -26,9 +26,9 @@ class TrainGraph:
     """The graph of a training run.
 
     Attributes:
-      loop: the op that makes the training steps, and the tensors to read after the op has run.
-      spec: the hooks, the scaffold and the tensors of model_fn's spec. On a TPU, the tensors are
-        copies outside the TPU computation, because a session cannot fetch tensors inside.
+      loop: the op that runs the training steps, and the tensors to read after the op has run.
+      spec: model_fn's EstimatorSpec. On a TPU, another EstimatorSpec with the same hooks and
+        scaffold, but with tensors outside the TPU computation, which a session can fetch.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
     """
 
@@ -42,15 +42,17 @@ class EvalGraph:
     """The graph of an evaluation run.
 
     Attributes:
-      metrics: the metrics, whose `update` op the caller runs until a hook or the end of the input
-        stops the session.
-      spec: the hooks, the scaffold and the tensors of model_fn's spec. On a TPU, the tensors are
-        copies outside the TPU computation, because a session cannot fetch tensors inside.
+      metrics: the metrics. The evaluation runs their `update` op until a hook or the end of the
+        input stops the session.
+      spec: model_fn's EstimatorSpec. On a TPU, another EstimatorSpec with the same hooks and
+        scaffold, but with tensors outside the TPU computation, which a session can fetch.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
       batches_done: function that returns the number of batches evaluated so far; None if the
         backend does not count batches.
-      steps_per_run: the number of steps that a `session.run` makes, a number or an int32 tensor [].
-      limit_steps_per_run: function that sets the largest number of steps of a `session.run`.
+      steps_per_run: the number of steps that one `session.run` makes: an int, or an int32 tensor of
+        shape [].
+      limit_steps_per_run: function that takes the largest number of steps that one `session.run`
+        may make.
     """
 
     metrics: EvalMetrics
@@ -68,8 +70,8 @@ class PredictGraph:
     Attributes:
       read_batches: function that takes a session and yields each batch of predictions until the
         input ends.
-      spec: the hooks, the scaffold and the tensors of model_fn's spec. On a TPU, the tensors are
-        copies outside the TPU computation, because a session cannot fetch tensors inside.
+      spec: model_fn's EstimatorSpec. On a TPU, another EstimatorSpec with the same hooks and
+        scaffold, but with tensors outside the TPU computation, which a session can fetch.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
     """
 
@@ -81,10 +83,10 @@ class PredictGraph:
 class ExecutionBackend(Protocol):
     """Builds the graph of one mode, such as training, and runs it on a kind of device.
 
-    The code of a mode (see `trainer.modes`) enters `new_graph`, calls the mode's build method, such
-    as `build_train_graph`, once, and then runs a session from `create_session` inside `run_scope`.
-    On a TPU, hooks of the graph drive infeed and outfeed, and the end of `run_scope` shuts the TPU
-    system down.
+    Package `trainer.modes` uses a backend in this order: it enters the context `new_graph`, calls
+    one build method, such as `build_train_graph`, and then runs a session from `create_session`
+    inside the context `run_scope`. On a TPU, hooks of the graph drive infeed and outfeed, and the
+    end of `run_scope` shuts the TPU system down.
     """
 
     def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
@@ -140,7 +142,8 @@ class ExecutionBackend(Protocol):
           program: the user's model_fn and its settings.
           input_fn: the user's function that returns a Dataset, or tensors.
           checkpoint: see `build_train_graph`.
-          select: takes model_fn's predictions and returns those that the caller asked for.
+          select: takes model_fn's predictions and returns those that the user of `predict` asked
+            for.
         """
 
     def create_session(
@@ -162,6 +165,6 @@ class ExecutionBackend(Protocol):
     def run_scope(self) -> AbstractContextManager[Any]:
         """Return the context in which the session runs.
 
-        The devices are ready inside the context and shut down after it. If the run fails, leaving
-        the context raises the root cause of all errors.
+        The devices are ready inside the context and shut down after it. If several threads of the
+        run fail, the end of the context raises the error that caused the others.
         """

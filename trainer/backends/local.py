@@ -75,7 +75,7 @@ class LocalBackend:
 
         Args:
           master: session target; empty for this process.
-          device_fn: takes an operation and returns its device.
+          device_fn: takes an operation and returns its device; None to let TensorFlow choose.
         """
         self.master = master
         self._device_fn = device_fn
@@ -84,7 +84,8 @@ class LocalBackend:
     def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
         """Return a context with a new default graph, for one replica.
 
-        In the graph, a sum over replicas is an identity; see `SingleReplicaGraph`.
+        A CrossReplicaSum that model_fn builds in this graph becomes an identity, because there is
+        only one replica; see `SingleReplicaGraph`.
         """
         return run_graph.new_run_graph(config, has_single_replica=True, device_fn=self._device_fn)
 
@@ -97,9 +98,10 @@ class LocalBackend:
         plan: iterations_per_loop.IterationPlan,
         compile_step: bool | str = False,
     ) -> TrainGraph:
-        """Build the graph whose training op repeats the step that model_fn has built.
+        """Build the graph that trains a model, with a loop of several steps per `session.run`.
 
-        The ops of a host_call belong to the train_op, so the loop repeats them with the step.
+        The loop repeats model_fn's train_op. A host_call runs in each step too, because its ops
+        are dependencies of the train_op.
         """
         model = _build_model(program, input_fn, ModeKeys.TRAIN, checkpoint)
         summaries.add_loss_summary(model.spec.loss)
@@ -118,9 +120,11 @@ class LocalBackend:
     def _check_compile_step(self, compile_step: bool | str) -> bool | str:
         """Return compile_step, or False if the step does not run on this process's CPU.
 
+        XLA compiles a training step only for this CPU.
+
         Raises:
-          UncompilableStep: compile_step is True, and the session's master, device_fn or a GPU takes
-          ops away from this process's CPU.
+          UncompilableStep: compile_step is True, but the step runs elsewhere, because of the
+            session's master, a device_fn or a GPU.
         """
         reason = ""
         if self.master:
@@ -143,7 +147,7 @@ class LocalBackend:
         checkpoint: str | None,
         steps: int | None,
     ) -> EvalGraph:
-        """Build metrics, which each `session.run` updates with one batch of any size."""
+        """Build the graph that evaluates a model, one batch of any size per `session.run`."""
         model = _build_model(program, input_fn, ModeKeys.EVAL, checkpoint)
         metrics = eval_metrics.build_spec_metrics(model.spec, model.features)
         stop = StopAfterRunsHook(steps)
@@ -156,7 +160,7 @@ class LocalBackend:
         checkpoint: str | None,
         select: Callable[[Any], Any],
     ) -> PredictGraph:
-        """Build predictions, which each `session.run` computes for one batch of any size."""
+        """Build the graph that predicts with a model, one batch of any size per `session.run`."""
         model = _build_model(program, input_fn, ModeKeys.PREDICT, checkpoint)
         fetches = select(model.spec.predictions)
 
@@ -173,14 +177,17 @@ class LocalBackend:
     def create_session(
         self, config: RunConfig, scaffold: Any, hooks: Sequence[Any], **options: Any
     ) -> Any:
-        """Create a MonitoredSession on the backend's master."""
+        """Create a MonitoredSession that runs at the backend's session target (master)."""
         proto = monitored_session.config_proto(config)
         return monitored_session.create_monitored_session(
             config, self.master, proto, scaffold, hooks, **options
         )
 
     def run_scope(self) -> AbstractContextManager[Any]:
-        """Return a context in which Ctrl-C ends a training loop at once; errors pass unchanged."""
+        """Return a context in which Ctrl-C ends a training loop at once.
+
+        Errors leave the context unchanged.
+        """
         return self._interrupt_hook
 
 
@@ -206,11 +213,11 @@ def create_local_backend(program: ModelProgram, mode: str) -> LocalBackend:
 
 
 def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None:
-    """Create the backend of a task in the cluster of TF_CONFIG.
+    """Create the backend of a process that is a task of the cluster in TF_CONFIG.
 
     Returns:
-      The backend; None if the config names, for this mode, a session target other than the server
-      of this task in the cluster.
+      The backend. None for an evaluation or prediction whose session target in the config is not
+      the TensorFlow server of this task: it runs at this target, as outside of a cluster.
     """
     if mode == ModeKeys.TRAIN:
         device_fn = config.device_fn
@@ -230,8 +237,8 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
     master = config.evaluation_master if mode == ModeKeys.EVAL else config.master
     if master != config.task.master:
         return None
-    # Evaluate or predict in a local session, not in a session of the cluster: there, restoring a
-    # checkpoint would overwrite the variables on the parameter servers, which the workers train.
+    # Evaluate or predict in a local session. In a session of the cluster, restoring a checkpoint
+    # would overwrite the variables on the parameter servers while the workers train them.
     return LocalBackend(device_fn=config.device_fn)
 
 

@@ -1,4 +1,7 @@
-"""Creation of the MonitoredSessions that run a mode, on all backends and in clusters."""
+"""Creates the MonitoredSession in which a training, evaluation or prediction runs.
+
+All execution backends use this module.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,19 +14,22 @@ from trainer.tensorflow_internals import monitored_session
 
 
 def config_proto(config: RunConfig) -> Any:
-    """Return the ConfigProto of a run: the user's session_config, or a default."""
+    """Return the ConfigProto of a run's session: RunConfig.session_config, or a default."""
     if config.session_config is not None:
         return config.session_config
     return session_defaults.make_session_config(config.task if is_in_cluster(config) else None)
 
 
 def is_in_cluster(config: RunConfig) -> bool:
-    """Return whether this process shares variables with other tasks of TF_CONFIG's cluster."""
+    """Return whether this process shares variables with other tasks of a cluster in TF_CONFIG."""
     return config.cluster is None and bool(config.task.jobs)
 
 
 class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
-    """Creates the session of a worker, after the chief has initialised the variables."""
+    """Creates the session of a worker that trains in a cluster with a chief.
+
+    It waits until the chief has initialised the variables, which the worker shares.
+    """
 
     def __init__(self, scaffold: Any, master: str, proto: Any, timeout_secs: float) -> None:
         self._scaffold, self._master, self._proto = scaffold, master, proto
@@ -47,7 +53,7 @@ class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
 
 
 class _WrappingSessionCreator(tf.compat.v1.train.SessionCreator):
-    """Creates sessions with another SessionCreator, and passes each through a function."""
+    """Wraps each session that another SessionCreator creates, by calling a function with it."""
 
     def __init__(self, creator: Any, wrap_session: Callable[[Any], Any]) -> None:
         self._creator, self._wrap_session = creator, wrap_session

@@ -22,8 +22,8 @@ def register_backend(name: str, factory: Callable[..., ExecutionBackend]) -> Non
 
     Args:
       name: the name for `create_backend`.
-      factory: takes a program, a mode and the backend's own keyword arguments, and returns a
-        backend for one run of the mode.
+      factory: takes a program, a mode and the `options` of `create_backend` as keyword arguments,
+        and returns a backend for one run of the mode.
 
     Raises:
       InvalidSetting: the name is registered already.
@@ -37,7 +37,7 @@ def register_backend(name: str, factory: Callable[..., ExecutionBackend]) -> Non
 
 
 def unregister_backend(name: str) -> None:
-    """Remove an execution backend from the registry, if it is there."""
+    """Remove the execution backend with this name from the registry; ignore an unknown name."""
     _factories.pop(name, None)
 
 

@@ -1,4 +1,4 @@
-"""The TPU backend: one replicated program on a real or emulated TPU, fed by the hosts.
+"""The TPU backend, which runs one replicated program on a real or emulated TPU.
 
 `training`, `evaluation` and `prediction` build the graph of one mode each. All three use
 `replicated_step`, which builds the step that every replica runs. Package `step` has the pieces of

@@ -38,7 +38,7 @@ class TpuBackend:
         Args:
           config: the settings of the run.
           context: the TPU system, and the distribution of the mode's batches over its cores.
-          source_locations: records the lines of model_fn, for errors.
+          source_locations: records the line of model_fn that creates an op, for error messages.
         """
         self._config, self._context = config, context
         self._interrupt_hook = KeyboardInterruptHook()
@@ -47,7 +47,8 @@ class TpuBackend:
     def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
         """Return a context with a new default graph, for several replicas.
 
-        In the graph, CrossReplicaSum ops stay as they are; the local backend replaces them.
+        CrossReplicaSum ops that model_fn builds in this graph stay. The local backend, which has
+        one replica, replaces them by identities.
         """
         return run_graph.new_run_graph(config)
 
@@ -98,7 +99,7 @@ class TpuBackend:
     def create_session(
         self, config: RunConfig, scaffold: Any, hooks: Sequence[Any], **options: Any
     ) -> Any:
-        """Create a MonitoredSession on the TPU system's master."""
+        """Create a MonitoredSession at the session target (master) of the TPU system."""
         runtime = self._context.runtime
         proto = runtime.session_config(monitored_session.config_proto(config))
         return monitored_session.create_monitored_session(
@@ -116,7 +117,8 @@ class TpuBackend:
     def run_scope(self) -> Iterator[None]:
         """Return a context in which the TPU system is initialised; shut the system down after it.
 
-        If the run fails, leaving the context raises the root cause of all errors.
+        If several threads of the run fail, the end of the context raises the error that caused the
+        others.
 
         Raises:
           UnsupportedOnTpu: the computation of a core has an op that XLA cannot compile.
@@ -136,13 +138,13 @@ class TpuBackend:
             ) or nan_errors.explain_nan_error(error)
             if explained is None:
                 raise
-            # Leave the tracebacks of TensorFlow's error out: the explanation names the user's line.
+            # Hide TensorFlow's error and its tracebacks: the new error names the user's line.
             raise explained from None
 
     def _recorded(self, program: TPUModelProgram) -> TPUModelProgram:
-        """Return the program with a model_fn that records which source line creates each op.
+        """Return a copy of the program whose model_fn records which source line creates each op.
 
-        The lines explain XLA's errors, which name only ops.
+        Errors of XLA name only ops. `run_scope` adds the recorded lines to them.
         """
         model_fn = self._source_locations.recording(program.model_fn)
         return dataclasses.replace(program, model_fn=model_fn)
@@ -164,8 +166,8 @@ def create_tpu_backend(
     Args:
       program: the user's model_fn and its settings.
       mode: one of `ModeKeys`.
-      batch_axis: see TPUEstimator.
-      step_parts: further step parts (see `StepPart`), in addition to those of the mode.
+      batch_axis: the argument of `trainer.TPUEstimator`.
+      step_parts: further data that enters or leaves each step beside the batch; see `StepPart`.
 
     Raises:
       TpuNotFound: there is no TPU system.

@@ -1,4 +1,4 @@
-"""Evaluation on a TPU: the replicas send tensors, from which the host computes the metrics."""
+"""Evaluation on a TPU: the replicas send tensors to the host, which computes the metrics."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,8 +27,8 @@ def build_eval_graph(
 ) -> EvalGraph:
     """Build the graph that evaluates a model on all replicas, in the default graph.
 
-    A final batch with fewer rows than the others is spread over several steps (see
-    `SpreadFinalBatch`), so that no row of padding enters the loss.
+    A smaller final batch is spread over several steps (see `SpreadFinalBatch`), so that no padding
+    enters the loss.
 
     Args:
       program: the user's model_fn and its settings.
@@ -76,7 +76,10 @@ def build_eval_graph(
 
 
 class _EvalLoopController(tf.compat.v1.train.SessionRunHook):
-    """Sets the number of steps of each loop, and stops the evaluation when the input has ended."""
+    """Sets how many steps each `session.run` makes, and stops the session at the input's end.
+
+    The steps of one `session.run` are one loop on the TPU.
+    """
 
     def __init__(
         self,
@@ -91,20 +94,20 @@ class _EvalLoopController(tf.compat.v1.train.SessionRunHook):
         self._send_next_batch_signal = send_next_batch_signal
 
     def limit_iterations(self, iterations: int) -> None:
-        """Set the largest number of steps of a loop; `EvalGraph.limit_steps_per_run` calls this."""
+        """Set the largest number of steps of a loop; used as `EvalGraph.limit_steps_per_run`."""
         self._iterations_per_run = min(self._iterations_per_run, iterations)
 
     def before_run(self, run_context: Any) -> Any:
-        """Choose the number of steps of the next loop, and announce it to infeed and outfeed."""
+        """Choose the number of steps of the next loop, and pass it to infeed and outfeed."""
         count = self._iterations_per_run
         if self._steps is not None:
-            # Make at least one step per loop: the steps over which a final partial batch is spread
-            # do not count as full batches, and continue until the input has ended.
+            # Make at least one step per loop. A smaller final batch is spread over several steps,
+            # which do not count as full batches, and the loops go on until the input has ended.
             count = min(count, max(self._steps - self._receiver.num_full_batches, 1))
         self._send_next_batch_signal(count)
         return tf.compat.v1.train.SessionRunArgs([], feed_dict={self._iterations: count})
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Stop at the end of the input, or after the requested number of full batches."""
+        """Stop the session at the end of the input, or after the requested number of batches."""
         if self._receiver.is_at_end or self._receiver.num_full_batches == self._steps:
             run_context.request_stop()

@@ -1,4 +1,4 @@
-"""The TPU system and the settings with which the graph of a mode, such as training, is built."""
+"""The TPU system and the settings for building the graph of a mode, such as training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ class TpuModeContext:
       topology: the distribution of the batches over hosts, replicas and cores.
       runtime: the TPU system, real or emulated.
       rendezvous: collects the errors of the threads that drive infeed and outfeed.
-      batch_axis: see TPUEstimator.
-      step_parts: further step parts (see `StepPart`), in addition to those of the mode.
+      batch_axis: the argument of `trainer.TPUEstimator`.
+      step_parts: further data that enters or leaves each step beside the batch; see `StepPart`.
     """
 
     topology: BatchTopology
@@ -44,7 +44,8 @@ class TpuModeContext:
           options: more arguments of `trainer.infeed.build_infeed`.
 
         Returns:
-          The program, wrapped so that model_fn receives the params of one replica; and the infeed.
+          (the program, wrapped so that input_fn and model_fn receive params with batch size and
+          TPUContext; the infeed).
         """
         config = program.config.tpu_config
         device_assignment = self.runtime.device_assignment(self.topology, program.config)

@@ -1,4 +1,4 @@
-"""Prediction on a TPU: the replicas send predictions, from which the host removes padding rows."""
+"""Prediction on a TPU: the replicas send predictions to the host, which removes the padding."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +19,8 @@ from trainer.infeed.final_batch_padding import PadFinalBatch
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
-# The size in bytes of the largest message that the TPU runtime can transfer.
+# The predictions of all replicas for one batch must have fewer bytes than this limit, because the
+# TPU runtime cannot transfer larger messages to the host.
 _MAX_TRANSFER_BYTES = 2**30
 
 
@@ -36,7 +37,7 @@ def build_predict_graph(
       program: the user's model_fn and its settings.
       input_fn: the user's function that returns a Dataset, or tensors.
       checkpoint: the checkpoint that the variables will be restored from; None for initial values.
-      select: takes model_fn's predictions and returns those that the caller asked for.
+      select: takes model_fn's predictions and returns those that the user of `predict` asked for.
       context: the TPU system and the settings of the run.
 
     Raises:

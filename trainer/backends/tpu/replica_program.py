@@ -1,4 +1,7 @@
-"""A wrapper of the user's program that passes TPU parameters to input_fn and model_fn."""
+"""Wraps the user's program so that input_fn and model_fn receive batch size and TPUContext.
+
+TPUEstimator passes both in `params`, as this module does.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,13 +16,13 @@ from trainer.model.model_program import TPUModelProgram
 
 @dataclass(frozen=True)
 class ReplicaProgram(TPUModelProgram):
-    """The user's program; adds batch size and TPUContext to the params of input_fn and model_fn.
+    """The user's model_fn and settings, with batch size and TPUContext added to the params.
 
     Attributes:
       topology: the distribution of the batches over hosts, replicas and cores.
       device_assignment: the cores of each replica; None for one core each.
-      pipeline: the input pipeline for which input_fn is called; None until the function that
-        `pipeline_input` returns is called.
+      pipeline: the input pipeline for which input_fn is called. None in the original object; the
+        function that `pipeline_input` returns sets it in a copy.
     """
 
     topology: BatchTopology | None = None
@@ -27,7 +30,7 @@ class ReplicaProgram(TPUModelProgram):
     pipeline: Pipeline | None = None
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
-        """Return model_fn's hyperparameters, with a replica's batch size and a TPUContext."""
+        """Return the `params` of model_fn, with a replica's batch size and a TPUContext."""
         assert self.topology is not None
         return hyperparameters.with_hyperparameters(
             self.params,
@@ -39,7 +42,7 @@ class ReplicaProgram(TPUModelProgram):
         )
 
     def input_params(self, mode: str) -> Any:
-        """Return input_fn's hyperparameters, with a pipeline's batch size and a TPUContext."""
+        """Return the `params` of input_fn, with the pipeline's batch size and a TPUContext."""
         assert self.topology is not None
         assert self.pipeline is not None
         return hyperparameters.with_hyperparameters(
@@ -53,8 +56,8 @@ class ReplicaProgram(TPUModelProgram):
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
         """Call an input_fn; return its Dataset or tensors.
 
-        If the program has an `encode_input` function, convert the input with this function, to the
-        batch size and the dtypes that a TPU needs.
+        If the program has an `encode_input` function, this function converts the input to the batch
+        size and the dtypes that a TPU needs.
         """
         returned = super().call_input_fn(input_fn, mode)
         if self.encode_input is None:
@@ -63,7 +66,7 @@ class ReplicaProgram(TPUModelProgram):
         return self.encode_input(returned, self.topology.batch_size_for_input_fn, mode)
 
     def pipeline_input(self, input_fn: Callable[..., Any], mode: str) -> Callable[[Pipeline], Any]:
-        """Return a function that takes an input pipeline, and calls input_fn with its params."""
+        """Return a function that takes an input pipeline and calls input_fn for this pipeline."""
 
         def call(pipeline: Pipeline) -> Any:
             return dataclasses.replace(self, pipeline=pipeline).call_input_fn(input_fn, mode)
@@ -77,7 +80,7 @@ def make_replica_program(
     """Wrap the user's program for the replicas of a TPU run.
 
     Args:
-      program: the user's program.
+      program: the user's model_fn and its settings.
       topology: the distribution of the batches over hosts, replicas and cores.
       device_assignment: the cores of each replica; None for one core each.
     """

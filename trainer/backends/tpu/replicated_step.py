@@ -1,6 +1,7 @@
-"""The step that all replicas run, with its infeed and outfeed.
+"""Builds the step that all replicas run, with its infeed and outfeed.
 
-A step calls model_fn. `StepPart`s add what else the step does, such as sending predictions.
+A step is one training, evaluation or prediction step: it runs model_fn on one batch. `StepPart`s
+add further ops to the step, such as those that send predictions to the host.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,8 +30,8 @@ class ConnectedStep:
     """The tensors and hooks with which the host runs the loop of a `ReplicatedStep`.
 
     Attributes:
-      done: the tensor to fetch for one run of the loop; a result of `TpuRuntime.prepare_targets`.
-      receiver: hands the values of the outfeed to the step parts.
+      done: the tensor to fetch in order to run the loop once.
+      receiver: hands the tensors that arrive from the outfeed to the step parts.
       infeed_outfeed_hook: drives infeed and outfeed. Pass the number of steps to its
         `send_next_batch_signal` before each run of the loop.
       hooks: SessionRunHooks of the infeed and the outfeed.
@@ -45,15 +46,16 @@ class ConnectedStep:
 
 
 class ReplicatedStep:
-    """Builds one mode's step for all replicas, the loop around the step, and the host's ops.
+    """Builds the step of a mode, such as training, for all replicas, and the loop that runs it.
 
-    Call `build_loop` once and then `connect` once.
+    Call `build_loop` once, which builds the TPU computation, and then `connect` once, which builds
+    the ops that feed the loop and receive its results on the host.
 
     Attributes:
       infeed: feeds the batches.
       outfeed: transfers the tensors of the step parts to the host.
       iterations: int32 placeholder []: the number of steps that a run of the loop makes.
-      spec: the spec that model_fn returned; set by `build_loop`.
+      spec: the EstimatorSpec or TPUEstimatorSpec that model_fn returned; set by `build_loop`.
     """
 
     def __init__(
@@ -73,10 +75,11 @@ class ReplicatedStep:
           program: the user's model_fn and its settings.
           input_fn: the user's function that returns a Dataset, or tensors.
           context: the TPU system; its `step_parts` are added to `parts`.
-          parts: the step parts of the mode; see `StepPart`.
+          parts: the data that enters or leaves each step beside the batch; see `StepPart`.
           padding: see `trainer.infeed.build_infeed`.
           steps: see `trainer.infeed.build_infeed`.
-          outfeed_every_n_steps: of every n steps of a loop, only the first sends tensors.
+          outfeed_every_n_steps: a number n. Of every n steps of a loop, only the first sends
+            tensors to the host.
         """
         self._context = context
         self._parts = (*parts, *context.step_parts)
@@ -165,7 +168,7 @@ class ReplicatedStep:
         return ConnectedStep(done, receiver, hook, (*self.infeed.hooks, hook), tuple(part_hooks))
 
     def _build_step(self, done: Any) -> Any:
-        """Build one step inside the computation; return its op.
+        """Build one step inside the TPU computation; return the op that runs the step.
 
         Args:
           done: int32 []: the number of steps that the loop has finished.

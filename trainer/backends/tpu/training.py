@@ -1,4 +1,4 @@
-"""Training on a TPU: the loop of steps on all replicas."""
+"""Training on a TPU: builds the loop of training steps for all replicas."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -92,7 +92,7 @@ class _TrainStepPart(StepPart):
     Attributes:
       loss: the local variable that holds the loss of the last step.
       loss_name: name of model_fn's loss op.
-      capture: copies the tensors that summaries and hooks read.
+      capture: copies the tensors that summaries and logging hooks read on the host.
     """
 
     name = "train_step"
@@ -105,7 +105,10 @@ class _TrainStepPart(StepPart):
         self.loss_name = "loss"
 
     def dequeue(self, batch: Batch) -> Batch:
-        """Record which summaries exist before model_fn is called; return the batch unchanged."""
+        """Record which summaries exist before model_fn is called; return the batch unchanged.
+
+        Only the summaries that model_fn adds later are inside the TPU computation.
+        """
         self.capture.start()
         return batch
 
@@ -122,14 +125,13 @@ class _TrainStepPart(StepPart):
 
 
 def _check_variables_after(done: Any) -> list[Any]:
-    """Build ops that fail if a trainable variable is NaN or infinite after the loop."""
+    """Build ops that fail if a trainable variable is NaN or infinite after a training loop."""
     with tf.control_dependencies([done]):
         return [
             tf.debugging.check_numerics(
                 variable.read_value(),
                 nan_errors.MESSAGE.format(name=variable.op.name),
-                # Name the op after the variable, because TensorFlow's error shows the name of the
-                # failed op.
+                # Put the variable's name into the op's name, which TensorFlow's error shows.
                 name=f"after_loop/{variable.op.name}/is_number",
             )
             for variable in tf.compat.v1.trainable_variables()
@@ -140,8 +142,8 @@ def _check_variables_after(done: Any) -> list[Any]:
 def _check_sums_over_replicas(topology: BatchTopology) -> None:
     """Check that the step sums over the replicas, or changes no trainable variable.
 
-    Without a sum, for example of gradients, the replicas would train different models. Called
-    inside the step, after model_fn.
+    Without a sum, for example of gradients, the replicas would train different models. This
+    function is called inside the step, after model_fn.
 
     Raises:
       InvalidSetting: the step changes trainable variables and sums nothing over the replicas.
@@ -171,7 +173,9 @@ def _writes_trainable_variable(step_graph: Any) -> bool:
 
 
 def _build_host_spec(spec: Any, loss: Any, train_op: Any) -> EstimatorSpec:
-    """Return model_fn's spec with tensors that a session can fetch instead of those in the loop.
+    """Return an EstimatorSpec with model_fn's hooks, and with tensors that a session can fetch.
+
+    A session cannot fetch the tensors of model_fn's own spec, which are inside the loop.
 
     Args:
       spec: the spec that model_fn returned inside the step.

@@ -1,4 +1,8 @@
-"""The input pipeline of a worker, in a cluster in which only the leader builds the model."""
+"""Calls input_fn in the worker processes of a cluster that emulates the hosts of a TPU.
+
+Only one process of the cluster, the leader, builds the graph and runs the session. Its session
+places the input pipelines of the other hosts on the workers.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,11 +19,13 @@ from trainer.model.model_program import TPUModelProgram
 def serve_input(
     hosts: ClusterHosts, program: TPUModelProgram, mode: str, input_fn: Callable[..., Any]
 ) -> None:
-    """Let ops that the leader places in this process call the Python code of an input_fn.
+    """Let input ops in this worker process call the Python functions of an input_fn.
+
+    The cluster's leader, the process that runs the session, places these ops here.
 
     Args:
       hosts: the processes of the cluster.
-      program: the user's program.
+      program: the user's model_fn and its settings.
       mode: one of `ModeKeys`.
       input_fn: the user's function that returns a Dataset, or tensors.
     """

@@ -1,1 +1,1 @@
-"""A session over the TensorFlow servers of several processes, which emulate the hosts of a TPU."""
+"""One session over the TensorFlow servers of several processes that emulate the hosts of a TPU."""

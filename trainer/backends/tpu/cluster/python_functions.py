@@ -1,13 +1,14 @@
-"""The Python functions that the input pipelines of a cluster's processes call.
+"""Makes the Python functions of input_fn available in all processes of a cluster.
 
-An op such as PyFunc names its Python function by a token, and the process that runs the op looks
-the token up in a registry of its own. Only the leader builds the graph, and so only the registry of
-the leader has the functions of all pipelines. A worker therefore calls the same input_fn for the
-pipelines of its host when an op of its process asks for a function for the first time.
+Several processes emulate the hosts of a TPU. One of them, the leader, builds the graph and runs the
+session; the others are workers. An op such as PyFunc names its Python function by a token, and the
+process that runs the op looks the token up in TensorFlow's registry of this process. Building the
+graph registers the functions only in the leader. So a worker calls the same input_fn when an op in
+its process looks up a function for the first time.
 
-Leader and workers name the functions alike, by the order in which input_fn registers them. The
-workers know the input_fn of their first call of `train`, `evaluate` or `predict` only, because this
-call does not return there.
+Leader and workers give a function the same token, which is derived from the order in which input_fn
+registers functions. The workers know only the input_fn of their first call of `train`, `evaluate`
+or `predict`, because this call does not return in a worker.
 """
 
 import itertools
@@ -47,6 +48,8 @@ _runs = itertools.count()
 def note_call(mode: str, input_fn: Callable[..., Any]) -> None:
     """Record that this process calls `train`, `evaluate` or `predict`.
 
+    `name_functions` compares the first and the newest call.
+
     Args:
       mode: one of `ModeKeys`.
       input_fn: the argument of the call.
@@ -57,16 +60,20 @@ def note_call(mode: str, input_fn: Callable[..., Any]) -> None:
 
 
 def is_served_by_workers(token: bytes) -> bool:
-    """Return whether the workers of a cluster find the Python function of a token."""
+    """Return whether the workers of a cluster can find the Python function of a token.
+
+    They can if the token is one of `name_functions`, and not one of TensorFlow's own.
+    """
     return token.startswith(f"{_PREFIX}{_SEPARATOR}".encode())
 
 
 def name_functions(call_input_fn: Callable[[Pipeline], Any]) -> Callable[[Pipeline], Any]:
-    """Return a function that calls input_fn, and names its Python functions for the workers.
+    """Return a function that calls input_fn and gives its Python functions tokens for the workers.
 
     Args:
-      call_input_fn: calls the input_fn of the newest call for an input pipeline. It is returned
-        unchanged if the workers do not know this input_fn.
+      call_input_fn: takes an input pipeline and calls the user's input_fn for it. It is returned
+        unchanged if the workers do not know this input_fn: they know that of the first call of
+        `train`, `evaluate` or `predict`.
     """
     if _newest_call is None or _newest_call != _first_call:
         return call_input_fn
@@ -82,26 +89,28 @@ def name_functions(call_input_fn: Callable[[Pipeline], Any]) -> Callable[[Pipeli
 def serve_functions(
     call_input_fn: Callable[[Pipeline], Any], pipelines: Sequence[Pipeline]
 ) -> None:
-    """Let ops that the leader places in this process call the Python functions of an input_fn.
+    """Let ops in this worker process call the Python functions of an input_fn.
 
-    For each run of the leader, input_fn is called once for each pipeline with such an op, when the
-    op runs for the first time.
+    The lookup in TensorFlow's registry is replaced. If a function is missing, the new lookup first
+    calls input_fn, which registers the function. This happens once for each input pipeline and each
+    graph that the leader builds.
 
     Args:
-      call_input_fn: calls the input_fn for an input pipeline.
+      call_input_fn: takes an input pipeline and calls the user's input_fn for it.
       pipelines: all input pipelines of the cluster.
     """
     registry = script_ops._py_funcs
     get_known = registry.get
     lock = threading.Lock()
-    # Pipeline → the run and the graph of the newest call of input_fn. The graph keeps the functions
-    # alive.
+    # Index of an input pipeline → (number of the leader's graph, the graph of the newest call of
+    # input_fn). Storing the latter graph keeps the functions alive.
     graphs: dict[int, tuple[int, Any]] = {}
 
     def get(token: str, default: Any = None) -> Any:
         if not is_served_by_workers(token.encode()):
             return get_known(token, default)
-        # Look without the lock first: input_fn itself may run such an op.
+        # Look the token up without the lock first. Otherwise an op that input_fn runs while this
+        # thread holds the lock would wait forever.
         function = get_known(token)
         if function is None:
             run, index = map(int, token.split(_SEPARATOR, 3)[1:3])
@@ -120,7 +129,10 @@ def serve_functions(
 
 
 def _call_in_graph(call_input_fn: Callable[[Pipeline], Any], run: int, pipeline: Pipeline) -> Any:
-    """Call an input_fn, which registers its Python functions; return the graph of its ops."""
+    """Call an input_fn, which registers its Python functions; return the graph of its ops.
+
+    The caller must store the graph, which keeps the functions alive.
+    """
     graph = tf.Graph()
     with graph.as_default(), tf.device(pipeline.device), _named(run, pipeline):
         call_input_fn(pipeline)
@@ -129,7 +141,11 @@ def _call_in_graph(call_input_fn: Callable[[Pipeline], Any], run: int, pipeline:
 
 @contextmanager
 def _named(run: int, pipeline: Pipeline) -> Iterator[None]:
-    """Return a context in which this thread registers Python functions by names of our own."""
+    """Return a context in which this thread registers Python functions under repeatable tokens.
+
+    A token contains the number of the run, of the pipeline and of the function, so that it is the
+    same in all processes.
+    """
     registry, thread = script_ops._py_funcs, threading.get_ident()
     insert_unnamed = registry.insert
     numbers = itertools.count()

@@ -1,4 +1,7 @@
-"""A session that runs a copy of the program's graph on the servers of several processes."""
+"""A session that runs a copy of the default graph on the TensorFlow servers of several processes.
+
+The processes emulate the hosts of a TPU. The copy leaves out the ops that need a TPU.
+"""
 
 import threading
 from collections.abc import Callable
@@ -9,20 +12,20 @@ import tensorflow as tf
 from trainer.backends.tpu.cluster.session_graph import copy_runnable_part
 from trainer.tensorflow_internals import session_interface
 
-# The time after which a session that does not close is abandoned, in seconds.
+# How long, in seconds, to wait for a session to close. A lost process can block the close forever.
 _CLOSE_SECS = 5.0
 
 _COMPOSITES = (tf.SparseTensor, tf.RaggedTensor, tf.IndexedSlices)
 
 
 class ClusterSession(session_interface.SessionInterface):
-    """Runs a copy of a graph in a session; fetches and feeds are tensors of the original graph."""
+    """Wraps the session of a copied graph; fetches and feeds are tensors of the original graph."""
 
     def __init__(self, session: Any, graph: Any) -> None:
         """Wrap a session.
 
         Args:
-          session: the session of the copy. Ops have the same names in the copy as in the original.
+          session: the session of the copied graph, in which ops have their original names.
           graph: the original tf.Graph, to which the tensors of hooks belong.
         """
         self._session, self._graph = session, graph
@@ -40,7 +43,10 @@ class ClusterSession(session_interface.SessionInterface):
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
-        """Run the ops of the copy that have the same names as the fetches."""
+        """Run the ops of the copied graph that have the same names as the fetches.
+
+        The arguments are those of tf.compat.v1.Session.run.
+        """
         feeds = None
         if feed_dict is not None:
             feeds = {self._in_copy(key): value for key, value in feed_dict.items()}
@@ -58,9 +64,9 @@ class ClusterSession(session_interface.SessionInterface):
         return getattr(self._session, name)
 
     def _in_copy(self, fetches: Any) -> Any:
-        """Return fetches with each tensor and op replaced by that of the copied graph."""
-        # Do not use tf.nest, which sorts the keys of a dict: the keys may be hooks, which have no
-        # order.
+        """Replace each tensor and op of nested fetches by its namesake in the copied graph."""
+        # Do not use tf.nest for dicts, because it sorts the keys. A MonitoredSession fetches dicts
+        # whose keys are hooks, which cannot be compared.
         if isinstance(fetches, dict):
             return type(fetches)((key, self._in_copy(value)) for key, value in fetches.items())
         if isinstance(fetches, tuple) and hasattr(fetches, "_fields"):
@@ -76,7 +82,10 @@ class ClusterSession(session_interface.SessionInterface):
 
 
 class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
-    """Creates the session of the leader, and restores a checkpoint if there is one."""
+    """Creates a ClusterSession, and restores a checkpoint if there is one.
+
+    Only the leader uses this class: the process of the cluster that builds the graph.
+    """
 
     def __init__(
         self,
@@ -94,10 +103,12 @@ class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
         Args:
           scaffold: see tf.compat.v1.train.ChiefSessionCreator.
           master: the session target.
-          config: the ConfigProto.
-          checkpoint_dir: directory whose newest checkpoint is restored.
-          checkpoint_filename_with_path: the checkpoint to restore.
-          default_device: the device of ops without one.
+          config: the ConfigProto of the session.
+          checkpoint_dir: directory whose newest checkpoint is restored; None to use
+            checkpoint_filename_with_path.
+          checkpoint_filename_with_path: the checkpoint to restore; None to use checkpoint_dir, or
+            to restore nothing.
+          default_device: the device on which ops without a device run.
           call_with_hosts: calls a function that creates a session, and returns the session. It
             waits for lost processes with a time limit; TensorFlow would wait forever.
         """
@@ -109,7 +120,7 @@ class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
         self._copy: Any = None
 
     def create_session(self) -> Any:
-        """Create a session, after all processes have answered."""
+        """Create a session after the servers of all processes have answered."""
         scaffold = self._scaffold.finalize() or self._scaffold
         graph = tf.compat.v1.get_default_graph()
         if self._copy is None:
@@ -147,15 +158,15 @@ class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
 
 
 def find_in_copy(copy: Any, graph: Any, fetch: Any) -> Any:
-    """Return the tensor or op of a copy of a graph that has the name of one of the graph.
+    """Return the tensor or op of a copied graph that has the name of a fetch.
 
     Args:
-      copy: the copy.
-      graph: the original.
-      fetch: a tensor, an op, a variable or a name.
+      copy: the copied graph.
+      graph: the original graph.
+      fetch: a tensor, an op or a variable of the original graph, or the name of one.
 
     Raises:
-      ValueError: the tensor or op needs a TPU, so that the copy does not have it.
+      ValueError: the copied graph does not contain the tensor or op, because it needs a TPU.
     """
     element = graph.as_graph_element(fetch)
     try:

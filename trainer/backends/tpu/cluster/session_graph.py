@@ -1,7 +1,7 @@
-"""The graph that a session of several servers runs: a copy without the ops of a TPU.
+"""Copies a graph without its TPU ops, for a session over several TensorFlow servers.
 
-A session of several servers assigns a device to every op of its graph, also to ops that never run.
-Only a TPU can be the device of a TPU op, so the graph must not contain TPU ops.
+Such a session assigns a device to every op of its graph, even to an op that never runs. An emulated
+TPU is no device for a TPU op, so the graph must not contain TPU ops.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,15 +15,15 @@ from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.rules.op_table import is_tpu_op
 from trainer.backends.tpu.cluster.python_functions import is_served_by_workers
 
-# Ops that call a Python function.
+# Op types that call a Python function, which may exist only in the process that built the graph.
 _PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
 
 
 def copy_runnable_part(graph: Any, default_device: str) -> Any:
-    """Copy the ops that do not depend on a TPU op, with their names.
+    """Copy the ops of a graph that do not depend on a TPU op; keep their names.
 
     Args:
-      graph: a tf.Graph, in which the ops of the TPU computation have been lowered already.
+      graph: a tf.Graph that has both the TPU computation and its replacement by CPU ops.
       default_device: the device of the ops that have none. If the device of an op lacks a part,
         such as the task, this device supplies the part.
 
@@ -31,7 +31,8 @@ def copy_runnable_part(graph: Any, default_device: str) -> Any:
       The new tf.Graph.
 
     Raises:
-      InvalidSetting: an op of another process calls a Python function that only the leader has.
+      InvalidSetting: an op on another process calls a Python function that only the leader has, the
+        process that builds the graph.
     """
     definition = graph.as_graph_def()
     functions = {function.signature.name: function for function in definition.library.function}
@@ -62,16 +63,19 @@ def copy_runnable_part(graph: Any, default_device: str) -> Any:
 
 
 def _needs_leader(node: Any) -> bool:
-    """Return whether a node calls a Python function that only the leader has."""
+    """Return whether a node calls a Python function that only the leader has.
+
+    The leader is the process that builds the graph.
+    """
     return node.op in _PYTHON_OPS and not is_served_by_workers(node.attr["token"].s)
 
 
 def _callers_of(is_node: Callable[[Any], bool], functions: dict[str, Any]) -> set[str]:
-    """Return the names of the functions that contain a node of `is_node` or call such a function.
+    """Return the names of the functions that contain certain nodes, directly or by a call.
 
     Args:
-      is_node: returns whether a NodeDef is one of the nodes.
-      functions: the FunctionDefs by name.
+      is_node: returns whether a NodeDef is one of these nodes.
+      functions: name of a function → its FunctionDef.
     """
     callers: dict[str, list[str]] = {}
     for name, function in functions.items():
@@ -86,7 +90,7 @@ def _calls(node: Any, names: set[str]) -> bool:
 
 
 def _with_consumers(names: Iterable[str], definition: Any) -> set[str]:
-    """Return the given names, and the names of all nodes that depend on one of these nodes."""
+    """Return the names of some nodes of a GraphDef, and of all nodes that depend on one of them."""
     consumers: dict[str, list[str]] = {}
     for node in definition.node:
         for reference in node.input:
@@ -96,7 +100,9 @@ def _with_consumers(names: Iterable[str], definition: Any) -> set[str]:
 
 
 def _check_is_local(node: Any, device: Any, default: Any) -> None:
-    """Check that a node that calls Python code is on the task of the default device.
+    """Check that a node that calls Python code runs on the task of the default device.
+
+    Only the process of this task has the Python code.
 
     Raises:
       InvalidSetting: the node is on another task.
@@ -113,7 +119,7 @@ def _check_is_local(node: Any, device: Any, default: Any) -> None:
 
 
 def _remove_colocations(node: Any, removed: set[str]) -> None:
-    """Remove the colocation constraints of a node that name nodes outside of the copy."""
+    """Remove a node's colocation constraints with nodes that are left out of the copied graph."""
     if "_class" not in node.attr:
         return
     constraints = [

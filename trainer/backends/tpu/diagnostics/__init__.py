@@ -1,1 +1,1 @@
-"""Translation of errors of a TPU run into errors about the user's program."""
+"""Translates TensorFlow's and XLA's errors in a TPU run into errors about the user's program."""

@@ -5,7 +5,10 @@ import re
 import tensorflow as tf
 
 MESSAGE = "Gradient for {name} is NaN or infinite"
-"""The message of the check op after a training loop; `name` is the variable's name."""
+"""The message of the op that checks a variable for NaN after each training loop on a TPU.
+
+`explain_nan_error` recognises the op's error by this message. `name` is the variable's name.
+"""
 
 _MESSAGE_PATTERN = re.compile(MESSAGE.format(name=r"(?P<name>\S+)"))
 
@@ -22,7 +25,7 @@ class NanVariableError(tf.compat.v1.train.NanLossDuringTrainingError):
 
     @classmethod
     def for_variable(cls, name: str) -> "NanVariableError":
-        """Return the error for a variable of this name."""
+        """Return the error for the variable with this name."""
         return cls(
             f"{MESSAGE.format(name=name)}: variable {name!r} became NaN or infinite in a training "
             f"loop. Lower the learning rate, clip the gradients, or look for a log or a division "
@@ -31,7 +34,11 @@ class NanVariableError(tf.compat.v1.train.NanLossDuringTrainingError):
 
 
 def explain_nan_error(error: BaseException) -> NanVariableError | None:
-    """Return a NanVariableError for the error of a NaN check op; None for any other error."""
+    """Translate the error of an op that checks a variable for NaN.
+
+    Returns:
+      A NanVariableError; None if the error does not come from such an op.
+    """
     is_op_error = isinstance(error, tf.errors.InvalidArgumentError)
     match = _MESSAGE_PATTERN.search(str(error)) if is_op_error else None
     if match is None:

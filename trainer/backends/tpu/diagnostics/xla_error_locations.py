@@ -1,4 +1,4 @@
-"""Source locations in model_fn for the ops that XLA refuses to compile."""
+"""Adds source lines of model_fn to XLA's errors about ops that it cannot compile."""
 
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.stablehlo import xla_errors
@@ -6,9 +6,14 @@ from trainer.execution.source_locations import SourceLocations
 
 
 def explain_xla_error(error: BaseException, locations: SourceLocations) -> UnsupportedOnTpu | None:
-    """Translate XLA's error about unsupported ops; return None for any other error.
+    """Translate XLA's error about unsupported ops into one that names lines of model_fn.
 
-    The returned error names the lines of model_fn that created the ops.
+    Args:
+      error: an error of a TPU run.
+      locations: finds the line of model_fn that created an op.
+
+    Returns:
+      The translated error; None if `error` is any other error.
     """
     descriptions = []
     for unsupported in xla_errors.find_unsupported_ops(str(error)):

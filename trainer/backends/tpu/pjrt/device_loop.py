@@ -1,13 +1,13 @@
-"""Runs the loop of steps on PJRT devices; queues in the session replace infeed and outfeed.
+"""Runs several steps in a loop on PJRT devices, with queues in place of infeed and outfeed.
 
-Each core has two queues in the session, as on an emulated TPU: the core's batches come from one,
-and what the core sends to the host goes into the other. The main thread takes the batches of
-several steps from the queues, dispatches these steps to the devices as one computation, and puts
-the results into the queues.
+The queues belong to a session on the CPU, as on an emulated TPU. Each core has one queue for its
+batches and one for the tensors that it sends to the host. The main thread takes the batches of
+several steps from the first queues, dispatches these steps to the devices as one computation, and
+puts the results into the second queues.
 
 On several hosts, each process takes the batches of its own cores only, but puts the results of all
-cores into its queues. Before each dispatch the hosts agree on the number of steps, because all of
-them take part in the computation.
+cores into its queues. Before each dispatch the hosts agree on the number of steps, because all
+hosts take part in the computation.
 """
 
 import threading
@@ -28,11 +28,11 @@ _GLOBAL_STEP = tf.compat.v1.GraphKeys.GLOBAL_STEP
 
 
 class DeviceLoop:
-    """The loop of steps on all replicas.
+    """Runs a loop of training, evaluation or prediction steps on the devices of all replicas.
 
     Attributes:
       done: int32 [], a placeholder in the session's graph that stands for the end of the loop. Call
-        `run` before a `session.run` that depends on it.
+        `run` before a `session.run` whose fetches depend on this placeholder.
       variables: the copies of the step's variables on the devices and in the session.
       lock: the lock to hold while steps are dispatched or variables are copied.
     """
@@ -40,10 +40,10 @@ class DeviceLoop:
     def __init__(
         self, program: StepProgram, topology: BatchTopology, checked: dict[int, str], seed: int
     ) -> None:
-        """Build the session's ops of the loop, in the default graph.
+        """Build the ops that read and write the queues, in the default graph.
 
         Args:
-          program: the steps on the devices.
+          program: compiles and runs the steps on the devices.
           topology: determines the core of each replica.
           checked: index of a variable whose values must stay finite → name of the variable.
           seed: the seed of the random numbers of the steps.
@@ -88,19 +88,20 @@ class DeviceLoop:
         """Run the loop once.
 
         Args:
-          session: the session with the queues and the host's variables.
-          feeds: the feed_dict of the run that needs the loop.
+          session: the session that has the queues, and copies of the variables.
+          feeds: the feed_dict of the `session.run` that needs the loop; it may set the number of
+            steps.
 
         Raises:
-          tf.errors.OutOfRangeError: the input ended before the last step of the loop. The steps of
-            all batches that were left have run.
+          tf.errors.OutOfRangeError: the input ended before the last step of the loop. The loop has
+            run a step for each batch that was left.
           NanVariableError: a trainable variable is NaN or infinite after the loop.
         """
         count = self._agree_on_count(int(feeds.get(self._iterations, 1)))
         with self.lock:
             copied = self.variables.copy_to_devices(session)
-        # Number the steps from the global step on. The number is a part of the seed of a step's
-        # random ops, so training that resumes from a checkpoint does not repeat random numbers.
+        # Number the steps from the global step on. A step's number is a part of the seed of its
+        # random ops. So training that resumes from a checkpoint does not repeat random numbers.
         self._num_steps = int(copied.get(_GLOBAL_STEP, self._num_steps))
         done, previous = 0, None
         end: Exception | None = None
@@ -133,11 +134,15 @@ class DeviceLoop:
             self._check_finite(previous)
 
     def _take_batches(self, session: Any, count: int) -> tuple[list[Any], Exception | None]:
-        """Take the batches of some steps from the queues.
+        """Take the batches of several steps from the queues; take fewer if the input ends.
+
+        Args:
+          session: the session that has the queues.
+          count: the number of steps.
 
         Returns:
-          (for each step the tensors of each replica of this host, the error of the queue if the
-          input has ended, else None).
+          (a list with one item per step: the tensors of each replica of this host; the error of the
+          queue if the input has ended, else None).
         """
         steps: list[Any] = []
         for _ in range(count):
@@ -148,9 +153,10 @@ class DeviceLoop:
         return steps, None
 
     def _find_sizes(self, steps: list[Any]) -> list[int]:
-        """Return, for each dimension whose size differs by batch, the largest size in some steps.
+        """Return the largest size of each dynamic dimension in the batches of several steps.
 
-        Such a dimension is the number of entries in a row of a sparse feature.
+        The size of a dynamic dimension differs between batches: it is the number of values per
+        example of a sparse feature.
         """
         return [
             max((values[index].shape[dimension] for step in steps for values in step), default=1)
@@ -158,13 +164,14 @@ class DeviceLoop:
         ]
 
     def _stack_batches(self, steps: list[Any], count: int, sizes: list[int]) -> list[Any]:
-        """Return the batches of some steps for `StepProgram.dispatch`.
+        """Copy the batches of several steps into the arrays that `StepProgram.dispatch` takes.
 
         Args:
-          steps: the batches; see `_take_batches`.
-          count: the number of steps to allocate arrays for: the same on all hosts, and at least the
-            number of `steps`.
-          sizes: the sizes to allocate, the same on all hosts; see `_find_sizes`.
+          steps: the batches, as `_take_batches` returns them.
+          count: the number of steps to allocate arrays for. It is the same on all hosts, and at
+            least the length of `steps`.
+          sizes: the sizes to allocate for the dynamic dimensions, the same on all hosts; see
+            `_find_sizes`.
         """
         batches = self._program.make_batches(count, sizes)
         for number, step in enumerate(steps):
@@ -175,7 +182,10 @@ class DeviceLoop:
         return batches
 
     def _agree_on_count(self, count: int) -> int:
-        """Check that all hosts are about to run the same number of steps; return the number.
+        """Check that all hosts are about to run the same number of steps; return this number.
+
+        Args:
+          count: the number of steps that this host is about to run.
 
         Raises:
           HostsDiffer: the numbers of steps differ.
@@ -196,12 +206,12 @@ class DeviceLoop:
 
         Args:
           taken: the number of steps that this host has batches for.
-          sizes: the largest sizes of these batches; see `_find_sizes`.
+          sizes: the largest sizes of dynamic dimensions in these batches; see `_find_sizes`.
           end: the error with which this host's input has ended, or None.
 
         Returns:
-          (number of steps that every host has batches for, the largest sizes on any host, the end
-          of the input of any host or None).
+          (number of steps that every host has batches for; the largest sizes on any host; an
+          OutOfRangeError if the input of any host has ended, else None).
         """
         if self._hosts.size == 1:
             return taken, sizes, end
@@ -215,7 +225,12 @@ class DeviceLoop:
         return min(host[0] for host in hosts), [max(sizes) for sizes in all_sizes], end
 
     def _put_results(self, session: Any, dispatch: Dispatch | None) -> None:
-        """Put the tensors that the replicas sent in a dispatch into the outfeed queues."""
+        """Put the tensors that the replicas sent in a dispatch into the outfeed queues.
+
+        Args:
+          session: the session that has the queues.
+          dispatch: the steps that ran as one computation; None to do nothing.
+        """
         if dispatch is None or not self._results:
             return
         is_sent = np.asarray(dispatch.is_sent)[: dispatch.count]
@@ -238,9 +253,10 @@ class DeviceLoop:
 
 
 def _make_queue(direction: str, core: int, types: list[Any]) -> Any:
-    """Build an op that refers to the queue that the lowered graph has for a core.
+    """Build an op that refers to the queue that replaces the infeed or outfeed of a core.
 
-    The op has the same shared name and attributes as the ops of the lowered graph.
+    The op has the shared name and the attributes of the queue ops in the graph that
+    `tpuserve.lowering` has made of the TPU graph. So all these ops share one queue.
 
     Args:
       direction: "infeed" or "outfeed".

@@ -1,4 +1,4 @@
-"""The variables of a step, each of which has its newest value on the devices or in the session."""
+"""Keeps the copies of a step's variables on PJRT devices and in the session consistent."""
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,26 +15,29 @@ from tpuserve.stablehlo.abstract_tensor import sizes_of
 from trainer.backends.tpu.pjrt.variable_uses import shared_name
 from trainer.hosts.group import current_group
 
-# The largest number of bytes of a divided variable that a host sends to the others at once.
+# The largest number of bytes that a host sends to the other hosts at once, when it sends rows of a
+# variable that is divided among the replicas.
 _MAX_BYTES = 2**26
 
 
 class ResidentVariables:
-    """Copies variables to the session or to the devices if the other side has newer values.
+    """The variables of a step, of which the devices and the session have a copy each.
+
+    A variable is copied to the other side only if its value there is outdated and about to be used.
 
     On several hosts, each host has a session of its own. The values in the session of host 0 are
     copied to the devices of all hosts: initial values are random, so they differ between hosts, and
     only host 0 runs the chief's hooks, which may assign variables.
 
-    If the rows of a variable are divided among the replicas, each device holds only the rows of its
-    replica. Then no host has all rows on its devices, and host 0 collects the rows of the others.
+    A variable, such as an embedding table, is divided if each device holds only some of its rows.
+    Then no host has all rows on its devices, and host 0 collects the rows of the other hosts.
     """
 
     def __init__(self, program: StepProgram) -> None:
         """Build the ops that read and assign the variables, in the default graph.
 
         Args:
-          program: the program that holds the variables on the devices.
+          program: the steps on the devices, which also holds the devices' copies of the variables.
         """
         self._program, self._hosts = program, current_group()
         self._row_shardings = program.step.row_shardings
@@ -61,15 +64,15 @@ class ResidentVariables:
         self.forget_devices()
 
     def forget_devices(self) -> None:
-        """Mark all values in the session as the newest ones; called for a new session."""
+        """Mark the values in the session as the newest ones, because the session is new."""
         self._newer_in_session = set(self.indices.values())
         self._newer_on_devices: set[int] = set()
 
     def copy_to_devices(self, session: Any) -> dict[str, Any]:
-        """Copy the variables that are newer in the session to the devices.
+        """Copy the variables whose newest value is in the session to the devices.
 
         Returns:
-          Name of a copied variable → its value.
+          Name of a copied variable → its value, an array.
         """
         indices = sorted(self._newer_in_session)
         if self._hosts.size > 1:
@@ -89,9 +92,11 @@ class ResidentVariables:
     def _copy_from_first_host(self, values: dict[int, Any]) -> None:
         """Copy host 0's values of variables to the devices of all hosts.
 
+        All hosts call this method together.
+
         Args:
-          values: index of a variable → the value in the session of this host. On the other hosts,
-            the values of variables that are not divided are replaced by those of host 0.
+          values: index of a variable → the value in the session of this host. This method replaces
+            the values by those of host 0, except those of divided variables.
         """
         whole = [index for index in values if index not in self._row_shardings]
         with self._hosts.needing_all():
@@ -105,18 +110,18 @@ class ResidentVariables:
                 shards = list(self._receive_shards(index, values[index]))
                 self._program.set_shards(index, shards)
         if not self._hosts.is_first:
-            # Mark the values on the devices as newer: they are now those of host 0, and may differ
-            # from the values in this session.
+            # Mark the values on the devices as the newest ones. They are those of host 0, and may
+            # differ from the values in the session of this host.
             self._newer_on_devices.update(values, self._newer_in_session)
 
     def _receive_shards(self, index: int, value: Any) -> Iterator[Any]:
-        """Yield the rows of each replica of this host, from host 0's value of a divided variable.
+        """Receive host 0's value of a divided variable; yield the rows of each local replica.
 
         Host 0 sends all rows to all hosts, so all hosts call this method together.
 
         Args:
           index: the index of the variable.
-          value: the value in the session of this host, which counts only on host 0.
+          value: the value in the session of this host; ignored except on host 0.
         """
         sharding = self._row_shardings[index]
         for replica in range(sharding.num_replicas):
@@ -129,7 +134,7 @@ class ResidentVariables:
         """Copy variables to the session, unless the session has their newest values already.
 
         Args:
-          session: the session.
+          session: the session on the CPU.
           indices: the indices of the variables that the session is about to use.
 
         Raises:
@@ -155,13 +160,13 @@ class ResidentVariables:
         self._newer_on_devices.difference_update(newer)
 
     def _check_collection(self, divided: Sequence[int]) -> None:
-        """Check that this thread of this host may collect rows from the other hosts.
+        """Check that this thread may collect the rows of divided variables from the other hosts.
 
         Args:
-          divided: the indices of the variables whose rows are to be collected.
+          divided: the indices of the variables, for the error message.
 
         Raises:
-          WrongContext: this is not host 0, or the thread is not the one that trains.
+          WrongContext: this process is not host 0, or the thread is not the one that trains.
         """
         if self._hosts.is_first and threading.get_ident() == self._thread:
             return
@@ -174,12 +179,15 @@ class ResidentVariables:
         )
 
     def _send_rows(self, indices: Sequence[int]) -> None:
-        """Send the rows of this host's replicas to host 0, which collects them."""
+        """Send this host's rows of divided variables to host 0; host 0 calls this on all hosts."""
         for _ in self._exchange_rows(indices):
             pass
 
     def _exchange_rows(self, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
         """Exchange the rows of divided variables between the hosts; all hosts call this together.
+
+        Args:
+          indices: the indices of the variables.
 
         Yields:
           (index of a variable, its value with all rows).
@@ -201,23 +209,34 @@ class ResidentVariables:
             yield index, value
 
     def mark_changed_on_devices(self, indices: Sequence[int]) -> None:
-        """Record that a dispatch has changed variables."""
+        """Record that steps have changed variables on the devices.
+
+        Args:
+          indices: the indices of the variables.
+        """
         self._newer_on_devices.update(indices)
 
     def mark_changed_in_session(self, indices: Iterable[int]) -> None:
-        """Record that a `session.run` may have changed variables."""
+        """Record that a `session.run` may have changed variables in the session.
+
+        Args:
+          indices: the indices of the variables.
+        """
         self._newer_in_session.update(indices)
         self._newer_on_devices.difference_update(indices)
 
 
 def _broadcast_rows(rows: Any, *, is_source: bool) -> Any:
-    """Return one host's rows on all hosts.
+    """Send rows of a variable from one host to all hosts; all hosts call this together.
 
     The rows are sent in parts, because the devices may have little free memory.
 
     Args:
-      rows: an array [rows, ...], of the same shape and type on all hosts.
-      is_source: whether this host's rows are the ones to return; true on exactly one host.
+      rows: an array [number of rows, ...], of the same shape and dtype on all hosts.
+      is_source: whether this host sends its rows; true on exactly one host.
+
+    Returns:
+      The rows of the sending host, the same array on all hosts.
     """
     size = max(_MAX_BYTES // max(rows[:1].nbytes, 1), 1)
     parts = [

@@ -8,19 +8,19 @@ from trainer.tensorflow_internals import session_interface
 
 
 class PjrtSession(session_interface.SessionInterface):
-    """Wraps a tf.compat.v1.Session; the loop of steps and its variables are on PJRT devices.
+    """Wraps a tf.compat.v1.Session on the CPU, and runs the loop of steps on PJRT devices.
 
-    A `run` whose fetches depend on the end of the loop first runs the loop on the devices. A
-    variable is copied from the devices to the session only before a `run` that uses it, for example
-    to save a checkpoint.
+    A `run` whose fetches depend on the end of the loop first runs the loop on the devices, which
+    keep the variables. A variable is copied from the devices to the session only before a `run`
+    that uses the variable, for example to save a checkpoint.
     """
 
     def __init__(self, session: Any, loop: DeviceLoop) -> None:
         """Wrap a session whose variables are initialised.
 
         Args:
-          session: the session that runs the host's part of the graph.
-          loop: the loop, built in the session's graph.
+          session: the session that runs all ops of the graph outside the loop.
+          loop: the loop of steps, built in the session's graph.
         """
         self._session, self._loop = session, loop
         self._uses = VariableUses(session.graph, loop.done, loop.variables.indices)
@@ -39,7 +39,10 @@ class PjrtSession(session_interface.SessionInterface):
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
-        """Run fetches as a session does; run the loop first if a fetch depends on its end."""
+        """Run fetches in the session; run the loop first if a fetch depends on its end.
+
+        The arguments are those of tf.compat.v1.Session.run.
+        """
         loop = self._loop
         uses = self._uses.find_uses(fetches, feed_dict or {})
         if uses.runs_loop:
@@ -49,7 +52,7 @@ class PjrtSession(session_interface.SessionInterface):
         with loop.lock:
             loop.variables.copy_to_session(self._session, uses.reads | uses.writes)
         try:
-            # Release the lock first: this run may wait for results of steps, and another thread
+            # Call `run` without the lock. It may wait for results of steps, and another thread
             # needs the lock to dispatch these steps.
             return self._session.run(fetches, feed_dict, options, run_metadata)
         finally:

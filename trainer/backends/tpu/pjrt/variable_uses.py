@@ -1,4 +1,4 @@
-"""Finds which variables a `session.run` reads and writes, and whether it needs the TPU's loop."""
+"""Finds which variables a `session.run` uses, and whether it depends on the loop on the devices."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,19 +9,20 @@ import tensorflow as tf
 from tpuserve.lowering.rules.op_spec import OpKind
 from tpuserve.lowering.rules.op_table import op_spec
 
-# This op reads no value: it returns whether a variable is initialized, which steps do not change.
+# This op does not count as a read of its variable: it only returns whether the variable is
+# initialized, and steps on the devices do not change that.
 _IS_INITIALIZED = "VarIsInitializedOp"
 _ASSIGN = "AssignVariableOp"
 
 
 @dataclass(frozen=True)
 class RunUses:
-    """What a `session.run` needs of the loop of steps and of its variables.
+    """How a `session.run` uses the loop of steps on PJRT devices, and the loop's variables.
 
     Attributes:
-      runs_loop: whether the run needs the end of the loop of steps.
-      reads: indices of the variables that the run may read.
-      writes: indices of the variables that the run may write.
+      runs_loop: whether the fetches depend on the end of the loop.
+      reads: indices of the loop's variables that the fetches may read.
+      writes: indices of the loop's variables that the fetches may write.
     """
 
     runs_loop: bool
@@ -30,24 +31,24 @@ class RunUses:
 
 
 class VariableUses:
-    """Computes the RunUses of the runs of a session, once for equal fetches and feeds."""
+    """Computes the RunUses of each `session.run`, and caches them by fetches and feeds."""
 
     def __init__(self, graph: Any, done: Any, variables: Mapping[str, int]) -> None:
         """Create the object.
 
         Args:
           graph: the tf.Graph of the session.
-          done: the tensor that is available at the end of the loop.
-          variables: shared name of a variable → its index.
+          done: the placeholder that stands for the end of the loop.
+          variables: shared name of a variable of the loop → its index.
         """
         self._graph, self._done, self._variables = graph, done, variables
         self._known: dict[Any, RunUses] = {}
 
     def find_uses(self, fetches: Any, feeds: Any) -> RunUses:
-        """Return the uses of a run.
+        """Return how a `session.run` uses the loop and its variables.
 
         Args:
-          fetches: the fetches of the run, nested as a session accepts them.
+          fetches: the fetches of the run, nested as tf.compat.v1.Session accepts them.
           feeds: the keys of the run's feed_dict.
         """
         fed = frozenset(getattr(feed, "name", feed) for feed in feeds)
@@ -58,13 +59,13 @@ class VariableUses:
         return self._known[key]
 
     def _elements(self, fetches: Any) -> Iterator[Any]:
-        """Yield the tensors and operations of nested fetches."""
+        """Yield the tensors and operations of the session's graph that nested fetches refer to."""
         for leaf in _leaves(fetches):
             try:
                 yield self._graph.as_graph_element(leaf)
             except (KeyError, TypeError, ValueError):
-                # Ignore a fetch that is not in the graph: the session itself raises an error about
-                # it.
+                # Ignore a fetch that is not in the graph, because the session itself raises an
+                # error about it.
                 continue
 
     def _find(self, elements: list[Any], fed: frozenset[Any]) -> RunUses:
@@ -91,7 +92,11 @@ class VariableUses:
         return RunUses(self._done.op.name in visited, frozenset(reads), frozenset(writes))
 
     def _variable(self, tensor: Any) -> int | None:
-        """Return the index of a variable, given its handle; None for any other tensor."""
+        """Return the index of the variable whose handle a tensor is.
+
+        Returns:
+          The index; None if the tensor is no handle, or the loop does not use the variable.
+        """
         if tensor.dtype != tf.resource:
             return None
         operation = tensor.op
@@ -119,7 +124,7 @@ def _leaves(fetches: Any) -> Iterator[Any]:
 
 
 def shared_name(operation: Any) -> str:
-    """Return the shared_name of a VarHandleOp; equal names stand for the same variable."""
+    """Return the shared_name of a VarHandleOp, which identifies its variable."""
     name: str = operation.get_attr("shared_name").decode() or operation.name
     return name
 

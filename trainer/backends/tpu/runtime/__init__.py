@@ -1,1 +1,1 @@
-"""TPU runtimes: the strategies for running a TPU graph on a real or an emulated system."""
+"""TPU runtimes: each runs the graph of a TPU computation on one kind of real or emulated TPU."""

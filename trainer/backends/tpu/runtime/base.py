@@ -15,16 +15,16 @@ logger = logging.getLogger("tensorflow.trainer")
 
 @dataclass(frozen=True)
 class PreparedTargets:
-    """The targets (ops and tensors to run) of a TPU graph, in a form that a session can run.
+    """Ops and tensors of a TPU graph (the targets), converted so that a session can run them.
 
     Attributes:
-      targets: the prepared ops and tensors, in the order of the original targets.
+      targets: the converted ops and tensors, in the order of the original targets.
       end_infeeds: op that closes the infeed queues. Each core still takes the batches in its queue,
         and then fails with tf.errors.OutOfRangeError instead of waiting. None if the runtime has no
         such op; then only closing the session ends the wait.
       end_outfeeds: op that closes the outfeed queues. Each host still receives the results in the
-        queues, and then fails in the same way instead of waiting. None if the runtime has no such
-        op.
+        queues, and then fails with tf.errors.OutOfRangeError instead of waiting. None if the
+        runtime has no such op.
     """
 
     targets: list[Any]
@@ -55,20 +55,24 @@ class TpuRuntime(ABC):
 
     @abstractmethod
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
-        """Convert ops and tensors of the default graph to a form that a session can run.
+        """Convert ops and tensors of the default graph so that a session can run them.
 
         Args:
-          targets: first the tensor that is available at the end of the loop, then the ops and
-            tensors of infeed and outfeed.
+          targets: first the tensor that is available at the end of the loop of steps, then the ops
+            and tensors of infeed and outfeed.
           topology: the distribution of the batches over the replicas.
         """
 
     def name_python_functions(
         self, call_input_fn: Callable[[Pipeline], Any]
     ) -> Callable[[Pipeline], Any]:
-        """Return a function that calls input_fn for an input pipeline.
+        """Return a function that takes an input pipeline and calls the user's input_fn for it.
 
-        A runtime with several processes makes the Python functions of input_fn known to all.
+        A runtime with several processes makes the Python functions of input_fn, such as that of a
+        tf.py_function, available in all processes.
+
+        Args:
+          call_input_fn: takes an input pipeline and calls the user's input_fn for it.
         """
         return call_input_fn
 
@@ -77,19 +81,25 @@ class TpuRuntime(ABC):
         """Return the ConfigProto of a session on the TPU system.
 
         Args:
-          proto: the ConfigProto that the user or the trainer chose; it is not changed.
+          proto: the user's ConfigProto or the trainer's default; it is not changed.
         """
 
     @property
     def session_creator(self) -> Callable[..., Any]:
-        """A function that creates a SessionCreator from ChiefSessionCreator's arguments."""
+        """A function that creates a SessionCreator for this runtime.
+
+        It takes the arguments of tf.compat.v1.train.ChiefSessionCreator.
+        """
         import tensorflow as tf
 
         creator: Callable[..., Any] = tf.compat.v1.train.ChiefSessionCreator
         return creator
 
     def wrap_session(self, session: Any) -> Any:
-        """Return the session that runs a mode's graph, given a session of the master."""
+        """Return a session that runs TPU computations, by wrapping a session on the master.
+
+        A runtime that runs the computations in the session itself returns it unchanged.
+        """
         return session
 
     @abstractmethod
@@ -104,13 +114,16 @@ class TpuRuntime(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return a remark about the TPU system, for the log line of `log_system`.
+        """Return a remark about the TPU system for the line that `log_system` logs.
 
-        The remark is an empty string if the line needs none.
+        An empty string means that the line has no remark.
         """
 
     def device_assignment(self, topology: BatchTopology, config: RunConfig) -> Any:
-        """Return the DeviceAssignment of the replicas' cores; None if replica i has core i."""
+        """Return the tf.tpu.experimental.DeviceAssignment of the replicas to cores.
+
+        None means that replica i has core i, which is so without model parallelism.
+        """
         return self.assign_cores(topology, config) if topology.is_model_parallel else None
 
     def log_system(self, topology: BatchTopology) -> None:

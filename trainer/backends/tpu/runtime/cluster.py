@@ -1,4 +1,7 @@
-"""The runtime of an emulated TPU whose hosts are processes: one session over their servers."""
+"""The runtime of an emulated TPU whose hosts are several processes.
+
+One session runs the graph on the TensorFlow servers of all these processes.
+"""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +26,11 @@ from trainer.hosts import task_waiting
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterRuntime(EmulatedRuntime):
-    """An emulated TPU system whose hosts are the processes of a cluster.
+    """An emulated TPU system whose hosts are the processes of a TensorFlow cluster.
 
     Attributes:
-      system: the hosts and cores.
-      hosts: the processes.
+      system: the emulated hosts and cores.
+      hosts: the processes, as tasks of the cluster.
       timeout_secs: how long to wait for the restart of a lost process, in seconds.
     """
 
@@ -36,34 +39,44 @@ class ClusterRuntime(EmulatedRuntime):
     timeout_secs: float
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
-        """Copy the graph of the targets; replace each TPU op by CPU ops on the op's host."""
+        """Copy the targets with CPU ops in place of TPU ops; return the copies.
+
+        The CPU ops of a core run in the process that emulates the core's host.
+        """
         return self._lower(targets, self.system.core_devices)
 
     def name_python_functions(
         self, call_input_fn: Callable[[Pipeline], Any]
     ) -> Callable[[Pipeline], Any]:
-        """Return a function that calls input_fn; see `python_functions.name_functions`."""
+        """Return a function that calls input_fn, and makes its Python functions available.
+
+        The workers of the cluster find these functions; see `python_functions.name_functions`.
+        """
         return python_functions.name_functions(call_input_fn)
 
     def session_config(self, proto: Any) -> Any:
-        """Return a ConfigProto with which a session has its own state on the servers of all hosts.
+        """Return a ConfigProto for a session over the servers of all hosts.
 
-        So the queues contain no elements that an earlier session has left in them.
+        The session has its own state on the servers. So its queues contain no elements that an
+        earlier session has left.
         """
         session_config = tf.compat.v1.ConfigProto()
         session_config.CopyFrom(proto)
         session_config.isolate_session_state = True
-        # Remove the device filters, which are meant for parameter servers and hide workers from
-        # each other: every session here needs all hosts.
+        # Remove the device filters. They hide workers from each other, as parameter servers need,
+        # but a session over all hosts must see all workers.
         del session_config.device_filters[:]
-        # Remove the cluster: the servers know it already, and refuse a session that describes it
-        # again.
+        # Remove the cluster definition, because the servers already have one, and refuse a session
+        # with another.
         session_config.ClearField("cluster_def")
         return session_config
 
     @property
     def session_creator(self) -> Callable[..., Any]:
-        """A function that creates a SessionCreator from ChiefSessionCreator's arguments."""
+        """A function that creates a `ClusterSessionCreator`.
+
+        It takes the arguments of tf.compat.v1.train.ChiefSessionCreator.
+        """
         return functools.partial(
             ClusterSessionCreator,
             default_device=self.hosts.hosts[0].device,
@@ -71,7 +84,10 @@ class ClusterRuntime(EmulatedRuntime):
         )
 
     def _call_with_hosts(self, create_session: Callable[[], Any]) -> Any:
-        """Create a session once all hosts answer; wait for those that are lost meanwhile.
+        """Create a session once all hosts answer; wait for hosts that are lost meanwhile.
+
+        Args:
+          create_session: creates and returns the session.
 
         Raises:
           GracefulExit: SIGTERM arrived during the wait.
@@ -83,10 +99,10 @@ class ClusterRuntime(EmulatedRuntime):
 
     @contextmanager
     def initialized_system(self, topology: BatchTopology, config: RunConfig) -> Iterator[None]:
-        """Return a context in which the loss of processes raises an error that names them.
+        """Return a context that translates TensorFlow's error about a lost process.
 
         Raises:
-          HostLost: another process was lost.
+          HostLost: another process of the cluster was lost; the message names it.
         """
         try:
             yield
@@ -103,16 +119,16 @@ class ClusterRuntime(EmulatedRuntime):
 def make_cluster_runtime(
     hosts: ClusterHosts, tpu_system: TpuSystem, config: RunConfig, master: str = ""
 ) -> ClusterRuntime:
-    """Return an emulated TPU whose hosts are the processes of a cluster.
+    """Return the runtime of an emulated TPU whose hosts are the processes of a cluster.
 
     Args:
-      hosts: the processes.
-      tpu_system: the emulated cores, which are spread evenly over the hosts.
+      hosts: the processes, as tasks of the cluster.
+      tpu_system: gives the number of emulated cores, which are spread evenly over the hosts.
       config: the settings of the run.
       master: the session target.
 
     Raises:
-      InvalidSetting: the cores cannot be spread over the hosts.
+      InvalidSetting: the number of cores is not a multiple of the number of hosts.
     """
     count, cores = len(hosts.hosts), tpu_system.tpu_cores
     if tpu_system.hosts not in (1, count) or cores % count:

@@ -1,6 +1,6 @@
-"""The runtime of an emulated TPU: the TPU graph runs on this machine's CPU.
+"""The runtime of an emulated TPU: the graph of a TPU computation runs on this machine's CPU.
 
-For this the graph is lowered: ops that only a TPU can run are replaced by ops with CPU kernels.
+For this purpose, ops with CPU kernels replace the ops that only a TPU can run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,8 @@ class EmulatedRuntime(TpuRuntime):
     Attributes:
       system: the emulated hosts and cores.
       is_compiled: whether XLA compiles the computation of a core.
-      requested_by: the environment variable or function that requested emulation, for the log.
+      requested_by: name of the environment variable or function that requested emulation; it is
+        logged.
       master: the session target, which is this process.
       only_first_core_computes: see `TpuRuntime`.
     """
@@ -37,18 +38,18 @@ class EmulatedRuntime(TpuRuntime):
     only_first_core_computes: bool = True
 
     def assign_cores(self, topology: BatchTopology, config: RunConfig) -> Any:
-        """Return a DeviceAssignment: consecutive cores for each replica, in a mesh of one row."""
+        """Return a DeviceAssignment that gives each replica consecutive cores."""
         return assign_consecutive_cores(topology)
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
-        """Copy the graph of the targets with CPU ops in place of TPU ops; return the copies."""
+        """Copy the targets with CPU ops in place of TPU ops; return the copies."""
         return self._lower(targets)
 
     def _lower(self, targets: Sequence[Any], core_devices: Sequence[str] = ()) -> PreparedTargets:
         lowered = lower_in_place(targets, compiled=self.is_compiled, core_devices=core_devices)
         for target, lowered_target in zip(targets, lowered.targets, strict=True):
-            # Give the copies the static shapes of the originals. The copies lack the shapes: queues
-            # replace infeed and outfeed, and the elements of queues have no static shapes.
+            # Give the copies the static shapes of the original tensors. The copies have none,
+            # because they come from queues that replace infeed and outfeed.
             if tf.is_tensor(lowered_target):
                 lowered_target.set_shape(target.shape)
         return PreparedTargets(lowered.targets, lowered.end_infeeds, lowered.end_outfeeds)
@@ -67,13 +68,16 @@ class EmulatedRuntime(TpuRuntime):
         return ()
 
     def describe(self) -> str:
-        """Return a remark: which setting requested emulation, and whether XLA compiles."""
+        """Return a remark for the log: what requested the emulation, and whether XLA compiles."""
         compiled = "compiled by XLA" if self.is_compiled else "not compiled"
         return f" (requested by {self.requested_by}), {compiled}"
 
 
 def assign_consecutive_cores(topology: BatchTopology) -> Any:
-    """Return a DeviceAssignment: consecutive cores for each replica, in a mesh of one row."""
+    """Return a DeviceAssignment that gives each replica consecutive cores.
+
+    The topology of the cores is a mesh with one row: core i has the coordinates [i, 0, 0, 0].
+    """
     per_replica = topology.cores_per_replica
     cores = topology.system.cores
     mesh = Topology(
@@ -87,10 +91,10 @@ def assign_consecutive_cores(topology: BatchTopology) -> Any:
 
 
 def place_only_running_ops(proto: Any) -> Any:
-    """Return a copy of a ConfigProto with which TensorFlow assigns devices to the ops that run.
+    """Return a copy of a ConfigProto that lets TensorFlow assign devices only to the ops that run.
 
-    The graph still has the original TPU ops, although only copies with CPU ops run. The original
-    ops have no CPU kernel, so the assignment of devices to these ops would fail.
+    The graph of an emulated TPU still has the original TPU ops, although only their replacements by
+    CPU ops run. The original ops have no CPU kernel, so TensorFlow cannot assign devices to them.
     """
     session_config = tf.compat.v1.ConfigProto()
     session_config.CopyFrom(proto)

@@ -1,4 +1,4 @@
-"""The TPU runtime that runs the steps of a TPU graph on the devices of jax's PJRT client."""
+"""The TPU runtime that runs steps on PJRT devices, which are the devices that jax uses."""
 
 import os
 import random
@@ -28,13 +28,14 @@ from trainer.hosts.group import current_group
 
 @dataclass
 class PjrtRuntime(TpuRuntime):
-    """The PJRT devices of this process, or of the processes of several hosts.
+    """A TPU system that consists of the PJRT devices of this process or of several hosts.
 
     Attributes:
-      system: the devices, each of which is a core.
-      platform: the platform of the devices, "tpu" or "cpu".
-      line_of: takes a node as "node@function"; returns the line of model_fn that created the node.
-      seed: the seed of the random numbers of the steps; None for a random one.
+      system: the hosts and cores; each device is a core.
+      platform: jax's name of the platform, "tpu" or "cpu".
+      line_of: takes the name of a node as "node@function"; returns the line of model_fn that
+        created the node, for error messages.
+      seed: the seed of the random numbers of the steps; None for a random seed.
       master: the session target, which is this process.
       only_first_core_computes: see `TpuRuntime`.
       checks_variables: see `TpuRuntime`.
@@ -64,12 +65,12 @@ class PjrtRuntime(TpuRuntime):
         return emulated.assign_consecutive_cores(topology)
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
-        """Extract the step for the devices, and build the session's ops for its data.
+        """Translate the step for the devices, and build the ops that transfer its data.
 
-        The session does not run the step. The first target is the end of the loop of steps, and a
-        placeholder takes its place: before the session runs an op that depends on the placeholder,
-        `PjrtSession` runs the loop on the devices. In the other targets, queues replace infeed and
-        outfeed.
+        The session does not run the loop of steps. The first target, which is available at the end
+        of the loop, is replaced by a placeholder: before the session runs an op that depends on the
+        placeholder, `PjrtSession` runs the loop on the devices. In the other targets, queues
+        replace infeed and outfeed.
 
         Raises:
           UnsupportedOnTpu: the step has an op that cannot run on PJRT devices.
@@ -89,8 +90,7 @@ class PjrtRuntime(TpuRuntime):
         for target, lowered_target in zip(transfers, lowered.targets, strict=True):
             if tf.is_tensor(lowered_target):
                 lowered_target.set_shape(target.shape)
-        # Draw less than 63 bits, because the seed is passed to the devices as a signed 64-bit
-        # integer.
+        # Draw a seed of 62 bits, because it is passed to the devices as a signed 64-bit integer.
         seed = random.getrandbits(62) if self.seed is None else self.seed
         seed = current_group().broadcast("the seed", seed)
         self._loop = DeviceLoop(program, topology, checked, seed)
@@ -101,23 +101,27 @@ class PjrtRuntime(TpuRuntime):
     def session_config(self, proto: Any) -> Any:
         """Return a ConfigProto that lets TensorFlow assign devices only to the ops that run."""
         proto = emulated.place_only_running_ops(proto)
-        # Remove the device filters, which name other tasks of TF_CONFIG's cluster: this session
-        # runs in this process alone.
+        # Remove the device filters, because they name tasks of TF_CONFIG's cluster. This session
+        # is not a part of the cluster: it runs in this process alone.
         del proto.device_filters[:]
         return proto
 
     def wrap_session(self, session: Any) -> Any:
-        """Return a session that runs the loop of steps on devices, and all else in `session`."""
+        """Return a session that runs the loop of steps on PJRT devices.
+
+        Args:
+          session: the session that runs all other ops.
+        """
         assert self._loop is not None
         return PjrtSession(session, self._loop)
 
     @contextmanager
     def initialized_system(self, topology: BatchTopology, config: RunConfig) -> Iterator[None]:
-        """Do nothing: jax initialises the devices when they are found."""
+        """Return a context that does nothing: jax has initialised the devices already."""
         yield
 
     def preemption_hooks(self, config: RunConfig) -> tuple[Any, ...]:
-        """Return no hooks: the devices belong to this process, and end with it."""
+        """Return no hooks: the devices cannot be lost while this process runs."""
         return ()
 
     def describe(self) -> str:
@@ -125,22 +129,25 @@ class PjrtRuntime(TpuRuntime):
         return ""
 
     def _list_devices(self) -> tuple[Any, ...]:
-        """Return the devices of all hosts, those of host 0 first, then those of host 1 etc."""
+        """Return the devices of all hosts, in the order of the host numbers."""
         hosts = current_group()
         if hosts.size == 1:
             return jax_client.list_devices(self.platform)
         by_process: dict[int, list[Any]] = {}
         for device in jax_client.list_devices_of_all_processes(self.platform):
             by_process.setdefault(device.process_index, []).append(device)
-        # Sort by the numbers of the hosts and not by jax's numbers of the processes, which may
-        # differ: on a TPU, jax numbers the processes by the positions of their chips.
+        # Sort by host number and not by jax's process number. The two may differ, because on a TPU
+        # jax numbers the processes by the positions of their chips.
         local = jax_client.list_devices(self.platform)[0].process_index
         order = hosts.gather("the number of jax's process", local)
         return tuple(device for process in order for device in by_process[process])
 
 
 def _float_variables(step: ReplicaStep) -> dict[int, str]:
-    """Return the trainable variables of a step that hold floating-point numbers: index → name."""
+    """Return the floating-point trainable variables of a step as a dict: index → name.
+
+    The loop checks them for NaN.
+    """
     names = {
         variable.op.name
         for variable in tf.compat.v1.trainable_variables()

@@ -1,4 +1,4 @@
-"""The choice of the TPU system for a run: emulated, PJRT devices, or TensorFlow's runtime."""
+"""Chooses the TPU system of a run: emulated, PJRT devices, or a TPU that TensorFlow drives."""
 
 from tpuserve import devices
 from tpuserve.errors import HostsDiffer, TpuNotFound
@@ -24,12 +24,14 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
     Args:
       config: names the session targets (masters) of training and evaluation.
       mode: one of `ModeKeys`.
-      line_of: takes a node as "node@function"; returns the line of model_fn that created the node.
+      line_of: takes the name of a node as "node@function"; returns the line of model_fn that
+        created the node, for error messages.
 
     Raises:
       TpuNotFound: there is no TPU system.
     """
-    # Connect to the other hosts first: jax must know their number before it creates its client.
+    # Connect to the other hosts first: jax must know the number of hosts before it creates its
+    # PJRT client.
     hosts = program.join_hosts(config)
     tpu_system = devices.find_tpu_system()
     if tpu_system.is_emulated:
@@ -60,7 +62,11 @@ def resolve_runtime(config: RunConfig, mode: str, line_of: LineOf = unknown_line
 
 
 def _find_pjrt_slice(hosts: HostGroup, tpu_system: devices.TpuSystem) -> PjrtSlice:
-    """Return the slice that consists of the PJRT devices of all hosts.
+    """Return the TPU slice (hosts and cores) that the PJRT devices of all hosts form.
+
+    Args:
+      hosts: the processes of the program, one for each host.
+      tpu_system: the devices of this host.
 
     Raises:
       HostsDiffer: a host has another number of devices than host 0.

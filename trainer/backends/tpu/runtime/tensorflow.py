@@ -1,4 +1,4 @@
-"""The runtime of a real TPU: TensorFlow's own TPU ops, run by the system's workers."""
+"""The runtime of a real TPU whose TensorFlow workers run TensorFlow's own TPU ops."""
 
 import logging
 import threading
@@ -17,8 +17,8 @@ from trainer.tensorflow_internals import Topology, device_assignment, tpu_system
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# Number of cores of a replica → the size (x, y, z, core) of the box that they form in the mesh.
-# Source: the shapes that TPUEstimator's documentation gives for num_cores_per_replica.
+# Number of cores of a replica → the shape (x, y, z, core) of the box that these cores form in the
+# TPU's mesh. TPUEstimator's documentation of num_cores_per_replica gives these shapes.
 _COMPUTATION_SHAPES = {
     1: [1, 1, 1, 1],
     2: [1, 1, 1, 2],
@@ -33,11 +33,11 @@ _COMPUTATION_SHAPES = {
 
 @dataclass
 class _InitializedSystem:
-    """An initialised TPU system.
+    """An initialised TPU system, which several runs of this process may share.
 
     Attributes:
-      topology: the serialized TopologyProto.
-      users: number of runs that use the system.
+      topology: the serialized TopologyProto that the initialisation returned.
+      users: number of runs that currently use the system.
     """
 
     topology: bytes
@@ -45,8 +45,8 @@ class _InitializedSystem:
 
 
 _initialization_lock = threading.Lock()
-# Session target (master) → the TPU system there. Runs share the system because they can be nested:
-# an evaluation within training must not initialise the system again, or shut it down.
+# Session target (master) → the TPU system there. Nested runs share the system: an evaluation within
+# training must neither initialise the system again nor shut it down.
 _initialized_systems: dict[str, _InitializedSystem] = {}
 
 
@@ -92,10 +92,11 @@ class TensorFlowRuntime(TpuRuntime):
             self._release(config)
 
     def preemption_hooks(self, config: RunConfig) -> tuple[Any, ...]:
-        """Return hooks that initialise restarted workers, and end the process at a preemption.
+        """Return hooks that handle restarted TPU workers and preemptions of the TPU.
 
-        The hook for preemptions is left out if the Google Cloud API, which reports preemptions, is
-        not available.
+        The first hook initialises the TPU system again after its workers have restarted. The second
+        ends the process when the cloud has preempted the TPU; it is only returned if the Google
+        Cloud API, which reports preemptions, is available.
         """
         reinitialize = _ReinitializeHook(self, config)
         resolver = config.cluster
@@ -112,12 +113,16 @@ class TensorFlowRuntime(TpuRuntime):
         return ""
 
     def reinitialize(self, config: RunConfig) -> None:
-        """Initialise the system again, after its workers have been restarted."""
+        """Initialise the TPU system again after its workers have restarted."""
         with _initialization_lock:
             _initialized_systems[self.master].topology = self._configure(config)
 
     def _initialize(self, config: RunConfig) -> bytes:
-        """Initialise the TPU system unless a current run has done so; return its TopologyProto."""
+        """Initialise the TPU system, unless a run that still uses it has done so.
+
+        Returns:
+          The serialized TopologyProto of the system.
+        """
         with _initialization_lock:
             if self.master not in _initialized_systems:
                 _initialized_systems[self.master] = _InitializedSystem(self._configure(config))
@@ -135,8 +140,8 @@ class TensorFlowRuntime(TpuRuntime):
                     self.master, config, lambda: tf.compat.v1.tpu.shutdown_system(job=job)
                 )
             except tf.errors.OpError as error:
-                # Log a failed shutdown instead of raising, because an exception would hide the
-                # error of the run. The next run initialises the system in any case.
+                # Log a failed shutdown instead of raising an error, which would hide the error of
+                # the run. The next run initialises the system in any case.
                 logger.warning("shutting the TPU system down failed: %s", error)
 
     def _configure(self, config: RunConfig) -> bytes:
@@ -149,9 +154,10 @@ class TensorFlowRuntime(TpuRuntime):
 
 
 class _ReinitializeHook(tf.compat.v1.train.SessionRunHook):
-    """Initialises the TPU system again for each session but the first.
+    """Initialises the TPU system again for each new session of a run except the first.
 
-    A later session means that the previous session was lost, because the workers restarted.
+    A MonitoredSession creates a new session when the previous one was lost, because the workers of
+    the TPU restarted.
     """
 
     def __init__(self, runtime: TensorFlowRuntime, config: RunConfig) -> None:
@@ -166,7 +172,13 @@ class _ReinitializeHook(tf.compat.v1.train.SessionRunHook):
 
 
 def run_on_master(master: str, config: RunConfig, build: Callable[[], Any]) -> Any:
-    """Build ops in a new graph, run them in a session of a master, and return their values."""
+    """Build ops in a new graph, run them in a session at a session target; return their values.
+
+    Args:
+      master: the session target.
+      config: gives the ConfigProto of the session.
+      build: builds the ops and returns them, as fetches of the session.
+    """
     with (
         tf.Graph().as_default(),
         tf.compat.v1.Session(master, config=config.session_config) as session,
@@ -175,14 +187,19 @@ def run_on_master(master: str, config: RunConfig, build: Callable[[], Any]) -> A
 
 
 def query_slice(master: str, config: RunConfig, mode: str) -> TpuSlice:
-    """Query a master for the hosts and cores of its TPU system.
+    """Query a session target (master) for the hosts and cores of its TPU system.
+
+    Args:
+      master: the session target.
+      config: may have a ConfigProto with a cluster.
+      mode: one of `ModeKeys`, which selects the name of the TPU's job.
 
     Raises:
       TpuNotFound: the master has no TPU cores.
     """
     cluster = config.session_config.cluster_def if config.session_config is not None else None
-    # Query in graph mode: in eager mode TensorFlow would ignore the master, and describe this
-    # process.
+    # Query in graph mode. In eager mode TensorFlow would ignore the master, and describe the
+    # devices of this process.
     with tf.Graph().as_default():
         metadata = tpu_system_metadata._query_tpu_system_metadata(
             master, cluster_def=cluster, query_topology=False
