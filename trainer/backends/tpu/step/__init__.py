@@ -1,1 +1,5 @@
-"""The loop of steps on every replica, and the parts that add inputs and outputs to a step."""
+"""The loop of steps that every replica runs, and the `StepPart`s of a step.
+
+A step runs model_fn on one batch. A `StepPart` adds an input or an output to the step, such as the
+tensors of a host_call.
+"""

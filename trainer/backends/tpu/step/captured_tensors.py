@@ -1,7 +1,7 @@
-"""Capture of the step's tensors that summaries and logging hooks read on the host.
+"""Makes tensors of a training step on a TPU available to summaries and logging hooks.
 
-Summaries and hooks cannot read tensors inside the TPU computation. So each step copies such tensors
-into variables. On the host, summaries and hooks read from the variables the values of the last
+Summaries and hooks run on the host, and cannot read tensors inside the TPU computation. So each
+step copies these tensors into variables, from which summaries and hooks read the values of the last
 step.
 """
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("tensorflow.trainer")
 
 _SUMMARIES = tf.compat.v1.GraphKeys.SUMMARIES
 
-# Op type of a summary → index of the input with the tensor that the summary shows.
+# Type of a summary op → index of the op's input that is the tensor to show.
 _VALUE_INPUTS = {
     "ScalarSummary": 1,
     "HistogramSummary": 1,
@@ -29,16 +29,17 @@ _VALUE_INPUTS = {
 
 
 class TensorCapture:
-    """The tensors of a step that are copied for the host's summaries and hooks.
+    """Copies tensors of a step into variables, for summaries and hooks on the host.
 
-    Call `start` before model_fn, the capture methods after it, and then `restore_for_hooks`.
+    Call `start` before model_fn. Call the capture methods after model_fn, inside the step. Call
+    `restore_for_hooks` after the loop of steps is built.
     """
 
     def __init__(self, outputs: StepOutputVariables) -> None:
-        """Create a capture without tensors.
+        """Create an object that has captured no tensor.
 
         Args:
-          outputs: the variables that the tensors are copied into.
+          outputs: creates the variables that the tensors are copied into.
         """
         self._outputs = outputs
         self._num_earlier_summaries = 0
@@ -46,11 +47,17 @@ class TensorCapture:
         self._hook_tensors: list[tuple[Any, Any, Any]] = []
 
     def start(self) -> None:
-        """Count the summaries that exist before the call of model_fn; they are not captured."""
+        """Count the summaries that exist before the call of model_fn.
+
+        `capture_summaries` ignores them, because they are outside the TPU computation.
+        """
         self._num_earlier_summaries = len(tf.compat.v1.get_collection(_SUMMARIES))
 
     def capture_summaries(self) -> None:
-        """Copy the tensors that model_fn's summaries show; called inside the step."""
+        """Copy the tensors that model_fn's summaries show into variables; called inside the step.
+
+        A warning is logged for a summary whose tensor cannot be copied.
+        """
         for summary in tf.compat.v1.get_collection(_SUMMARIES)[self._num_earlier_summaries :]:
             operation = summary.op
             index = _VALUE_INPUTS.get(operation.type)
@@ -65,12 +72,14 @@ class TensorCapture:
             self._summaries.append((operation, self._outputs.store(tensor, "summary")))
 
     def capture_hook_tensors(self, hooks: Sequence[Any], stored: dict[int, Any]) -> None:
-        """Copy the tensors that logging hooks and NaN hooks read; called inside the step.
+        """Copy the tensors that LoggingTensorHooks and NanTensorHooks read into variables.
+
+        Called inside the step.
 
         Args:
-          hooks: the model's hooks.
-          stored: id of a tensor → the variable into which each step copies the tensor. This method
-            reuses these variables, and adds the variables that it creates.
+          hooks: the hooks of model_fn's spec.
+          stored: id of a tensor → the variable into which each step copies this tensor already.
+            This method reuses these variables, and adds the variables that it creates.
         """
         step_graph = tf.compat.v1.get_default_graph()
         for hook in hooks:
@@ -84,14 +93,14 @@ class TensorCapture:
                 self._hook_tensors.append((hook, tag, variable))
 
     def restore_for_hooks(self, done: Any) -> None:
-        """Let summaries and hooks read the variables into which each step copied its tensors.
+        """Let summaries and hooks read the variables into which each step copies its tensors.
 
         Called after the training loop is built. Each captured summary is rebuilt outside the TPU
-        computation. In each hook, a tensor that reads such a variable replaces the tensor inside
+        computation. Hooks receive tensors that read the variables, in place of the tensors inside
         the computation, which a session cannot fetch.
 
         Args:
-          done: the tensor or op after which the values of the last step can be read.
+          done: the tensor or op that marks the end of the loop. The variables are read after it.
         """
         for operation, variable in self._summaries:
             tag = tensor_util.constant_value(operation.inputs[0])
@@ -106,7 +115,10 @@ class TensorCapture:
 
 
 def _fetches(hook: Any) -> dict[Any, Any]:
-    """Return the tensors that a hook fetches: tag → tensor, or tag → name of a tensor."""
+    """Return the tensors that a hook fetches: tag → tensor, or tag → name of a tensor.
+
+    The result is empty if the hook is neither a LoggingTensorHook nor a NanTensorHook.
+    """
     if isinstance(hook, tf.compat.v1.train.NanTensorHook):
         return {"loss": hook._loss_tensor}
     if isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
@@ -115,7 +127,15 @@ def _fetches(hook: Any) -> dict[Any, Any]:
 
 
 def _find_tensor(reference: Any, graph: Any) -> Any:
-    """Return the tensor for a hook's fetch, a tensor or its name; None if not in the graph."""
+    """Return the tensor that a hook fetches, if it is in a graph.
+
+    Args:
+      reference: a tensor, the name of a tensor, or the name of an op with one output.
+      graph: a tf.Graph.
+
+    Returns:
+      The tensor; None if the graph does not contain it.
+    """
     if isinstance(reference, str):
         try:
             element = graph.as_graph_element(reference)
@@ -127,7 +147,13 @@ def _find_tensor(reference: Any, graph: Any) -> Any:
 
 
 def _build_summary(operation: Any, tag: Any, value: Any) -> Any:
-    """Build a copy of a summary op that shows another tensor under the given tag."""
+    """Build a copy of a summary op, with the same options, that shows another tensor.
+
+    Args:
+      operation: the original summary op.
+      tag: the tag of the copy.
+      value: the tensor that the copy shows.
+    """
     builders = {
         "ScalarSummary": lambda: tf.raw_ops.ScalarSummary(tags=tag, values=value),
         "HistogramSummary": lambda: tf.raw_ops.HistogramSummary(tag=tag, values=value),

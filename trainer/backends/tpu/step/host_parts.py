@@ -16,7 +16,7 @@ from trainer.model.spec import TPUEstimatorSpec
 
 
 class HostCallPart(StepPart):
-    """Sends a host_call's tensors to the host, which passes them to the host_call's function."""
+    """Sends a host_call's tensors to the host, which calls the host_call's function with them."""
 
     name = "host_call"
 
@@ -25,7 +25,7 @@ class HostCallPart(StepPart):
         self._hooks: list[Any] = []
 
     def outfeed(self, spec: Any, batch: Batch) -> Any:
-        """Send the tensors of the host_call, if the spec has one.
+        """Return the tensors of the host_call, which the step sends; None without a host_call.
 
         Raises:
           InvalidSetting: the host_call has no tensors.
@@ -43,9 +43,12 @@ class HostCallPart(StepPart):
         return tensors
 
     def host_ops(self, tensors: Any) -> Any:
-        """Build the host's ops by calling the function of the host_call with the tensors.
+        """Call the function of the host_call, which builds ops that run on the host.
 
-        Of several hosts, only host 0 calls the function, which usually writes summaries.
+        On several hosts, only host 0 calls the function, because it usually writes summaries.
+
+        Args:
+          tensors: the tensors of the host_call, received from all replicas.
         """
         assert self._function is not None
         if not current_group().is_first:
@@ -55,7 +58,10 @@ class HostCallPart(StepPart):
         return fetches
 
     def hooks(self) -> Sequence[Any]:
-        """Return the hook that initialises and flushes the host_call's summary writers."""
+        """Return a hook that initialises and flushes the summary writers of the host_call.
+
+        There is no hook if this host does not call the function.
+        """
         return self._hooks
 
 
@@ -63,8 +69,8 @@ class EvalMetricsPart(StepPart):
     """Sends the loss and the tensors of eval_metrics to the host, which computes the metrics.
 
     Attributes:
-      metrics: the metrics on the host; None until `host_ops` has been called. Their values are
-        those of the first call.
+      metrics: the metrics, computed on the host; None until `host_ops` has been called. A second
+        call of `host_ops` updates the variables of the first call's metrics.
     """
 
     name = "eval_metrics"
@@ -74,7 +80,9 @@ class EvalMetricsPart(StepPart):
         self.metrics: eval_metrics.EvalMetrics | None = None
 
     def outfeed(self, spec: Any, batch: Batch) -> Any:
-        """Send the replica's loss, its number of rows without padding, and the metrics' tensors.
+        """Return the replica's loss, its number of examples and the tensors of eval_metrics.
+
+        Examples that are padding do not count.
 
         Raises:
           InvalidType: model_fn returned a spec without eval_metrics.
@@ -93,7 +101,10 @@ class EvalMetricsPart(StepPart):
         }
 
     def host_ops(self, tensors: Any) -> Any:
-        """Build the metrics; weight each replica's loss by its number of rows without padding."""
+        """Build the metrics, and return the op that updates them.
+
+        The loss is a mean over the replicas, weighted by their numbers of examples without padding.
+        """
         metric_ops = {}
         if self._metric_fn is not None:
             metric_ops = call_on_host((self._metric_fn, tensors["tensors"]))
@@ -106,8 +117,8 @@ class PredictionsPart(StepPart):
     """Sends the predictions of model_fn to the host, and collects them in a list.
 
     Attributes:
-      batches: one dict for each step, name → array [rows, ...], in the order of the input. Whoever
-        reads the list clears it before the next loop.
+      batches: one dict for each step, name → array [number of examples, ...], in the order of the
+        input. The reader of this list clears it before the next loop.
     """
 
     name = "predictions"
@@ -116,13 +127,14 @@ class PredictionsPart(StepPart):
         """Create the part.
 
         Args:
-          select: takes model_fn's predictions and returns those that the caller asked for.
+          select: takes model_fn's predictions and returns those that the user of `predict` asked
+            for.
         """
         self._select = select
         self.batches: list[Any] = []
 
     def outfeed(self, spec: Any, batch: Batch) -> Any:
-        """Send the predictions that the caller asked for.
+        """Return the predictions that the user of `predict` asked for, which the step sends.
 
         Raises:
           InvalidSetting: the predictions are not a dict.

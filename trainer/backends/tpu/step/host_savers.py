@@ -1,4 +1,4 @@
-"""Savers that model_fn creates inside the TPU computation, rebuilt outside of it."""
+"""Rebuilds the Savers that model_fn creates, because their ops are inside the TPU computation."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,13 +11,13 @@ v1 = tf.compat.v1
 
 
 def rebuild_savers_on_host(hooks: Iterable[Any]) -> None:
-    """Build, in the default graph, the savers that were built inside the step.
+    """Rebuild the ops of Savers in the default graph, if model_fn has built them in a TPU step.
 
-    A session cannot run the ops that such a saver has inside the TPU computation. A rebuilt saver
-    keeps its variables and options.
+    A session cannot run the ops that such a Saver has inside the TPU computation. A rebuilt Saver
+    keeps its variables and options. The Savers are those of the collection SAVERS and of hooks.
 
     Args:
-      hooks: the model's hooks. A CheckpointSaverHook may have its own saver, which is rebuilt too.
+      hooks: the hooks of model_fn's spec. Each CheckpointSaverHook may have a Saver.
     """
     graph = v1.get_default_graph()
     hook_savers = [

@@ -1,8 +1,8 @@
-"""Dead-code elimination for the body of the While loop that runs the steps.
+"""Dead-code elimination for the body of the While loop that runs the steps on a TPU.
 
-In a TensorFlow 1 graph an op runs only if something that runs needs the op. In the body of a
-functional loop, ops with side effects would run in any case: for example, a train_op that model_fn
-builds in an evaluation would train the model. So the ops that nothing needs are removed.
+In a TensorFlow 1 graph an op runs only if a fetch depends on it. In the body of a functional loop,
+ops with side effects run in any case. For example, a train_op that model_fn builds in an evaluation
+would train the model. So this module removes the ops on which no result of the body depends.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from trainer.tensorflow_internals import defined_function
 
 
 def prune_while_body(loop: Any) -> None:
-    """Remove from the body of a While op the nodes that its results do not depend on.
+    """Remove the nodes of a While op's body on which the results of the body do not depend.
 
     Args:
       loop: the While operation, in the default graph.
@@ -36,7 +36,11 @@ def prune_while_body(loop: Any) -> None:
 
 
 def _find_live_nodes(body: Any) -> set[str]:
-    """Return the names of the nodes that the results of a function depend on."""
+    """Return the names of the nodes on which the results of a function depend.
+
+    Args:
+      body: the FunctionDef.
+    """
     nodes = {node.name: node for node in body.node_def}
     results = [*body.ret.values(), *body.control_ret.values()]
     return find_reachable(

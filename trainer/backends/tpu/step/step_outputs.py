@@ -1,7 +1,7 @@
-"""Variables that hold values of a loop's last step, so that the host can read them after the loop.
+"""Variables that hold tensors of a loop's last step, so that the host can read them.
 
-No hook and no summary can read a tensor inside the replicated computation. So the step writes the
-tensor into a local variable, which no checkpoint contains.
+Hooks and summaries on the host cannot read a tensor inside the TPU computation. So the step writes
+the tensor into a local variable, which no checkpoint contains.
 """
 
 from typing import Any
@@ -10,11 +10,11 @@ import tensorflow as tf
 
 
 class StepOutputVariables:
-    """Variables that keep tensors of a loop's last step, for hooks and summaries on the host.
+    """Variables into which each step on a TPU copies tensors, for hooks and summaries on the host.
 
-    The host cannot fetch a tensor of a step that runs inside the loop. So each step assigns the
-    tensors to variables, which the host reads after the loop. The variables are in the collection
-    LOCAL_VARIABLES, and so not in checkpoints.
+    The host cannot fetch a tensor of a step, because the step runs in a loop in the TPU
+    computation. The host reads the variables after the loop, and gets the values of the last step.
+    The variables are in the collection LOCAL_VARIABLES, so checkpoints do not contain them.
 
     Attributes:
       writes: the ops with which each step writes its values into the variables.
@@ -24,20 +24,20 @@ class StepOutputVariables:
         """Create an empty set of variables.
 
         Args:
-          replicas: number of replicas that make the step.
+          replicas: number of replicas that run the step.
         """
         self._replicas = replicas
         self.writes: list[Any] = []
 
     def store(self, tensor: Any, name: str) -> Any:
-        """Copy a tensor of the step into a new variable; called inside the step.
+        """Let each step copy a tensor into a new variable; called inside the step.
 
-        A floating-point scalar is stored as the mean over the replicas; of any other tensor, the
-        first replica's value is stored.
+        For a floating-point scalar, the variable holds the mean over the replicas. For any other
+        tensor, it holds the value of the first replica.
 
         Args:
           tensor: a tensor of static shape.
-          name: name of the variable, which is made unique.
+          name: name of the variable; TensorFlow makes it unique.
 
         Returns:
           The variable, to be passed to `read_after`.
@@ -62,12 +62,12 @@ class StepOutputVariables:
 
 
 def read_after(variable: Any, done: Any, name: str) -> Any:
-    """Build a host tensor with the stored value, read after an op has run.
+    """Build a tensor that reads a variable of `StepOutputVariables` after the loop.
 
     Args:
       variable: the result of `StepOutputVariables.store`.
-      done: the op or tensor that must run before the read.
-      name: name of the tensor's op.
+      done: the op or tensor that marks the end of the loop; it runs before the read.
+      name: name of the op that reads.
     """
     with tf.control_dependencies([done]):
         return tf.identity(variable.read_value(), name=name)

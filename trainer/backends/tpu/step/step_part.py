@@ -1,4 +1,4 @@
-"""The interface of a step part, which adds inputs or outputs to a replica's step."""
+"""The interface of a step part, which adds inputs or outputs to the step of each TPU replica."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,16 +10,16 @@ class StepPart:
     """A kind of data, in addition to the batch, that enters or leaves a replica's step.
 
     Examples are the tensors of a host_call and of evaluation metrics. A subclass overrides the
-    methods that it needs. Some methods add ops to the step, which is the body of the TPU
-    computation, and some to the host graph, which surrounds the computation. The methods are called
-    in this order:
+    methods that it needs. Some methods build ops inside the TPU computation, as parts of the step.
+    Other methods build ops in the graph around the computation, which run on the host. The methods
+    are called in this order:
 
-    1. `enqueue`, host graph: once for each replica, next to the enqueue of the replica's shard.
-    2. `dequeue`, step: before model_fn.
-    3. `step_ops` and `outfeed`, step: after model_fn.
-    4. `host_ops`, host graph: if `outfeed` sends tensors. Once, or a second time for steps in which
-       only some replicas have a batch; both calls share their variables.
-    5. `hooks`, host graph: once.
+    1. `enqueue`, on the host: once for each replica, next to the op that enqueues its batch.
+    2. `dequeue`, in the step: before model_fn.
+    3. `step_ops` and `outfeed`, in the step: after model_fn.
+    4. `host_ops`, on the host: only if `outfeed` returns tensors. It may be called a second time,
+       for steps in which only some replicas have a batch; both calls share their variables.
+    5. `hooks`, on the host: once.
 
     While the session runs, `receive` is called for each outfeed in the order of the steps.
 
@@ -34,21 +34,25 @@ class StepPart:
         """Build the op that feeds this part's data to a replica.
 
         Args:
-          features: the features of the replica's shard, on the host.
-          labels: the labels of the replica's shard, on the host; None without labels.
+          features: the features of the replica's batch, on the host.
+          labels: the labels of the replica's batch, on the host; None without labels.
           replica: number of the replica.
 
         Returns:
-          An op that runs once for each batch, or None.
+          An op that runs once for each batch; None if the part feeds nothing.
         """
         return None
 
     def dequeue(self, batch: Batch) -> Batch:
-        """Return the batch for model_fn, including the data that this part adds inside the step."""
+        """Return the batch for model_fn, with the data that this part adds to it.
+
+        Args:
+          batch: the batch from the infeed.
+        """
         return batch
 
     def step_ops(self, spec: Any) -> Sequence[Any]:
-        """Return further ops that each step runs on each replica.
+        """Return the ops that this part adds to each step of each replica.
 
         Args:
           spec: the EstimatorSpec or TPUEstimatorSpec that model_fn returned.
@@ -63,30 +67,30 @@ class StepPart:
           batch: the batch that model_fn received.
 
         Returns:
-          A nest of tensors with static shapes of rank 1 or more, or None. The host concatenates
-          the replicas' tensors along the first dimension.
+          A nest of tensors with static shapes of rank 1 or more; None to send nothing. The host
+          concatenates the replicas' tensors along the first dimension.
         """
         return None
 
     def host_ops(self, tensors: Any) -> Any:
-        """Build the host's ops for the tensors of one outfeed.
+        """Build the ops that the host runs with the tensors of one outfeed.
 
         Args:
-          tensors: nested as `outfeed` returned them; the tensors of all replicas are concatenated
-            along the first dimension, without rows of padding.
+          tensors: the tensors that the host receives, nested as `outfeed` returned them. Those of
+            all replicas are concatenated along the first dimension, without padding.
 
         Returns:
-          A nest of ops and tensors that the host runs for each outfeed; or None, if `receive` needs
+          A nest of ops and tensors that the host runs for each outfeed; None if `receive` needs
           only the values of `tensors`.
         """
         return None
 
     def receive(self, values: Any) -> None:
-        """Process the values of one outfeed. Called in the outfeed thread.
+        """Process the values of one outfeed; called in the outfeed thread.
 
         Args:
-          values: numpy values of the result of `host_ops` or, if that is None, of the tensors
-            themselves.
+          values: the values of the ops and tensors that `host_ops` returned, as numpy arrays. If
+            `host_ops` returned None, the values of the tensors that `outfeed` returned.
         """
 
     def hooks(self) -> Sequence[Any]:

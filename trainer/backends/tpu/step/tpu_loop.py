@@ -27,8 +27,8 @@ def build_tpu_loop(
       device_assignment: the cores of each replica; None if replica i has core i.
 
     Returns:
-      The op that reports the status of the compilation, and a tensor that is available when all
-      replicas have finished the loop.
+      (the op that reports the status of the compilation; a tensor that is available when all
+      replicas have finished the loop).
     """
 
     def computation(count: Any) -> Any:
@@ -61,8 +61,9 @@ def build_tpu_loop(
 
 
 def _remove_step_tensors_from_collections(graph: Any) -> None:
-    # Remove the tensors that the step has added to the collections of the host graph. Code that
-    # reads the collections later, such as a summary saver, cannot run tensors of the computation.
+    # Remove the step's tensors from the collections of the graph. A session cannot fetch these
+    # tensors, because they are inside the TPU computation. Code that fetches all tensors of a
+    # collection, such as that of summaries, would fail.
     for name in graph.get_all_collection_keys():
         members = graph.get_collection_ref(name)
         members[:] = [member for member in members if getattr(member, "graph", graph) is graph]

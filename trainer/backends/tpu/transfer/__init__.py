@@ -1,1 +1,1 @@
-"""The transfer of data between host and cores: infeed, outfeed, and the threads that drive them."""
+"""Transfers tensors between host and TPU cores with threads that drive infeed and outfeed."""

@@ -1,4 +1,4 @@
-"""Collection of the errors of several threads, so that the root cause can be raised."""
+"""Collects the errors of the threads of a TPU run, and raises the one that caused the others."""
 
 import logging
 import threading
@@ -12,11 +12,13 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 class ErrorKind(IntEnum):
-    """The role of an error in a failed run; the smallest value is the most informative.
+    """The role of an error in a failed run.
+
+    If several errors occur, the one with the smallest value is raised.
 
     Attributes:
       CAUSE: the error that made the run fail.
-      LOSS: the error of a lost worker: the root cause, unless another error is a CAUSE.
+      LOSS: TensorFlow's error about a lost worker. It made the run fail, unless there is a CAUSE.
       CONSEQUENCE: an error that follows from another error, or from the end of the input.
     """
 
@@ -40,8 +42,8 @@ def classify_error(error: BaseException) -> ErrorKind:
 class ErrorRendezvous:
     """Collects the errors of several threads, and raises the root cause at the end.
 
-    As a context manager the rendezvous also collects the error of the `with` block, and raises the
-    root cause in place of that error.
+    The main thread uses the object as a context manager. The end of the `with` block adds the
+    block's own error, and raises the root cause of all collected errors.
     """
 
     def __init__(self) -> None:
@@ -51,17 +53,17 @@ class ErrorRendezvous:
         self._exit_callbacks: list[Callable[[], None]] = []
 
     def record(self, source: str, error: BaseException) -> None:
-        """Record an error.
+        """Record the error of a thread.
 
         Args:
-          source: name of the thread that failed, for the log.
+          source: name of the thread that failed; it is logged.
           error: the error of the thread.
         """
         with self._lock:
             self._errors.append((source, error))
 
     def on_exit(self, function: Callable[[], None]) -> None:
-        """Register a function that the end of the `with` block calls, also after an error."""
+        """Register a function to call at the end of the `with` block, even after an error."""
         self._exit_callbacks.append(function)
 
     @property
@@ -88,15 +90,16 @@ class ErrorRendezvous:
         for function in self._exit_callbacks:
             function()
         if error is not None and not isinstance(error, Exception):
-            # Let KeyboardInterrupt, SystemExit and GeneratorExit pass: the caller ended the run, so
-            # no error of a thread may replace these exceptions.
+            # Let KeyboardInterrupt, SystemExit and GeneratorExit pass. They end the run on purpose,
+            # so no error of a thread may replace them.
             return
-        # If the block ended without an error, raise only a CAUSE. There may be one, because a
-        # MonitoredSession treats some errors as the end of the input and does not raise them.
+        # If the block ended without an error, raise a recorded error only if it is a CAUSE. A
+        # MonitoredSession can end without an error although a thread has failed, because it treats
+        # some errors as the end of the input.
         first = self.cause if error is None else self._most_informative()
         for source, other in self._errors:
             if other is not first:
                 logger.debug("%s failed too: %s", source, other)
         if first is not None and first is not error:
-            # Raise the root cause without the main thread's error, which is only a consequence.
+            # Raise without the error of the `with` block as context: it is only a consequence.
             raise first from None

@@ -1,4 +1,4 @@
-"""The comparison of the input of all hosts, each of which calls input_fn in its own process."""
+"""Compares the inputs of all hosts, each of which calls input_fn in its own process."""
 
 from tpuserve.errors import HostsDiffer
 from trainer.hosts.group import current_group
@@ -12,7 +12,7 @@ def check_same_input(nest: TensorNest) -> None:
       nest: the tensors of a batch on this host.
 
     Raises:
-      HostsDiffer: a tensor of another host has another name, type or shape.
+      HostsDiffer: a tensor has another name, dtype or shape on another host.
     """
     hosts = current_group()
     if hosts.size == 1:

@@ -1,8 +1,9 @@
-"""The hook that drives infeed and outfeed, each in a thread, while the main thread runs loops.
+"""A SessionRunHook that drives infeed and outfeed in two threads.
 
-Before each loop the main thread announces the number of steps. The infeed thread then feeds as many
-batches, and the outfeed thread receives as many results. Both threads may lag behind the main
-thread. When one thread fails, the hook makes sure that no other thread waits forever.
+Meanwhile the main thread runs loops of steps with `session.run`. Before each loop it passes the
+number of steps to both threads. The infeed thread feeds one batch for each step, and the outfeed
+thread receives the tensors that the steps send. Both threads may lag behind the main thread. When
+one thread fails, the hook makes sure that no other thread waits forever.
 """
 
 import logging
@@ -24,11 +25,11 @@ from trainer.infeed import Infeed
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# How long, in seconds, a failed infeed or outfeed thread waits before it closes the session, so
-# that the main thread can first fail with a more informative error.
+# How long, in seconds, a failed infeed or outfeed thread waits before it closes the session. In
+# this time the main thread can fail with a more informative error.
 _GRACE_SECS = 5.0
-# How long, in seconds, to wait for the end of a thread that no op blocks any longer. The wait has a
-# limit because Python code that the thread runs, such as a callback, may not end.
+# How long, in seconds, to wait for the end of the infeed or outfeed thread. The wait has a limit
+# because Python code that the thread runs, such as a user's function, may not end.
 _JOIN_SECS = 3.0
 
 
@@ -53,19 +54,21 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
 
         Args:
           infeed: has the placeholder for the number of batches that a run of `enqueue` feeds.
-          enqueue: the op that feeds batches, as converted by `TpuRuntime.prepare_targets`.
-          rendezvous: collects the errors of the threads. Its exit callbacks end the threads.
+          enqueue: the op that feeds batches to the cores.
+          rendezvous: collects the errors of the threads. When its `with` block ends, the threads
+            end too.
           results: the tensors that the session fetches to receive one outfeed; None without an
             outfeed.
-          on_result: called in the outfeed thread with the session and the fetched values.
+          on_result: called in the outfeed thread with the session and the fetched values; None to
+            ignore the values.
           results_per_loop: takes the number of steps of a loop and returns the number of outfeeds
             to receive.
           waits_for_results: whether `session.run` of the loop returns only after the last outfeed
             of the loop has been received.
-          end_infeed: op that ends the wait of cores for an infeed; None if the runtime has no
+          end_infeed: op that ends the wait of cores for a batch; None if the TPU runtime has no
             such op, and only closing the session ends the wait.
-          end_outfeed: op that ends the wait of hosts for an outfeed; None if the runtime has no
-            such op.
+          end_outfeed: op that ends the wait of the host for an outfeed; None if the TPU runtime has
+            no such op.
           sleep_secs: the delay before the first batch is fed, in seconds.
         """
         self._infeed, self._enqueue = infeed, enqueue
@@ -81,12 +84,15 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
         rendezvous.on_exit(self.close)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Store the new session, and end the threads that served a lost session."""
+        """Store the new session, and end the threads of a previous session, which was lost."""
         self.close()
         self._session = session
 
     def send_next_batch_signal(self, iterations: int) -> None:
-        """Tell the infeed and outfeed threads the number of steps of the loop that runs next."""
+        """Pass the number of steps of the next loop to the infeed and outfeed threads.
+
+        The first call starts the threads.
+        """
         if not self._workers:
             self._workers["infeed"] = _Worker("infeed", self._feed, self._session, self._fail)
             if self._results is not None:
@@ -97,7 +103,7 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             worker.enqueue_loop(iterations)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Wait for the results of the loop, if `waits_for_results` is set.
+        """Wait until the outfeed of the loop has been received, if `waits_for_results` is set.
 
         Raises:
           Exception: the error with which the infeed or outfeed thread has failed.
@@ -110,9 +116,9 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             raise cause
 
     def end(self, session: Any) -> None:
-        """Receive the results that are still to come, and end the threads."""
-        # Wake the threads that still wait to feed a batch or to receive a result. They would wait
-        # forever, because there is no further loop.
+        """Receive the outfeeds that have not arrived yet, and end the threads."""
+        # Wake a thread that still waits to feed a batch or to receive an outfeed. It would wait
+        # forever, because no loop follows.
         for name, end_op, secs in (
             ("infeed", self._end_infeed, _JOIN_SECS),
             ("outfeed", self._end_outfeed, None),
@@ -125,7 +131,7 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
                 worker.join(secs)
 
     def close(self) -> None:
-        """End the threads of a session that is closed."""
+        """End the threads, because their session is closed; do not wait for outfeeds."""
         workers, self._workers = self._workers, {}
         for worker in workers.values():
             worker.is_over.set()
@@ -134,7 +140,7 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             worker.join(_JOIN_SECS)
 
     def _feed(self, worker: "_Worker", iterations: int) -> None:
-        """Feed the batches of one loop, in the infeed thread."""
+        """Feed the batches of one loop; called in the infeed thread."""
         if worker.is_new:
             worker.is_over.wait(self._sleep_secs)
         max_iterations = self._infeed.max_iterations
@@ -148,26 +154,30 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
                         "The input ended before training did, and a TPU cannot stop within a "
                         "loop. Let input_fn's Dataset repeat(), or train fewer steps."
                     ) from None
-                # The input has ended, so end the loop early: close the infeed queues. The cores
-                # still compute the batches in the queues, and do not wait for more.
+                # The input has ended, so end the loop early by closing the infeed queues. The cores
+                # still process the batches in the queues, but do not wait for more.
                 worker.session.run(self._end_infeed)
                 raise
             iterations -= count
 
     def _receive(self, worker: "_Worker", iterations: int) -> None:
-        """Receive the results of one loop, in the outfeed thread."""
+        """Receive the outfeeds of one loop; called in the outfeed thread."""
         for _ in range(self._results_per_loop(iterations)):
             self._on_result(worker.session, worker.session.run(self._results))
 
     def _fail(self, worker: "_Worker", error: Exception) -> None:
-        """Record the error of a thread, and close the session if the run does not end soon."""
+        """Record the error of a thread, and close the session if the run does not end soon.
+
+        Closing the session ends the ops for which the main thread waits. This function is called
+        in the thread that has failed.
+        """
         if isinstance(error, tf.errors.OutOfRangeError):
-            # Record nothing: the error only reports the end of the input, which is not a failure.
+            # Do not record the error: it only reports the end of the input, which is no failure.
             return
         if worker.is_finishing and isinstance(error, tf.errors.CancelledError):
-            # At the end of the run, `end` has closed the queue that the thread was waiting at. On
-            # several hosts, the loop ends as soon as the input of any host ends, and the other
-            # hosts may still have batches to feed.
+            # Do not record the error: `end` has closed the queue for which the thread was waiting.
+            # On several hosts, a thread may still wait there, because the loop ends as soon as the
+            # input of any host ends, and the other hosts have more batches.
             return
         self._rendezvous.record(worker.name, error)
         is_cause = classify_error(error) is ErrorKind.CAUSE
@@ -175,25 +185,25 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             logger.error(
                 "%s failed, which ends the run: %s follows", worker.name, type(error).__name__
             )
-        # Close the session at once only if no other thread can have a more informative error. On an
-        # emulated TPU, which has an op to end infeeds, the error of the infeed or outfeed thread is
-        # the cause. On a real TPU a failed core makes these threads fail as well, so first give the
-        # main thread time to receive the core's own error.
+        # Close the session at once only if no other thread can have a more informative error. That
+        # is the case on an emulated TPU, which has an op `end_infeed`. On a real TPU, a failed core
+        # makes the infeed and outfeed threads fail too. So wait first, until the main thread has
+        # received the core's own error.
         is_root_cause = is_cause and self._end_infeed is not None
         if not worker.is_over.wait(0 if is_root_cause else _GRACE_SECS):
             worker.session.close()
 
 
 class _Worker:
-    """The infeed or outfeed thread of a session, which works through the announced loops in order.
+    """The infeed or outfeed thread of a session, with a queue of the loops to feed or receive.
 
     Attributes:
       name: name of the thread.
       session: the session that the thread runs ops in.
-      is_over: event that the hook sets when the session has ended; it ends every wait of the
-        thread.
-      is_finishing: whether no further loop will be announced.
-      is_new: True until the thread has worked through its first loop.
+      is_over: event that the hook sets when the session has ended. A thread that sleeps waits for
+        this event.
+      is_finishing: whether the thread is to end after the loops in its queue.
+      is_new: True until the thread has processed its first loop.
     """
 
     def __init__(
@@ -207,9 +217,10 @@ class _Worker:
 
         Args:
           name: name of the thread.
-          work: called in the thread with the number of steps of each announced loop.
+          work: called in the thread for each loop in the queue, with this object and the number of
+            steps.
           session: the session that the thread runs ops in.
-          on_error: called in the thread with the error that ends the thread.
+          on_error: called in the thread with this object and the error that ends the thread.
         """
         self.name, self.session = name, session
         self.is_over = threading.Event()
@@ -232,15 +243,19 @@ class _Worker:
         self._loops.put(None)
 
     def wait_for_loop(self) -> None:
-        """Wait until the thread has worked through one more loop, or until it has ended."""
+        """Wait until the thread has processed one more loop, or has ended.
+
+        Each call waits for one loop, in the order of the queue.
+        """
         while not self._done.acquire(timeout=0.1):
             if not self._thread.is_alive():
                 return
 
     def join(self, secs: float | None) -> None:
         """Wait until the thread has ended, for at most `secs` seconds; None waits without limit."""
-        # Do not let the thread join itself, which raises an error. The thread may run this method,
-        # because Python closes a garbage-collected generator of predictions in any thread.
+        # Do not let the thread join itself, which raises an error. It can happen: the generator of
+        # predictions closes the threads when it is garbage-collected, which Python may do in this
+        # thread.
         if self._thread is not threading.current_thread():
             self._thread.join(secs)
 

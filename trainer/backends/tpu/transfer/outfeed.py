@@ -16,8 +16,8 @@ class Outfeed:
 
     Attributes:
       specs: the TensorSpecs of the tensors that one replica sends, as a flat list.
-      template: the nest of tensors that `enqueue` sends: a dict with one entry for each step part
-        that sends.
+      template: the nest of tensors that `enqueue` sends: a dict with one entry for each `StepPart`
+        that sends tensors, and one for the mask of a batch with padding.
     """
 
     def __init__(self, topology: BatchTopology) -> None:
@@ -32,10 +32,10 @@ class Outfeed:
         return bool(self.specs)
 
     def enqueue(self, tensors: dict[str, Any]) -> Any:
-        """Build the op that sends a nest of tensors; called once, inside the computation.
+        """Build the op that sends a nest of tensors; called once, inside the TPU computation.
 
         Args:
-          tensors: name of the step part → nest of tensors of rank 1 or more. The host concatenates
+          tensors: name of a `StepPart` → nest of tensors of rank 1 or more. The host concatenates
             the tensors of all replicas along the first dimension.
 
         Raises:
@@ -47,19 +47,24 @@ class Outfeed:
         for path, tensor in zip(paths, flat, strict=True):
             _check_shape(path, tensor)
         self.specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in flat]
-        # Let the first logical core send, because a replica with several cores sends only once.
+        # Send from the first logical core only, because a replica with several cores must send its
+        # tensors once.
         with tf.device(tf.compat.v1.tpu.core(0)):
             return tpu_ops.outfeed_enqueue_tuple(flat, name="outfeed")
 
     def dequeue(self) -> list[list[Any]]:
-        """Build the hosts' ops that receive one step's tensors; return a flat list per replica."""
+        """Build the ops with which the hosts receive the tensors of one step.
+
+        Returns:
+          For each replica a list of tensors, in the order of `specs`.
+        """
         return [self._dequeue_replica(replica) for replica in range(self._topology.replicas)]
 
     def dequeue_concatenated(self) -> list[Any]:
-        """Build the hosts' ops that receive one step's tensors and concatenate them over replicas.
+        """Build the ops that receive the tensors of one step and concatenate those of all replicas.
 
-        Under BROADCAST all replicas compute the same values, and the tensors of the first replica
-        are returned alone.
+        With the input mode BROADCAST all replicas compute the same values. Then only the tensors of
+        the first replica are returned.
 
         Returns:
           Tensors in the order of `specs`, concatenated along the first dimension.
@@ -75,7 +80,11 @@ class Outfeed:
             return [tf.concat(tensors, axis=0) for tensors in zip(*received, strict=True)]
 
     def pack(self, flat: Sequence[Any]) -> Any:
-        """Return a flat list of values, in the order of `specs`, nested like `template`."""
+        """Return a nest like `template` with other leaves.
+
+        Args:
+          flat: the leaves, one for each of `specs`, in the same order.
+        """
         return tf.nest.pack_sequence_as(self.template, list(flat))
 
     def _dequeue_replica(self, replica: int) -> list[Any]:

@@ -1,4 +1,8 @@
-"""Receivers of the outfeed, which pass the replicas' values to the step parts."""
+"""Receives the tensors that replicas send through the outfeed, and passes them to `StepPart`s.
+
+A `StepPart`, such as that of a host_call, builds ops on the host that process its tensors. The
+receivers run these ops.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,28 +22,29 @@ MASK = "mask"
 
 
 class Receiver(Protocol):
-    """A consumer of outfeed tensors: the part of `StepPart` that outfeed receivers call."""
+    """A consumer of tensors from the outfeed: the methods of `StepPart` that this module calls."""
 
     name: str
 
     def host_ops(self, tensors: Any) -> Any:
-        """Build the host's ops for the tensors of one outfeed."""
+        """Build the ops that the host runs with the tensors of one outfeed; see `StepPart`."""
 
     def receive(self, values: Any) -> None:
-        """Process the values of one outfeed."""
+        """Process the values of one outfeed; see `StepPart`."""
 
 
 class OutfeedReceiver(Protocol):
-    """Receives the outfeeds of a loop: for each step, the tensors that all replicas send.
+    """Receives the tensors that all replicas send in each step.
 
     Attributes:
-      fetches: the ops and tensors that receive one outfeed; None if nothing is sent.
+      fetches: the ops and tensors that receive the tensors of one step (one outfeed); None if the
+        replicas send nothing.
     """
 
     fetches: Any
 
     def receive(self, session: Any, values: Any) -> None:
-        """Hand the values of one outfeed to the step parts.
+        """Pass the values of one outfeed to the `StepPart`s that sent them.
 
         Args:
           session: the session that ran `fetches`.
@@ -48,20 +53,20 @@ class OutfeedReceiver(Protocol):
 
 
 class UnpaddedOutfeedReceiver:
-    """Receiver for batches without padding: the host's ops use all rows of the outfeed.
+    """Receiver for batches without padding: one `session.run` receives and processes the tensors.
 
-    So the ops read the received tensors without placeholders, in the `session.run` that receives
-    the tensors.
+    The ops that process the tensors on the host read the received tensors directly, because there
+    is no padding to remove first. `PaddedOutfeedReceiver` needs two `session.run`s.
     """
 
     def __init__(self, outfeed: Outfeed, parts: Sequence[Receiver], received: list[Any]) -> None:
-        """Build the host's ops of all step parts.
+        """Build the ops with which the host processes the tensors of all step parts.
 
         Args:
-          outfeed: describes the tensors.
-          parts: the step parts.
+          outfeed: describes the tensors of one replica.
+          parts: the `StepPart`s that may have sent tensors.
           received: the tensors of one outfeed in the order of `outfeed.specs`, concatenated over
-            all replicas; empty if nothing is sent.
+            all replicas; empty if the replicas send nothing.
         """
         tensors = outfeed.pack(received) if received else {}
         self._parts = [part for part in parts if part.name in tensors]
@@ -73,22 +78,25 @@ class UnpaddedOutfeedReceiver:
             self.fetches = None
 
     def receive(self, session: Any, values: Any) -> None:
-        """Hand the values of one outfeed to the step parts."""
+        """Pass the values of one outfeed to the `StepPart`s that sent them."""
         for part in self._parts:
             part.receive(values[part.name])
 
 
 class HostOps:
-    """The host's ops of all step parts, and the placeholders of their tensors."""
+    """The ops with which the host processes one outfeed, and placeholders for its tensors.
+
+    Each `StepPart` builds its ops by `StepPart.host_ops`.
+    """
 
     def __init__(self, outfeed: Outfeed, parts: Sequence[Receiver], replicas: int | None) -> None:
-        """Build the ops.
+        """Build the ops and the placeholders.
 
         Args:
           outfeed: describes the tensors of one replica.
-          parts: the step parts.
-          replicas: the number of replicas whose tensors are concatenated; None for a number that
-            varies.
+          parts: the `StepPart`s that send tensors.
+          replicas: the number of replicas whose tensors are concatenated, which determines the
+            first dimension of the placeholders; None if this dimension varies.
         """
         self._placeholders = outfeed.pack(
             [
@@ -99,7 +107,8 @@ class HostOps:
                 for spec in outfeed.specs
             ]
         )
-        # The name argument and the variable of each variable that get_variable cannot find again.
+        # (name, variable) for each variable that the ops create without tf.compat.v1.get_variable,
+        # which cannot find such a variable again.
         self._variables: list[tuple[Any, Any]] = []
         self._is_in_get_variable = False
         scope = tf.compat.v1.get_variable_scope()
@@ -114,10 +123,10 @@ class HostOps:
 
     @contextmanager
     def shared_variables(self) -> Iterator[None]:
-        """Return a context in which ops built alike get the variables of these ops.
+        """Return a context in which the same ops, built again, reuse the variables of this object.
 
         Raises:
-          InvalidSetting: the ops are not built alike: they create other variables.
+          InvalidSetting: the ops in the context create other variables.
         """
         variables = iter(self._variables)
 
@@ -137,7 +146,15 @@ class HostOps:
             yield
 
     def run(self, session: Any, rows: Any) -> Any:
-        """Run the ops on the rows of one outfeed; return the values by name of the step part."""
+        """Feed the tensors of one outfeed to the placeholders, and run the ops.
+
+        Args:
+          session: the session.
+          rows: name of a `StepPart` → nest of arrays, without padding.
+
+        Returns:
+          Name of a `StepPart` → the values of its ops.
+        """
         if not self._ops:
             return {}
         feeds: dict[Any, Any] = {}
@@ -161,16 +178,17 @@ class HostOps:
 
 
 class PaddedOutfeedReceiver:
-    """Receiver for batches with padding: feeds the rows that are not padding to the host's ops.
+    """Receiver for batches that may contain padding, which it removes from the received tensors.
 
-    The outfeed contains a mask that marks the rows of padding. So one `session.run` receives the
-    outfeed, and a second one feeds the rows that are not padding to placeholders of the host's ops.
+    The outfeed contains a mask that marks the examples that are padding. One `session.run` receives
+    the outfeed. A second `session.run` feeds the tensors without padding to placeholders of the ops
+    that process them on the host.
 
     Attributes:
       fetches: the tensors of one outfeed: those of the first replica, of the second, and so on.
-      num_full_batches: number of batches received that had no row of padding.
-      is_at_end: whether a batch that is all padding has been received, which marks the end of the
-        input.
+      num_full_batches: number of batches received that had no padding.
+      is_at_end: whether a batch that consists of padding has been received, which marks the end of
+        the input.
     """
 
     def __init__(
@@ -183,19 +201,21 @@ class PaddedOutfeedReceiver:
         has_full_batches: bool = False,
         has_only_full_steps: bool = False,
     ) -> None:
-        """Build the host's ops of all step parts.
+        """Build the ops with which the host processes the tensors of all step parts.
 
         Args:
-          outfeed: describes the tensors, among them the mask.
+          outfeed: describes the tensors of one replica, among them the mask.
           topology: determines the number of replicas.
-          parts: the step parts.
+          parts: the `StepPart`s that may have sent tensors.
           received: the tensors of one outfeed: those of the first replica, of the second, and so
             on.
-          has_full_batches: whether the rows of a replica's batch are either all real or all
-            padding. The host's ops of a full step can then have static shapes.
-          has_only_full_steps: whether the rows of a step are either all real or all padding.
+          has_full_batches: whether the batch of each replica is either without padding or all
+            padding. The host's ops for a step without padding can then have static shapes.
+          has_only_full_steps: whether the batches of all replicas in a step are either without
+            padding or all padding.
         """
-        # Under BROADCAST all replicas have the same rows, so use only the first replica's values.
+        # With the input mode BROADCAST all replicas receive the same batch, so use only the values
+        # of the first replica.
         is_broadcast = topology.input_mode == InputPipelineConfig.BROADCAST
         self._outfeed = outfeed
         self._replicas = 1 if is_broadcast else topology.replicas
@@ -210,23 +230,27 @@ class PaddedOutfeedReceiver:
         self.is_at_end = False
 
     def _build_partial_host_ops(self) -> None:
-        """Build the host's ops for the last step, in which only some replicas may have a batch.
+        """Build the host's ops again, for a last step in which only some replicas have a batch.
 
-        They share the variables of the host's ops of full steps, such as those of metrics.
+        These ops have no static shapes. They share their variables, such as those of metrics, with
+        the host's ops for the other steps.
         """
         try:
             with self._host_ops.shared_variables():
                 self._partial_host_ops = HostOps(self._outfeed, self._parts, None)
         except Exception as error:
-            # The user's function needs the static shapes of a full step. That matters only if the
-            # last step is not full.
+            # Store the error: metric_fn or the function of the host_call needs static shapes. This
+            # is a failure only if in the last step some replicas have no batch.
             self._partial_error = error
 
     def receive(self, session: Any, values: Any) -> None:
-        """Hand the rows that are not padding to the step parts; without any, set is_at_end.
+        """Pass the values of one outfeed, without padding, to the `StepPart`s that sent them.
+
+        If all values are padding, set is_at_end instead.
 
         Raises:
-          InvalidSetting: only some replicas had a batch, and the host's ops need all.
+          InvalidSetting: only some replicas had a batch, and metric_fn or the function of the
+            host_call needs the static shapes of a step in which all replicas have one.
         """
         step = self._decode(values)
         if not step.num_real_rows.any():
@@ -264,27 +288,27 @@ class StepResults:
     """The arrays that the replicas sent in one step.
 
     Attributes:
-      replicas: for each replica the nest of arrays; the entry "mask" is int32 [rows], 1 for a real
-        row and 0 for padding.
+      replicas: for each replica a dict with a nest of arrays for each `StepPart`. The entry "mask"
+        is int32 [batch size]: 0 for an example that is padding, 1 for any other example.
     """
 
     replicas: list[Any]
 
     @cached_property
     def num_real_rows(self) -> Any:
-        """The number of rows of each replica that are not padding: int [replicas]."""
+        """The number of examples of each replica that are not padding: int [replicas]."""
         return np.array([int(arrays[MASK].sum()) for arrays in self.replicas])
 
     @property
     def is_full(self) -> bool:
-        """Whether no row of any replica is padding."""
+        """Whether no replica's batch contains padding."""
         return all(arrays[MASK].all() for arrays in self.replicas)
 
     def without_padding(self) -> Any:
-        """Return one nest of arrays: the rows of all replicas that are not padding, concatenated.
+        """Return one nest of arrays, concatenated over the replicas, without padding.
 
-        An array that does not have one row for each row of the batch is included as a whole, for
-        each replica with at least one row that is not padding.
+        An array whose first dimension is not the batch size, such as a loss, has no padding. It is
+        included as a whole for each replica that has at least one example without padding.
         """
         masks = [arrays[MASK].astype(bool) for arrays in self.replicas]
 
