@@ -1,4 +1,7 @@
-"""Records the gradients of activations when model_fn's optimizer computes gradients."""
+"""Records the gradients of embedding activations when model_fn's optimizer computes gradients.
+
+Activations are the rows that a lookup returns, combined for each example.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -14,10 +17,11 @@ _ANCHOR = "embedding_gradient_anchor"
 class GradientCapture:
     """Records the gradients of some tensors when model_fn's optimizer computes gradients.
 
-    An optimizer computes gradients with respect to the trainable variables, and the tables are not
-    among them. So each tensor is made to depend on one more trainable variable, the anchor, whose
-    value has no effect: computing the gradient of the anchor computes those of the tensors. The
-    anchor itself gets no gradient, so that no optimizer changes it or creates slots for it.
+    An optimizer computes gradients with respect to the trainable variables, and the embedding
+    tables are not trainable variables. So each tensor is made to depend on one extra trainable
+    variable, the anchor, whose value has no effect. Backpropagation to the anchor passes through
+    the tensors, and so computes their gradients. The anchor itself gets no gradient, so that no
+    optimizer changes it or creates slots for it.
     """
 
     def __init__(self) -> None:
@@ -33,7 +37,11 @@ class GradientCapture:
         self._gradients: dict[str, Any] = {}
 
     def watch(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """Return copies to use in place of some tensors; their gradients are recorded by name."""
+        """Return copies of tensors whose gradients are recorded; the model must use the copies.
+
+        Args:
+          tensors: name for `gradients` → tensor.
+        """
         anchor = self._anchor.read_value()
         return {name: self._watch(name, tensor, anchor) for name, tensor in tensors.items()}
 
@@ -41,7 +49,7 @@ class GradientCapture:
         @tf.custom_gradient
         def identity(tensor: Any, anchor: Any) -> tuple[Any, Any]:
             def record(gradient: Any) -> tuple[Any, Any]:
-                # If model_fn computes gradients several times, keep the last ones.
+                # If model_fn computes gradients several times, overwrite the earlier gradients.
                 self._gradients[name] = gradient
                 return tf.zeros_like(tensor), self._anchor_gradient(anchor)
 
@@ -50,8 +58,8 @@ class GradientCapture:
         return identity(tensor, anchor)
 
     def _anchor_gradient(self, anchor: Any) -> Any:
-        # Optimizers raise an error if no variable has a gradient. So give the anchor the gradient 0
-        # if it is the only trainable variable.
+        # If the anchor is the only trainable variable, give it the gradient 0. Optimizers raise an
+        # error if no variable has a gradient.
         others = [
             variable
             for variable in tf.compat.v1.trainable_variables()
@@ -60,10 +68,12 @@ class GradientCapture:
         return None if others else tf.zeros_like(anchor)
 
     def gradients(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the recorded gradients of some tensors; zeros if model_fn does not use them.
+        """Return the recorded gradients of tensors, by name; zeros for a tensor without gradient.
+
+        A tensor has no gradient if the loss does not depend on it.
 
         Args:
-          tensors: the results of `watch`.
+          tensors: the result of `watch`.
         """
         unused = [name for name in tensors if name not in self._gradients]
         if unused:

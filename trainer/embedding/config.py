@@ -18,14 +18,14 @@ from trainer.config.namedtuple_compat import NamedTupleMixin
 from trainer.embedding.optimization_parameters import OptimizationParameters
 from trainer.tensorflow_internals import tpu_feature_column, tpu_feature_column_v2
 
-# The classes of optimizers, as error messages name them.
+# The names of the classes that choose an optimizer, for error messages.
 _PARAMETERS = (
     "AdagradParameters, AdamParameters, FtrlParameters, StochasticGradientDescentParameters or "
     "the parameters of another optimizer of trainer"
 )
 COMBINERS = ("mean", "sum", "sqrtn", None)
-# The classes of feature columns without a table on the TPU. An EmbeddingConfigSpec may have such
-# columns, but then it does not work on a TPU.
+# The classes of TensorFlow's ordinary embedding and numeric columns. An EmbeddingConfigSpec with
+# such columns works only off the TPU.
 _OTHER_COLUMNS = ("EmbeddingColumn", "SharedEmbeddingColumn", "NumericColumn")
 
 
@@ -38,9 +38,9 @@ class TableConfig(NamedTupleMixin):
       dimension: number of columns.
       initializer: makes the initial values; by default a truncated normal distribution with the
         standard deviation 1 / sqrt(dimension).
-      combiner: how the rows of several ids are combined: "mean", "sum", "sqrtn", or None for dense
-        features with one id for each example.
-      hot_id_replication: has no effect.
+      combiner: how the rows for several ids of one example are combined: "mean", "sum", "sqrtn", or
+        None for dense features with one id per example.
+      hot_id_replication: accepted for compatibility; has no effect.
       learning_rate: the learning rate of this table; None for the optimizer's learning rate.
       learning_rate_fn: takes the global step and returns the learning rate of this table.
       optimization_parameters: the optimizer of this table; None for the optimizer of the
@@ -89,12 +89,12 @@ class TableConfig(NamedTupleMixin):
 
 @dataclass(frozen=True)
 class FeatureConfig(NamedTupleMixin):
-    """The settings of one feature whose values are ids of rows.
+    """The settings of one feature whose values are ids of rows of an embedding table.
 
     Attributes:
       table_id: name of the table.
-      max_sequence_length: number of ids of an example that are looked up without combining their
-        rows; further ids are ignored. 0 for a feature whose rows are combined.
+      max_sequence_length: for a sequence feature, the number of ids per example that are looked up;
+        further ids are ignored, and rows are not combined. 0 for a feature whose rows are combined.
       weight_key: name of the feature with the weights of the ids; None for equal weights.
 
     Raises:
@@ -119,8 +119,8 @@ class EmbeddingConfigSpec(NamedTupleMixin):
 
     Attributes:
       feature_columns: results of tf.compat.v1.tpu.experimental.embedding_column and
-        shared_embedding_columns. Columns that the model itself looks up, on the TPU's cores, are
-        moved to `tensor_core_feature_columns`.
+        shared_embedding_columns. The constructor moves columns whose lookup is a part of the model,
+        with embedding_lookup_device="tpu_tensor_core", to `tensor_core_feature_columns`.
       optimization_parameters: the optimizer of the tables. With table_to_config_dict, it may be
         None if each table has its own.
       clipping_limit: the largest absolute value of the tables' entries, for optimizers that have
@@ -132,9 +132,9 @@ class EmbeddingConfigSpec(NamedTupleMixin):
       feature_to_config_dict: name of a feature → FeatureConfig.
       table_to_config_dict: name of a table → TableConfig.
       partition_strategy: "div" gives each replica consecutive rows, "mod" every n-th row.
-      profile_data_directory: has no effect.
-      tensor_core_feature_columns: the columns that the model itself looks up; by default those
-        among feature_columns. None if there are no feature_columns.
+      profile_data_directory: accepted for compatibility; has no effect.
+      tensor_core_feature_columns: the columns whose lookup is a part of the model, which a TPU's
+        core runs; by default those found in feature_columns. None without feature_columns.
 
     Raises:
       InvalidSetting: the arguments contradict each other, or one is invalid.
@@ -230,10 +230,11 @@ class EmbeddingConfigSpec(NamedTupleMixin):
 
 @dataclass(frozen=True)
 class Table:
-    """A table that an EmbeddingConfigSpec describes, by feature columns or by dicts.
+    """An embedding table that an EmbeddingConfigSpec describes.
 
     Attributes:
-      name: name of the table; also the name of its variable if dicts describe the table.
+      name: name of the table; also the name of its variable if `table_to_config_dict`, and no
+        feature column, describes the table.
       config: the settings of the table.
       parameters: the optimizer of the table.
       features: names of the features that are looked up in the table, sorted.
@@ -253,7 +254,7 @@ class EmbeddingConfig:
       spec: the EmbeddingConfigSpec.
       tables: the tables, in the order of the spec.
       features: name of a feature → its settings.
-      columns: name of a feature → its feature column; empty if dicts describe the tables.
+      columns: name of a feature → its feature column; empty if the spec has no feature_columns.
     """
 
     spec: EmbeddingConfigSpec
@@ -267,10 +268,10 @@ class EmbeddingConfig:
         return next(table for table in self.tables if table.name == name)
 
     def select(self, names: Container[str]) -> "EmbeddingConfig":
-        """Return the config without the features that are not among some names, and their tables.
+        """Return a config with only some of the features, and with the tables that they use.
 
         Args:
-          names: names of features.
+          names: names of the features.
         """
         features = {name: value for name, value in self.features.items() if name in names}
         tables = (
@@ -290,12 +291,12 @@ def build_config(spec: EmbeddingConfigSpec, *, only_table_columns: bool = False)
 
     Args:
       spec: the description of the tables.
-      only_table_columns: whether to leave out feature columns without a table on the TPU, instead
-        of raising InvalidType. Off the TPU, programs may use such columns.
+      only_table_columns: whether to ignore ordinary TensorFlow feature columns, which a TPU cannot
+        look up, instead of raising InvalidType. A model that does not run on a TPU may use them.
 
     Raises:
       InvalidSetting: a feature has two columns.
-      InvalidType: a column is not looked up in a table of the TPU.
+      InvalidType: a column is not a column of tf.compat.v1.tpu.experimental.
     """
     columns: dict[str, Any] = {}
     if spec.table_to_config_dict is not None:
@@ -328,13 +329,13 @@ def build_config(spec: EmbeddingConfigSpec, *, only_table_columns: bool = False)
 def configs_from_columns(
     columns: Iterable[Any],
 ) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
-    """Return the tables and the features that feature columns describe.
+    """Return the tables and the features that feature columns describe, each by name.
 
     The name of a table is "tbl_" and the result of the column's get_embedding_var_name().
 
     Raises:
       InvalidSetting: a feature has two columns.
-      InvalidType: a column is not looked up in a table of the TPU.
+      InvalidType: a column is not a column of tf.compat.v1.tpu.experimental.
     """
     tables: dict[str, TableConfig] = {}
     features: dict[str, FeatureConfig] = {}
@@ -367,12 +368,19 @@ def configs_from_columns(
 
 
 def default_initializer(dimension: int) -> Any:
-    """Return the initializer of a table for which the program gives none."""
+    """Return the initializer of a table whose TableConfig has none.
+
+    Args:
+      dimension: number of columns of the table.
+    """
     return tf.compat.v1.truncated_normal_initializer(0.0, 1 / math.sqrt(dimension))
 
 
 def is_table_column(column: Any) -> bool:
-    """Return whether a feature column is looked up in an embedding table of the TPU."""
+    """Return whether a feature column was made by tf.compat.v1.tpu.experimental.
+
+    Only these columns can be looked up in an embedding table on a TPU.
+    """
     return isinstance(
         column,
         (

@@ -1,8 +1,9 @@
-"""Ids of table rows, each with its weight: dense for a TPU, or sparse.
+"""Converts features with ids of embedding table rows, and their weights, for lookups.
 
-A TPU takes only dense tensors: [rows, k], padded with -1. For a sparse feature, k is the largest
-number of ids of an example, rounded up to a power of two, so that few programs are compiled. For a
-dense feature, k is its number of columns, and for a sequence, it is max_sequence_length.
+A TPU takes only dense tensors. So the ids are padded with -1 to the shape [batch size, k]. For a
+sparse feature, k is the largest number of ids of an example, rounded up to a power of two, so that
+XLA compiles few programs. For a dense feature, k is its number of columns, and for a sequence
+feature, it is max_sequence_length. Off the TPU, sparse tensors stay sparse.
 """
 
 from collections.abc import Mapping
@@ -21,17 +22,17 @@ _NO_ID = -1
 
 
 def pad_features(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
-    """Replace the ids in the features of a batch by dense ids with weights.
+    """Pad the ids in the features of a batch to dense tensors, and add their weights.
 
     Args:
       features: name → tensor, SparseTensor or RaggedTensor, as input_fn returns them.
-      config: the tables.
+      config: the tables and the names of the features that hold ids.
 
     Returns:
-      The features. Each feature with ids is a dict of the ids, int32 [rows, k], and of their
-      weights, float32 [rows, k]. The weights include the division by which the combiner differs
-      from a sum: for "mean", the weights of an example sum up to 1. For a sequence, a feature with
-      the lengths of the sequences, int32 [rows], is added.
+      The features. Each feature with ids is a dict of the ids, int32 [batch size, k], and of their
+      weights, float32 [batch size, k]. The weights are normalised so that a weighted sum of rows is
+      what the combiner computes: for "mean", the weights of an example sum up to 1. For each
+      sequence feature, a feature with the lengths of the sequences, int32 [batch size], is added.
 
     Raises:
       InvalidType: the features are not a dict, or a feature has a type that cannot hold ids.
@@ -56,8 +57,8 @@ def without_weights(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
     """Return the features of a batch, except those that hold weights of ids.
 
     Args:
-      features: the features, as for `pad_features`.
-      config: the tables.
+      features: the features, as input_fn returns them.
+      config: the tables and the names of the features that hold ids.
 
     Raises:
       InvalidType: the features are not a dict.
@@ -72,7 +73,13 @@ def without_weights(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
 
 
 def with_rows(padded: Mapping[str, Any], config: EmbeddingConfig, rows: int) -> dict[str, Any]:
-    """Return the results of `pad_features` with the number of rows set where it is unknown."""
+    """Return the results of `pad_features` with a static batch size.
+
+    Args:
+      padded: the features, as `pad_features` returns them.
+      config: the tables and the names of the features that hold ids.
+      rows: the batch size.
+    """
 
     def set_rows(tensor: Any) -> Any:
         if tensor.shape[0] is not None:
@@ -92,7 +99,10 @@ def with_rows(padded: Mapping[str, Any], config: EmbeddingConfig, rows: int) -> 
 
 
 def numbers_of_words(features: Any, config: EmbeddingConfig) -> Any:
-    """Replace strings in the features by ids, with the vocabularies of the columns."""
+    """Convert features of strings to ids, with the vocabularies of their feature columns.
+
+    Only a model off the TPU can have such features, because a TPU takes no strings.
+    """
     if not isinstance(features, Mapping):
         return features
     cache = feature_column_v2.FeatureTransformationCache(dict(features))
@@ -105,7 +115,7 @@ def numbers_of_words(features: Any, config: EmbeddingConfig) -> Any:
 
 
 def cut_sequences(features: Any, config: EmbeddingConfig) -> Any:
-    """Return features in which sequences have at most max_sequence_length entries, as on a TPU."""
+    """Return the features with each sequence cut to max_sequence_length ids, as on a TPU."""
     if not isinstance(features, Mapping):
         return features
     cut = dict(features)
@@ -123,14 +133,18 @@ def _categorical_column(column: Any) -> Any:
 
 
 def is_padded_for_core(features: Any) -> bool:
-    """Return whether `pad_features` has padded features whose ids the model itself looks up."""
+    """Return whether features contain a result of `pad_features` for a lookup in the model.
+
+    Such a lookup belongs to EmbeddingConfigSpec.tensor_core_feature_columns. `pad_features` adds a
+    mask for each of these columns.
+    """
     return isinstance(features, Mapping) and any(
         str(name).endswith(_MASK_SUFFIX) for name in features
     )
 
 
 def is_padded(feature: Any) -> bool:
-    """Return whether a feature is a result of `pad_features`."""
+    """Return whether a feature is a dict of dense ids and weights, made by `pad_features`."""
     return isinstance(feature, Mapping) and PADDED_IDS in feature
 
 
@@ -162,19 +176,21 @@ def _pad(name: str, ids: Any, weights: Any, table: Table, feature: FeatureConfig
 def sparse_ids(
     name: str, features: Mapping[str, Any], config: EmbeddingConfig
 ) -> tuple[tf.SparseTensor, tf.SparseTensor | None]:
-    """Return the ids of a feature and their weights, without negative ids.
+    """Return the ids of a feature and their weights as SparseTensors, without negative ids.
 
     Args:
       name: name of the feature.
-      features: the features of a batch, as for `pad_features`.
-      config: the tables.
+      features: the features of a batch, as input_fn returns them.
+      config: the tables and the names of the features that hold ids.
 
     Returns:
-      The ids, int32 [rows, any], or [rows, max_sequence_length] for a sequence, which is cut; and
-      the weights, float32, in the same positions. The weights are None if all are equal.
+      (the ids, int32 [batch size, any], or [batch size, max_sequence_length] for a sequence
+      feature, which is cut to this length; the weights, float32, at the same indices, or None for
+      equal weights).
 
     Raises:
-      InvalidSetting, InvalidType: see `pad_features`.
+      InvalidType: the feature or its weights have a type that cannot hold ids or weights.
+      InvalidSetting: the feature or its weights are missing.
     """
     feature, table = config.features[name], config.table_of(name)
     row_weights = None if feature.weight_key is None else _find(feature.weight_key, features)
@@ -195,11 +211,13 @@ def sparse_ids(
 
 
 def sequence_lengths(features: Mapping[str, Any], config: EmbeddingConfig) -> dict[str, Any]:
-    """Return the lengths of the features that are sequences: name → int32 [rows].
+    """Return the lengths of the sequences of each sequence feature.
+
+    The name of the lengths is that of the feature and a suffix; their type is int32 [batch size].
 
     Args:
-      features: the features, as for `pad_features`.
-      config: the tables.
+      features: the features, as input_fn returns them.
+      config: the tables and the names of the features that hold ids.
     """
     return {
         f"{name}{_LENGTH_SUFFIX}": _sequence_lengths(features[name], feature.max_sequence_length)
@@ -211,11 +229,11 @@ def sequence_lengths(features: Mapping[str, Any], config: EmbeddingConfig) -> di
 def _ids_and_weights(
     name: str, ids: Any, weights: Any, table: Table, feature: FeatureConfig
 ) -> tuple[Any, Any]:
-    """Check the ids and the weights of a feature.
+    """Check the types and shapes of the ids and the weights of a feature, and convert them.
 
     Returns:
-      The ids, as an int32 tensor [rows, k] or as a SparseTensor; and the weights, a SparseTensor of
-      float32 in the same positions, or None.
+      (the ids, as an int32 tensor [batch size, k] or as a SparseTensor; the weights, a SparseTensor
+      of float32 at the same indices, or None for equal weights).
     """
     is_dense = tf.is_tensor(ids) and not isinstance(ids, tf.SparseTensor | tf.RaggedTensor)
     if is_dense and weights is not None:
@@ -257,7 +275,13 @@ def _ids_and_weights(
 
 
 def _normalize(weights: Any, combiner: str | None, axes: tuple[int, ...]) -> Any:
-    """Divide the weights by the number by which the combiner divides the weighted sum of rows."""
+    """Normalise weights so that a weighted sum of rows is what the combiner computes.
+
+    Args:
+      weights: float32 [batch size, k].
+      combiner: "mean" or "sqrtn"; with any other, the weights are returned unchanged.
+      axes: the axes over which the combiner sums.
+    """
     if combiner == "mean":
         total = tf.reduce_sum(weights, axes, keepdims=True)
     elif combiner == "sqrtn":
@@ -280,7 +304,10 @@ def _dense_ids(name: str, ids: Any) -> Any:
 
 
 def _to_sparse(name: str | None, feature: Any) -> Any:
-    """Return a feature as a SparseTensor of rank 2, without the entries -1 of a dense feature."""
+    """Convert a feature to a SparseTensor of rank 2.
+
+    In a dense feature, -1 marks a missing id, which the SparseTensor does not contain.
+    """
     _check_integers(name, feature, or_floats=True)
     if isinstance(feature, tf.RaggedTensor):
         feature = feature.to_sparse()
@@ -308,14 +335,14 @@ def _check_integers(name: str | None, feature: Any, *, or_floats: bool = False) 
 
 
 def _pad_to(sparse: Any, size: int | None, filler: Any = _NO_ID) -> Any:
-    """Return the entries of a SparseTensor in a dense tensor.
+    """Convert a SparseTensor to a dense tensor.
 
     Args:
-      sparse: a SparseTensor [rows, any].
-      size: the number of columns. Entries keep their columns, and those in further columns are left
-        out. If None, the entries of each row move to its first columns, and the number of columns
-        is that of the longest row, rounded up to a power of two.
-      filler: the value of the places without an entry.
+      sparse: a SparseTensor [batch size, any].
+      size: the number of columns of the result. Values keep their columns, and values in further
+        columns are dropped. If None, the values of each row move to the first columns, and the
+        number of columns is the largest number of values in a row, rounded up to a power of two.
+      filler: the value of the elements that the SparseTensor does not have.
     """
     values = _to_int32(sparse.values) if sparse.dtype.is_integer else sparse.values
     filler = tf.cast(filler, values.dtype)
@@ -339,7 +366,14 @@ def _pad_to(sparse: Any, size: int | None, filler: Any = _NO_ID) -> Any:
 
 
 def _sequence_lengths(feature: Any, limit: int) -> Any:
-    """Return the lengths of sequences, int32 [rows]: 1 + the index of the last column in use."""
+    """Return the lengths of the sequences in a feature, int32 [batch size].
+
+    The length of a sequence is 1 + the index of its last column with an id.
+
+    Args:
+      feature: the ids, as input_fn returns them.
+      limit: the largest length to return.
+    """
     sparse = _to_sparse("", feature)
     rows, columns = sparse.indices[:, 0], sparse.indices[:, 1]
     lengths = tf.math.unsorted_segment_max(columns + 1, rows, sparse.dense_shape[0])
@@ -361,8 +395,8 @@ def _check_vocabulary(ids: Any, name: str, table: Table) -> Any:
 
 
 def _to_int32(ids: Any) -> Any:
-    # Ids that do not fit into 32 bits become the largest int32, which is still too large for every
-    # table.
+    # Convert ids that do not fit into 32 bits to the largest int32, which is too large for every
+    # table. So the check of the vocabulary reports them.
     return (
         tf.cast(tf.clip_by_value(ids, _NO_ID, 2**31 - 1), tf.int32)
         if (ids.dtype == tf.int64)

@@ -1,4 +1,4 @@
-"""The embedding tables around a model_fn: ids in the features become rows of tables."""
+"""Wraps a model_fn so that it receives rows of embedding tables in place of ids."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,19 +15,22 @@ from trainer.tensorflow_internals import tpu, tpu_function
 
 
 class EmbeddingModel:
-    """Calls model_fn with rows of the embedding tables in the place of ids.
+    """Calls model_fn with features in which rows of embedding tables replace ids.
 
-    In a TPU's step, model_fn finds activations in the place of ids: features[name] is float32
-    [rows, dimension]. Off the TPU, model_fn finds activations too, so that the same optimizers
-    train the tables. In an export, `tf.nn.embedding_lookup_sparse` looks ids up: before model_fn
-    if dicts describe the tables, otherwise in the feature columns, to which model_fn passes ids.
+    In a step on a TPU, features[name] is float32 [batch size, dimension]: the rows of an example's
+    ids, combined. These values are called activations. Off the TPU, model_fn receives activations
+    too, so that the same optimizers train the tables.
+
+    In an export, tf.nn.embedding_lookup_sparse looks ids up. If `table_to_config_dict` describes
+    the tables, this happens before model_fn. If feature columns describe them, model_fn receives
+    ids, and its feature columns look them up.
     """
 
     def __init__(self, spec: EmbeddingConfigSpec) -> None:
         """Create the object; nothing is built.
 
         Args:
-          spec: the tables.
+          spec: describes the tables.
         """
         self._spec = spec
 
@@ -36,7 +39,7 @@ class EmbeddingModel:
 
         Args:
           returned: a Dataset or tensors, of features or (features, labels).
-          batch_size: number of rows of a batch.
+          batch_size: number of examples of a batch.
           mode: one of `ModeKeys`.
         """
         config = build_config(self._spec)
@@ -60,10 +63,10 @@ class EmbeddingModel:
     def call(
         self, model_fn: Callable[[Any], Any], features: Any, mode: str, is_export: bool
     ) -> Any:
-        """Call a model_fn with activations in the place of ids; return its spec.
+        """Call a model_fn with activations in place of ids; return model_fn's EstimatorSpec.
 
         Args:
-          model_fn: takes the features.
+          model_fn: takes the features and returns the spec.
           features: the features of a batch.
           mode: one of `ModeKeys`.
           is_export: whether the graph is built for a SavedModel.
@@ -76,8 +79,8 @@ class EmbeddingModel:
             )
         config = build_config(self._spec, only_table_columns=True)
         if not config.tables and (replicas is None or ids.is_padded_for_core(features)):
-            # Change nothing: there are no tables outside of the model, which looks up the ids of
-            # all columns itself, on the TPU's core.
+            # Call model_fn with unchanged features: all columns are tensor_core_feature_columns,
+            # whose lookups are a part of the model.
             return model_fn(features)
         if replicas is not None:
             if config.columns or not config.tables:
@@ -88,13 +91,14 @@ class EmbeddingModel:
                 return model_fn(ids.cut_sequences(features, config))
             return model_fn(sparse_lookup.look_up(features, config))
         if config.columns and mode != ModeKeys.TRAIN and isinstance(features, Mapping):
-            # Off the TPU, a prediction may do without some of the features.
+            # Off the TPU, accept that features are missing in an evaluation or prediction, as
+            # feature columns do.
             config = config.select(features)
         features = ids.pad_features(ids.numbers_of_words(features, config), config)
         if self._spec.table_to_config_dict is not None:
             return _call_with_activations(model_fn, features, mode, config)
-        # Enter a TPU's shard context, in which feature columns take activations, and not ids, from
-        # the features.
+        # Enter TensorFlow's TPU shard context. There, TPU feature columns expect activations in the
+        # features, and not ids.
         with tpu_function.tpu_shard_context(1):
             return _call_with_activations(model_fn, features, mode, config)
 
@@ -108,23 +112,25 @@ def _call_with_activations(
     replicas: int = 1,
     on_tpu: bool = False,
 ) -> Any:
-    """Look ids up in the graph of the model, and call model_fn; train the tables in mode TRAIN.
+    """Look ids up in tables, call model_fn, and in mode TRAIN add the tables' updates to train_op.
 
     Args:
-      model_fn: takes the features.
-      features: the features, with dense ids; see `ids.pad_features`.
+      model_fn: takes the features and returns an EstimatorSpec.
+      features: the features, with ids as `ids.pad_features` returns them.
       mode: one of `ModeKeys`.
       config: the tables.
       replicas: number of replicas that run the step together.
-      on_tpu: whether the graph is the step of a TPU.
+      on_tpu: whether the default graph is that of a step on a TPU.
     """
     is_pipelined = on_tpu and config.spec.pipeline_execution_with_tensor_core
     tables = StepTables(config, replicas, is_pipelined=is_pipelined)
     activations = tables.look_up(features)
-    # A model_fn may build its train_op in every mode, so it finds the same variables in each.
+    # Create the capture's variable in every mode, and not only in TRAIN. A model_fn may build its
+    # train_op in any mode, and its optimizer then needs a variable that depends on the activations.
     capture = GradientCapture()
     watched = capture.watch(activations)
-    # Read the number of steps before train_op changes it. In a TPU's step, reads come first anyway.
+    # Read the global step before train_op changes it. In a step on a TPU, no control dependency is
+    # needed, because reads of variables come before writes.
     step = tf.identity(tf.compat.v1.train.get_or_create_global_step().read_value())
     with tf.control_dependencies([] if on_tpu else [step]):
         spec = model_fn({**features, **watched})
@@ -136,14 +142,18 @@ def _call_with_activations(
 
 
 def _call_for_inference(model_fn: Callable[[Any], Any], features: Any) -> Any:
-    """Call model_fn on the TPU in an export; its feature columns look ids up on the host."""
+    """Call model_fn in the TPU computation of an export whose tables feature columns describe.
+
+    The feature columns of model_fn look ids up on the host, as TensorFlow's inference context
+    makes them do.
+    """
     graph = tf.compat.v1.get_default_graph()
     inference = tpu._TPUInferenceContext(graph.unique_name("inference"), check_ops=False)
     tpu_context = tpu_function.get_tpu_context()
     shards = tpu_context.number_of_shards
     inference.Enter()
-    # Feature columns create their variables only if the number of shards is not set, as off the
-    # TPU.
+    # Unset the number of shards, as if the graph were not for a TPU. Otherwise feature columns do
+    # not create their variables.
     tpu_context.set_number_of_shards(None)
     try:
         return model_fn(features)
@@ -153,7 +163,10 @@ def _call_for_inference(model_fn: Callable[[Any], Any], features: Any) -> Any:
 
 
 def _cut_on_host(features: Any, config: EmbeddingConfig) -> Any:
-    """Call `ids.cut_sequences` on the host of a TPU, in an export."""
+    """Cut sequences to max_sequence_length on the host, in the TPU computation of an export.
+
+    XLA cannot slice SparseTensors.
+    """
     if not isinstance(features, Mapping):
         return features
     sequences = {
@@ -176,7 +189,7 @@ def _cut_on_host(features: Any, config: EmbeddingConfig) -> Any:
 def _call_with_activations_of_host(
     model_fn: Callable[[Any], Any], features: Any, config: EmbeddingConfig
 ) -> Any:
-    """Call model_fn, in the graph of an export, after the TPU's host has looked the ids up."""
+    """Call model_fn in the TPU computation of an export, after the host has looked the ids up."""
     others = ids.without_weights(features, config)
     looked_up = tf.compat.v1.tpu.outside_compilation(
         lambda: sparse_lookup.look_up_ids(features, config)

@@ -1,7 +1,7 @@
-"""The optimizer parameters of TPU embedding tables that TensorFlow 2.15 exports: four classes.
+"""The four classes of optimizer parameters for TPU embedding tables that TensorFlow 2.15 exports.
 
-Programs create these objects before they know whether they run on a TPU. The names, the arguments
-with their order and defaults, the checks and the attributes are those of
+A program chooses the optimizer of its embedding tables by creating one of these objects. The names,
+the arguments with their order and defaults, the checks and the attributes are those of
 tf.compat.v1.tpu.experimental in TensorFlow 2.15 (tensorflow/python/tpu/tpu_embedding.py).
 """
 
@@ -19,26 +19,26 @@ __all__ = [
 
 
 class OptimizationParameters:
-    """The base class of the parameters of an optimizer.
+    """The base class of the parameters of an embedding table's optimizer.
 
-    This class declares no fields: the order of a dataclass's fields is the order of the arguments
-    of its constructor, and the order differs between the optimizers. So each subclass declares all
-    fields, among them the following.
+    This class declares no dataclass fields: their order would be the order of the constructor's
+    arguments, which differs between the optimizers. So each subclass declares all fields, among
+    them the following.
 
     Attributes:
       learning_rate: the step size; a number, or a function from the global step to a number.
       use_gradient_accumulation: whether to sum the gradients of a table row over a batch before the
         optimizer applies them.
-      clip_weight_min: the lower bound of the weights; None for no bound.
+      clip_weight_min: the lower bound of the table's entries (weights); None for no bound.
       clip_weight_max: the upper bound of the weights; None for no bound.
-      weight_decay_factor: the fraction of each weight to subtract in each step; None for none.
+      weight_decay_factor: the fraction of each weight to subtract in each step; None for no decay.
       multiply_weight_decay_factor_by_learning_rate: whether to multiply weight_decay_factor by the
         learning rate.
       clip_gradient_min: the lower bound of the gradients; None for no bound.
       clip_gradient_max: the upper bound of the gradients; None for no bound.
     """
 
-    # These lines only declare types. The fields are in the subclasses, which are dataclasses.
+    # Declare the types of the attributes. They become dataclass fields only in the subclasses.
     learning_rate: Any
     use_gradient_accumulation: bool
     clip_weight_min: float | None
@@ -67,13 +67,13 @@ class OptimizationParameters:
             raise InvalidSetting(f"{type(self).__name__}: {problem}.")
 
     def _require_at_least_0(self, *names: str) -> None:
-        """Raise InvalidSetting if one of the named parameters is negative."""
+        """Raise InvalidSetting if the value of one of these attributes is negative."""
         for name in names:
             value = getattr(self, name)
             self._require(value >= 0, f"{name} is {value}; it must be at least 0")
 
     def _require_decay_rates(self, *names: str) -> None:
-        """Raise InvalidSetting if one of the named parameters is not in [0, 1)."""
+        """Raise InvalidSetting if the value of one of these attributes is not in [0, 1)."""
         for name in names:
             value = getattr(self, name)
             self._require(
@@ -116,7 +116,8 @@ class AdamParameters(OptimizationParameters):
       beta2: the decay rate of the second moments; at least 0 and less than 1.
       epsilon: the constant that prevents a division by zero; greater than 0.
       lazy_adam: whether to update the moments only of rows that occur in the batch.
-      sum_inside_sqrt: whether to add epsilon before the square root is taken and not afterwards.
+      sum_inside_sqrt: whether the update divides by sqrt(v + epsilon^2), where v is the second
+        moment, and not by sqrt(v) + epsilon.
     """
 
     learning_rate: float
@@ -148,8 +149,8 @@ class FtrlParameters(OptimizationParameters):
     """The parameters of FTRL ("follow the regularized leader").
 
     Attributes:
-      learning_rate_power: the exponent of the accumulated squared gradients in the learning rate;
-        at most 0.
+      learning_rate_power: the exponent of the accumulated squared gradients, in the factor by which
+        they scale the learning rate; at most 0.
       initial_accumulator_value: the initial value of the accumulated squares; at least 0.
       initial_linear_value: the initial value of the linear term; always 0.
       l1_regularization_strength: the factor of the L1 penalty; at least 0.

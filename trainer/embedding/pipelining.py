@@ -1,8 +1,9 @@
-"""The delay of updates by one step, as on a TPU that pipelines lookups and the rest of a step.
+"""Delays the updates of embedding tables by one step, like a TPU that pipelines the lookups.
 
-Such a TPU looks up the rows of a step while it still computes the gradients of the step before. So
-each step keeps its gradients in variables, and the next step applies them after its own lookups.
-The last step of a loop applies its own gradients too: a checkpoint has all updates.
+Such a TPU looks up the rows for a step while it still computes the gradients of the previous step.
+To get the same results, each step stores its gradients in variables, and the next step applies them
+after its own lookups. The last step of a loop also applies its own gradients, so that a checkpoint
+contains all updates.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,8 +14,8 @@ import tensorflow as tf
 from tpuserve.graph import batch_rows
 from trainer.embedding.table_step import RowGradients
 
-# Key of a collection in the graph of a step. The collection holds one bool []: whether the step is
-# the last of its loop.
+# Key of a collection in the graph of a step. The collection holds one bool tensor of shape []:
+# whether the step is the last of its loop, which must also apply its own gradients.
 IS_LAST_STEP = "tpuserve/is_last_step"
 
 
@@ -24,13 +25,13 @@ def update_later(
     activations: Sequence[Any],
     update: Callable[[RowGradients], list[Any]],
 ) -> list[Any]:
-    """Build the ops that apply the gradients of the step before, and keep those of this step.
+    """Build the ops that apply the gradients of the previous step, and store those of this step.
 
     Args:
-      name: prefix of the names of the variables that keep the gradients.
+      name: prefix of the names of the variables that store the gradients.
       collected: the gradients of this step.
-      activations: the results of the lookups of this step.
-      update: builds the ops that apply gradients to the table.
+      activations: the results of the lookups of this step, which come before the update.
+      update: takes gradients, and builds the ops that apply them to the table.
     """
     (is_last,) = tf.compat.v1.get_collection(IS_LAST_STEP)[-1:]
     with tf.init_scope():
@@ -54,8 +55,8 @@ def update_later(
 
 
 def _keep(name: str, initial_value: Any) -> Any:
-    # Leave the first dimension of the variable unknown: the number of ids differs from batch to
-    # batch.
+    # Leave the first dimension of the variable unknown, because the number of ids differs between
+    # batches.
     variable = tf.compat.v1.Variable(
         initial_value,
         trainable=False,
@@ -70,5 +71,8 @@ def _keep(name: str, initial_value: Any) -> Any:
 
 
 def _mark(operation: Any) -> None:
-    """Mark an op that creates or assigns a variable with a row for each id of a batch."""
+    """Set an attribute on an op that creates or assigns a variable with a row per id of a batch.
+
+    The attribute tells `tpuserve.graph.batch_rows` that the shape of the variable may change.
+    """
     operation._set_attr(batch_rows.ATTRIBUTE, tf.compat.v1.AttrValue(b=True))

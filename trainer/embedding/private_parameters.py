@@ -1,9 +1,8 @@
-"""The optimizer parameters that TensorFlow 2.15 has only in its module tpu_embedding.
+"""Classes of optimizer parameters for TPU embedding tables that TensorFlow 2.15 does not export.
 
-TensorFlow does not export them to tf.compat.v1.tpu.experimental, in contrast to those in
-`optimization_parameters`. The names, the arguments with their order and defaults, and the
-attributes are those of tensorflow/python/tpu/tpu_embedding.py. `row_optimizers` has the update
-rules.
+TensorFlow has them in tensorflow/python/tpu/tpu_embedding.py, and not in
+tf.compat.v1.tpu.experimental. The names, the arguments with their order and defaults, and the
+attributes are the same here. `row_optimizers` has the update rules.
 """
 
 from dataclasses import dataclass
@@ -24,9 +23,9 @@ class AdagradMomentumParameters(OptimizationParameters):
     """The parameters of Adagrad with momentum.
 
     Attributes:
-      momentum: the decay rate of the sums of scales.
+      momentum: the decay rate of the momentum, which sums the scaling factors of the gradients.
       use_nesterov: whether to use Nesterov's momentum.
-      exponent: the root that is taken of the accumulated squared gradients; greater than 0.
+      exponent: the n of the n-th root of the accumulated squared gradients; greater than 0.
       beta2: the decay rate of the accumulated squared gradients; 1 for a sum without decay.
       epsilon: the constant that is added to the accumulated squared gradients; greater than 0.
     """
@@ -56,7 +55,7 @@ class MomentumParameters(OptimizationParameters):
     """The parameters of gradient descent with momentum.
 
     Attributes:
-      momentum: the decay rate of the sums of gradients.
+      momentum: the decay rate of the momentum, which sums the gradients.
       use_nesterov: whether to use Nesterov's momentum.
     """
 
@@ -148,7 +147,7 @@ class RMSPropParameters(OptimizationParameters):
 
     Attributes:
       rho: the decay rate of the mean squared gradients.
-      momentum: the decay rate of the sums of updates.
+      momentum: the decay rate of the momentum, which sums the updates.
       epsilon: the constant that is added to the mean squared gradients.
     """
 

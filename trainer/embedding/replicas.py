@@ -1,4 +1,4 @@
-"""The exchange of tensors between the replicas of a step."""
+"""Exchanges tensors between the replicas that run a training step together."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from trainer.tensorflow_internals import gen_xla_ops
 
 
 class Replicas:
-    """The replicas that run a step together.
+    """Collective operations between the replicas that run a step together.
 
     Attributes:
       count: number of replicas.
@@ -27,9 +27,9 @@ class Replicas:
     def gather(self, tensor: Any) -> Any:
         """Return the tensors of all replicas, concatenated along the first dimension.
 
-        All replicas get the same result. It is a sum over the replicas, to which each replica
-        contributes its own tensor, and zeros in the places of the other tensors. So the sum is
-        exact.
+        All replicas get the same result. It is computed as a sum over the replicas: each replica
+        contributes its own tensor, and zeros in place of the tensors of the other replicas. Adding
+        zeros does not round, so the result is exact.
 
         Args:
           tensor: a tensor of rank 1 or more, of the same shape on all replicas.
@@ -43,11 +43,11 @@ class Replicas:
         return _merge_first_dimensions(tf.compat.v1.tpu.cross_replica_sum(own), tensor)
 
     def scatter_sums(self, tensor: Any) -> Any:
-        """Add the tensors of all replicas; return the part of the sum that is for this replica.
+        """Add the tensors of all replicas; return this replica's part of the sum (reduce-scatter).
 
         Args:
-          tensor: a tensor with the parts for all replicas, concatenated along the first dimension
-            as by `gather`. All sizes except the first are static.
+          tensor: a tensor that consists of one part for each replica, concatenated along the first
+            dimension as by `gather`. All dimensions except the first are static.
         """
         if self.count == 1:
             return tensor

@@ -1,8 +1,10 @@
-"""The arithmetic of the optimizers of embedding tables, on rows that have been read.
+"""The update rules of the optimizers of embedding tables.
 
-The formulas are those of TensorFlow's optimization_parameters.proto for TPU embeddings: Adam has no
+They compute new rows from rows that were read; other modules read and write the tables. The
+formulas are those of TensorFlow's optimization_parameters.proto for TPU embeddings: Adam has no
 bias correction, and clipping and weight decay apply only to the rows that an update changes. In the
-docstrings, w is a row of the table, g its gradient and r the learning rate.
+docstrings, w is a row of the table, g its gradient and r the learning rate. A prime marks a new
+value.
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +32,7 @@ from trainer.embedding.private_parameters import (
 
 @dataclass(frozen=True)
 class Slot:
-    """A variable of a table's optimizer, with the shape of the table.
+    """A slot variable of a table's optimizer, such as a momentum, with the shape of the table.
 
     Attributes:
       suffix: the end of the slot's name, which is "<name of the table's variable>/<suffix>".
@@ -56,8 +58,8 @@ class RowOptimizer(ABC):
 
         Args:
           parameters: the parameters of the optimizer.
-          clipping_limit: the largest absolute value of a weight; None for no limit. The limits
-            clip_weight_min and clip_weight_max of the parameters take precedence.
+          clipping_limit: the largest absolute value of a table's entry; None for no limit. If the
+            parameters have clip_weight_min or clip_weight_max, these apply instead.
         """
         self.parameters: Any = parameters
         limits = (parameters.clip_weight_min, parameters.clip_weight_max)
@@ -68,18 +70,21 @@ class RowOptimizer(ABC):
     @property
     @abstractmethod
     def slots(self) -> Sequence[Slot]:
-        """The slots of each table, in the order in which `step` takes them."""
+        """The slot variables that a table needs, in the order in which `step` takes their rows."""
 
     def step(
         self, rows: Any, slots: Sequence[Any], gradients: Any, learning_rate: Any
     ) -> tuple[Any, list[Any]]:
-        """Return the new rows, and the new rows of the slots.
+        """Apply gradients to rows of a table, with clipping and weight decay.
 
         Args:
-          rows: float32 [n, dimension].
-          slots: the rows of the slots, each float32 [n, dimension].
-          gradients: float32 [n, dimension].
+          rows: the rows of the table, float32 [n, dimension].
+          slots: for each slot variable, the same rows of it, float32 [n, dimension].
+          gradients: the gradients of the rows, float32 [n, dimension].
           learning_rate: float32 [].
+
+        Returns:
+          (the new rows of the table, the new rows of each slot variable).
         """
         parameters = self.parameters
         gradients = _clip(gradients, parameters.clip_gradient_min, parameters.clip_gradient_max)
@@ -95,7 +100,10 @@ class RowOptimizer(ABC):
     def _step(
         self, rows: Any, slots: Sequence[Any], gradients: Any, learning_rate: Any
     ) -> tuple[Any, list[Any]]:
-        """Return new rows and slots; see `step`."""
+        """Apply gradients without clipping and weight decay.
+
+        The arguments and the result are those of `step`.
+        """
 
 
 class _GradientDescent(RowOptimizer):
@@ -155,9 +163,9 @@ class _Ftrl(RowOptimizer):
         parameters = self.parameters
         accumulator = slots[0] + gradients * gradients
         powers = [self._power(slots[0]), self._power(accumulator)]
-        # With multiply_linear_by_learning_rate, the linear term is stored multiplied by the
-        # learning rate. So multiply all other terms by it too; then no term is divided by a rate of
-        # 0.
+        # With multiply_linear_by_learning_rate, the stored linear term includes the learning rate
+        # as a factor. So multiply all other terms by the learning rate too, instead of dividing by
+        # it. Then a learning rate of 0 causes no division by zero.
         if parameters.multiply_linear_by_learning_rate:
             factor, divisor = learning_rate, tf.ones([])
         else:
@@ -212,8 +220,9 @@ class _RMSProp(RowOptimizer):
 
 
 class _ProximalAdagrad(RowOptimizer):
-    """Adagrad with penalties: a' = a + g^2, s = r / sqrt(a'), and w' = shrink(w - s g, s).
+    """Adagrad with L1 and L2 penalties: a' = a + g^2, s = r / sqrt(a'), w' = shrink(w - s g, s).
 
+    The function `_shrink` applies the penalties.
     Source: TensorFlow's kernel ApplyProximalAdagrad (tensorflow/core/kernels/training_ops.cc).
     """
 
@@ -230,10 +239,11 @@ class _ProximalAdagrad(RowOptimizer):
 
 
 class _ProximalYogi(RowOptimizer):
-    """Yogi with penalties, without a correction of the first steps.
+    """Yogi with L1 and L2 penalties, without bias correction.
 
     v' = v - (1 - beta2) sign(v - g^2) g^2, m' = beta1 m + (1 - beta1) g,
-    s = r / (sqrt(v') + epsilon), and w' = shrink(w - s m', s).
+    s = r / (sqrt(v') + epsilon), and w' = shrink(w - s m', s). The function `_shrink` applies the
+    penalties.
     Sources: algorithm 2 of "Adaptive Methods for Nonconvex Optimization" by Zaheer and others; for
     the penalties, the optimizer Yogi of TensorFlow Addons.
     """
@@ -255,12 +265,11 @@ class _ProximalYogi(RowOptimizer):
 
 
 class _AdagradMomentum(RowOptimizer):
-    """Adagrad whose momentum accumulates the factors of the gradients, not scaled gradients.
+    """Adagrad with a momentum that accumulates the scaling factors of the gradients.
 
-    For weights w, their gradients g, the learning rate r, the accumulator a and the momentum m, of
-    which a prime marks the new values: a' = a + g^2, or beta2 a + (1 - beta2) g^2 if beta2 is not
-    1; m' = momentum m + s with the factor s = (a' + epsilon)^(-1 / exponent); w' = w - r g m'. With
-    use_nesterov, w' = w - r g (s + momentum m').
+    The accumulator is a' = a + g^2, or beta2 a + (1 - beta2) g^2 if beta2 is not 1. The scaling
+    factor is s = (a' + epsilon)^(-1 / exponent), and the momentum m' = momentum m + s. The new
+    weights are w' = w - r g m', or w - r g (s + momentum m') with use_nesterov.
     Source: the comments of TensorFlow's optimization_parameters.proto for TPU embeddings.
     """
 
@@ -294,7 +303,10 @@ _OPTIMIZERS: Mapping[type[OptimizationParameters], type[RowOptimizer]] = {
 def build_optimizer(
     parameters: OptimizationParameters, clipping_limit: float | None
 ) -> RowOptimizer:
-    """Return the optimizer for some parameters; see `RowOptimizer` for the arguments."""
+    """Return the optimizer that some parameters choose.
+
+    The arguments are those of `RowOptimizer`.
+    """
     (optimizer,) = (
         optimizer for kind, optimizer in _OPTIMIZERS.items() if isinstance(parameters, kind)
     )
@@ -302,12 +314,12 @@ def build_optimizer(
 
 
 def _shrink(rows: Any, scale: Any, parameters: Any) -> Any:
-    """Apply the L1 and L2 penalties: sign(w) max(|w| - s l1, 0) / (1 + s l2).
+    """Apply L1 and L2 penalties to updated rows: sign(w) max(|w| - s l1, 0) / (1 + s l2).
 
     Args:
-      rows: w, float32 [n, dimension].
-      scale: s, float32 [n, dimension].
-      parameters: the parameters with the factors l1 and l2 of the penalties.
+      rows: w, the updated rows, float32 [n, dimension].
+      scale: s, the step size of each weight, float32 [n, dimension].
+      parameters: has l1_regularization_strength (l1) and l2_regularization_strength (l2).
     """
     least = scale * parameters.l1_regularization_strength
     shrunk = tf.sign(rows) * tf.maximum(tf.abs(rows) - least, 0.0)

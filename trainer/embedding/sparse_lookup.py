@@ -1,4 +1,7 @@
-"""Lookups with tf.nn.embedding_lookup_sparse, in exports of models whose tables dicts describe."""
+"""Looks ids up with tf.nn.embedding_lookup_sparse, in exports of models with embedding tables.
+
+It is used if EmbeddingConfigSpec.table_to_config_dict, and no feature column, describes the tables.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +14,11 @@ from trainer.embedding.tables import create_table_variable
 
 
 def look_up(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
-    """Return the features of a batch with activations in place of the ids.
+    """Return the features of a batch with rows of the tables in place of ids.
 
     Args:
-      features: the features, as for `ids.pad_features`.
-      config: the tables, which dicts describe; their variables are created.
+      features: name → tensor, SparseTensor or RaggedTensor.
+      config: the tables, whose variables are created.
 
     Raises:
       InvalidType: the features are not a dict, or a feature has a type that cannot hold ids.
@@ -25,15 +28,16 @@ def look_up(features: Any, config: EmbeddingConfig) -> dict[str, Any]:
 
 
 def look_up_ids(features: Mapping[str, Any], config: EmbeddingConfig) -> dict[str, Any]:
-    """Return the activations of the features with ids, and the lengths of sequences.
+    """Look up the ids of a batch; return only the features that have ids.
 
     Args:
-      features: the features of a batch, as for `ids.pad_features`.
-      config: the tables; see `look_up`.
+      features: name → tensor, SparseTensor or RaggedTensor.
+      config: the tables, whose variables are created.
 
     Returns:
-      Name of a feature → float32 [rows, dimension], or [rows, max_sequence_length, dimension] for
-      a sequence; name of a sequence's lengths → int32 [rows].
+      Name of a feature → the combined rows, float32 [batch size, dimension]. For a sequence
+      feature, the rows are not combined: float32 [batch size, max_sequence_length, dimension]; and
+      there is a further feature with the lengths of the sequences, int32 [batch size].
     """
     activations: dict[str, Any] = {}
     for table in config.tables:
@@ -52,13 +56,24 @@ def look_up_ids(features: Mapping[str, Any], config: EmbeddingConfig) -> dict[st
 
 
 def _one_id_for_each_row(sparse: Any) -> Any:
-    """Return a SparseTensor [rows, k] as one [rows * k, 1]."""
+    """Reshape a SparseTensor [batch size, k] to [batch size * k, 1].
+
+    So the lookup treats each id of a sequence as an example, and does not combine rows.
+    """
     return tf.sparse.reshape(sparse, tf.stack([tf.reduce_prod(sparse.dense_shape), 1]))
 
 
 def _combine(variable: Any, sparse: Any, weights: Any, combiner: str) -> Any:
-    """Return the combined rows of the ids of each example; zeros for an example without ids."""
-    # embedding_lookup_sparse leaves out examples without ids at the end of the batch.
+    """Return the combined rows for the ids of each example; zeros for an example without ids.
+
+    Args:
+      variable: the table.
+      sparse: the ids, a SparseTensor [batch size, any].
+      weights: the weights of the ids, a SparseTensor of the same shape; None for equal weights.
+      combiner: "mean", "sum" or "sqrtn".
+    """
+    # Give examples without ids the id 0, and set their rows to zero afterwards. Otherwise the
+    # result of embedding_lookup_sparse would lack such examples at the end of the batch.
     filled, is_empty = tf.sparse.fill_empty_rows(sparse, 0)
     if weights is not None:
         weights, _ = tf.sparse.fill_empty_rows(weights, 1.0)

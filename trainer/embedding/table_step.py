@@ -1,9 +1,10 @@
-"""The lookup and the update of one table in a step, in which the replicas share the table.
+"""Looks up and updates one embedding table in a training step of several replicas.
 
-In the lookup, each replica gets the ids of all replicas, reads those rows that it owns, and sends
-each replica the rows for that replica's ids. In the update, each replica gets the gradients of all
-replicas, sums the gradients of equal ids, and updates the rows that it owns. No replica reads or
-writes rows of another replica.
+The replicas share the table: each replica owns a part of its rows. In the lookup, each replica
+receives the ids of all replicas, reads the rows that it owns, and sends each replica the rows for
+that replica's ids. In the update, each replica receives the gradients of all replicas, sums the
+gradients of equal ids, and updates the rows that it owns. No replica reads or writes rows that
+another replica owns.
 """
 
 from collections.abc import Mapping
@@ -22,10 +23,12 @@ from trainer.infeed.tensor_nest import PADDED_IDS, PADDED_WEIGHTS
 
 @dataclass(frozen=True)
 class RowGradients:
-    """The gradients of a batch with respect to rows of a table; the same on all replicas.
+    """The gradients of a batch of all replicas with respect to rows of a table.
+
+    All replicas have the same values.
 
     Attributes:
-      ids: int32 [n]; -1 where there is no id.
+      ids: the id of the row of each gradient, int32 [n]; -1 for padding.
       gradients: float32 [n, dimension].
     """
 
@@ -34,12 +37,13 @@ class RowGradients:
 
 
 class TableStep:
-    """One table in one step.
+    """Builds the lookup and the update of one table in one step.
 
     Attributes:
       table: the settings of the table.
       variable: the table's variable; None until it is created.
-      handle: the handle of the variable; until the variable is created, a placeholder or None.
+      handle: the resource handle of the variable. Until the variable is created, a placeholder for
+        the handle, or None.
       sharding: the division of the rows among the replicas; None if each replica has all rows.
     """
 
@@ -57,7 +61,7 @@ class TableStep:
           table: the settings of the table.
           features: name of a feature → its settings.
           replicas: the replicas that run the step together.
-          partition_strategy: "div" or "mod".
+          partition_strategy: "div" gives each replica consecutive rows, "mod" every n-th row.
           handle: a placeholder for the handle of the table's variable; None if the variable is
             created before the lookup.
         """
@@ -69,14 +73,16 @@ class TableStep:
         self._weights: dict[str, Any] = {}
 
     def look_up(self, padded: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the activations of each feature of the table.
+        """Look up the ids of each feature of the table, and combine the rows of each example.
+
+        The results are called activations.
 
         Args:
-          padded: name of a feature → its ids and weights; see `ids.pad_features`.
+          padded: name of a feature → its dense ids and weights, as `ids.pad_features` returns them.
 
         Returns:
-          Name of a feature → float32 [rows, dimension], or [rows, max_sequence_length, dimension]
-          for a sequence.
+          Name of a feature → float32 [batch size, dimension]. For a sequence feature, whose rows
+          are not combined: float32 [batch size, max_sequence_length, dimension].
         """
         partial = []
         for name in self.table.features:
@@ -98,10 +104,11 @@ class TableStep:
         }
 
     def collect_gradients(self, gradients: Mapping[str, Any]) -> RowGradients:
-        """Return the gradients of all replicas with respect to the rows.
+        """Return the gradients of all replicas with respect to the rows that were looked up.
 
         Args:
-          gradients: name of a feature → the gradients of its activations.
+          gradients: name of a feature → the gradients of its activations on this replica, of the
+            same shape as the result of `look_up`.
         """
         all_ids, all_gradients = [], []
         for name, gradient in gradients.items():
@@ -124,21 +131,22 @@ class TableStep:
         slots: list[Any],
         learning_rate: Any,
     ) -> list[Any]:
-        """Build the ops that update the rows that the replica owns.
+        """Build the ops that update the rows that this replica owns.
 
         Args:
           collected: the gradients of all replicas.
           optimizer: computes the new rows.
-          slots: the handles of the slots of the optimizer.
+          slots: the resource handles of the optimizer's slot variables.
           learning_rate: float32 [].
         """
         if optimizer.updates_all_rows:
             return self._update_all_rows(collected, optimizer, slots, learning_rate)
         occurrences = _Occurrences(collected)
         is_owned = self._is_owned(occurrences.ids)
-        # Shapes are static, so write as many rows as the batch has ids, although this replica owns
-        # only some of the ids. In place of the rows of other replicas, write the first owned row of
-        # the batch again. If the batch has no owned row, write a row of this replica unchanged.
+        # Write as many rows as the batch has ids, because XLA needs static shapes, although this
+        # replica owns only some of these rows. In place of a row that another replica owns, write
+        # the first owned row of the batch again. If the batch has no owned row, write any row that
+        # this replica owns, unchanged.
         first = tf.argmax(tf.cast(is_owned, tf.int32), output_type=tf.int32)
         has_any = tf.reduce_any(is_owned)
         chosen = tf.where(is_owned, tf.range(tf.size(is_owned)), first)
@@ -158,13 +166,17 @@ class TableStep:
     def _update_all_rows(
         self, collected: RowGradients, optimizer: RowOptimizer, slots: list[Any], rate: Any
     ) -> list[Any]:
-        """Build the ops that update all rows that the replica owns, in the batch or not."""
+        """Build the ops that update all rows that this replica owns.
+
+        Some optimizers also change rows whose ids are not in the batch. The arguments are those of
+        `update`.
+        """
         ids = self._own_rows()
         is_owned = self._is_owned(collected.ids)
         places = tf.where(is_owned, self._local_row(collected.ids), -1)
         sums = tf.math.unsorted_segment_sum(collected.gradients, places, tf.size(ids))
         old = [self._gather(handle, ids) for handle in (self.handle, *slots)]
-        # If `ids` repeats a row, the row is written several times, with equal values.
+        # `ids` may repeat a row. Writing it several times is correct, because the values are equal.
         gradients = tf.gather(sums, self._local_row(ids))
         rows, new_slots = optimizer.step(old[0], old[1:], gradients, rate)
         return [
@@ -173,10 +185,10 @@ class TableStep:
         ]
 
     def _read(self, ids: Any) -> Any:
-        """Return the rows with some ids; zeros for -1 and for rows that other replicas own.
+        """Return the rows for some ids; zeros for the id -1 and for rows that other replicas own.
 
         Args:
-          ids: int32 [rows, k].
+          ids: int32 [batch size, k].
         """
         is_owned = self._is_owned(ids)
         safe = tf.reshape(tf.where(is_owned, ids, self._first_row()), [-1])
@@ -208,9 +220,9 @@ class TableStep:
         return ids if self.sharding is None else self.sharding.local_row(ids)
 
     def _own_rows(self) -> Any:
-        """Return the ids of all rows that the replica owns, int32 [rows_per_replica].
+        """Return the ids of all rows that this replica owns, int32 [rows_per_replica].
 
-        If the replica owns fewer rows, ids are repeated.
+        If the replica owns fewer rows than other replicas, ids are repeated.
         """
         if self.sharding is None:
             return tf.range(self.table.config.vocabulary_size)
@@ -224,23 +236,37 @@ class TableStep:
 
 
 def divide_rows(table: Table, strategy: str, replicas: int) -> RowSharding | None:
-    """Return the division of a table's rows; None if each replica has all rows."""
+    """Return the division of a table's rows among replicas; None if each replica has all rows.
+
+    Args:
+      table: the settings of the table.
+      strategy: "div" or "mod".
+      replicas: number of replicas.
+    """
     sharding = RowSharding(strategy, table.config.vocabulary_size, replicas)
     return sharding if replicas > 1 and sharding.is_complete else None
 
 
 def mark(operation: Any, sharding: RowSharding) -> None:
-    """Mark an op as one that uses a variable with divided rows; see `row_sharding`."""
+    """Set the attribute of `tpuserve.graph.row_sharding` on an op of a divided variable.
+
+    A pass over the graph finds by it the variables whose rows are divided among the replicas.
+
+    Args:
+      operation: the op that creates or writes the variable.
+      sharding: the division of the rows.
+    """
     value = tf.compat.v1.AttrValue(s=sharding.strategy.encode())
     operation._set_attr(row_sharding.ATTRIBUTE, value)
 
 
 class _Occurrences:
-    """The ids of a batch, sorted, and their gradients. Equal ids form a segment.
+    """The ids of a batch, sorted, and their gradients. The occurrences of an id form a segment.
 
     Attributes:
-      ids: int32 [n]: the id of each segment; negative for padding and for places without a segment.
-      most: the largest number of occurrences of one id.
+      ids: the id of each segment, int32 [n], where n is the number of ids. Negative for the segment
+        of padding, and for the elements after the last segment.
+      most: the largest number of occurrences of one id, int32 [].
     """
 
     def __init__(self, collected: RowGradients) -> None:
@@ -253,7 +279,7 @@ class _Occurrences:
         self.ids = tf.math.unsorted_segment_max(ids, self._segments, self._count)
         places = tf.range(self._count)
         first_places = tf.math.unsorted_segment_min(places, self._segments, self._count)
-        # For each place, the number of earlier occurrences of the same id.
+        # For each element of the sorted ids, the number of earlier occurrences of the same id.
         self._ranks = tf.where(ids >= 0, places - tf.gather(first_places, self._segments), 0)
         self.most = tf.reduce_max(self._ranks) + 1
 
@@ -262,14 +288,14 @@ class _Occurrences:
         return tf.math.unsorted_segment_sum(self._gradients, self._segments, self._count)
 
     def nth(self, rank: Any) -> tuple[Any, Any]:
-        """Return the gradient of the n-th occurrence in each segment.
+        """Return the gradient of one occurrence of the id in each segment.
 
         Args:
-          rank: n, the number of the occurrence in its segment, int32 []; 0 for the first.
+          rank: the number of the occurrence in its segment, int32 []; 0 for the first.
 
         Returns:
-          The gradients, with zeros for segments that have fewer occurrences; and whether each
-          segment has an n-th occurrence, bool [segments].
+          (the gradients, float32 [n, dimension], with zeros for segments that have fewer
+          occurrences; whether each segment has this occurrence, bool [n]).
         """
         is_nth = tf.equal(self._ranks, rank)
         gradients = tf.where(is_nth[:, tf.newaxis], self._gradients, tf.zeros([]))
@@ -283,17 +309,19 @@ class _Occurrences:
 def _step_one_by_one(
     optimizer: RowOptimizer, old: list[Any], occurrences: _Occurrences, chosen: Any, rate: Any
 ) -> list[Any]:
-    """Apply the gradients of each id one after the other.
+    """Apply the gradients of an id one after the other, if it occurs several times in a batch.
+
+    This is the update without use_gradient_accumulation.
 
     Args:
       optimizer: computes the new rows.
-      old: the rows of the table and of each slot.
+      old: the rows of the table and of each slot variable, each float32 [n, dimension].
       occurrences: the ids and gradients of the batch.
-      chosen: for each of the rows, its segment in `occurrences`.
-      rate: the learning rate.
+      chosen: for each of the rows, the index of its segment in `occurrences`, int32 [n].
+      rate: the learning rate, float32 [].
 
     Returns:
-      The new rows of the table and of each slot.
+      The new rows of the table and of each slot variable.
     """
 
     def apply(rank: Any, *values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""All embedding tables in a step: their variables, lookups and updates."""
+"""Builds the variables, lookups and updates of all embedding tables in a training step."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,11 +15,12 @@ from trainer.tensorflow_internals import tpu_feature_column
 
 
 class StepTables:
-    """The tables of an EmbeddingConfig in one step of one replica.
+    """The tables of an EmbeddingConfig in the step of a replica.
 
-    If dicts describe the tables, a table's variable has the name of the table. The variable of a
-    feature column has the same name as off the TPU, which depends on the variable scope in which
-    model_fn uses the column. So the variable is created after model_fn was called.
+    If table_to_config_dict describes the tables, a table's variable has the name of the table. If a
+    feature column describes a table, the variable must have the same name as off the TPU. This name
+    depends on the variable scope in which model_fn uses the column, so the variable is created
+    after the call of model_fn.
     """
 
     def __init__(
@@ -30,14 +31,14 @@ class StepTables:
         Args:
           config: the tables and the features.
           replicas: number of replicas that run the step together.
-          is_pipelined: whether the updates come a step later; see `pipelining`.
+          is_pipelined: whether the update of a step is delayed until the next step; see
+            `pipelining`.
         """
         self._is_pipelined = is_pipelined
         self._config = config
         self._replicas = Replicas(replicas)
         self._steps: dict[str, TableStep] = {}
-        # The tables whose variables are not created yet: name of the table → placeholder for the
-        # handle of the variable.
+        # Name of a table whose variable is not created yet → placeholder for the variable's handle.
         self._pending: dict[str, Any] = {}
         for table in config.tables:
             if config.columns:
@@ -52,10 +53,13 @@ class StepTables:
                 self._create_variable(table, table.name)
 
     def look_up(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the activations of all features that are looked up.
+        """Look up the ids of all features in their tables; return the rows by feature name.
+
+        The rows of an example's ids are combined, as the feature's table prescribes. These results
+        are called activations.
 
         Args:
-          features: the features of the batch; see `ids.pad_features`.
+          features: the features of the batch, as `ids.pad_features` returns them.
         """
         activations: dict[str, Any] = {}
         for step in self._steps.values():
@@ -66,11 +70,11 @@ class StepTables:
         """Create the variables of the feature columns, after model_fn has used the columns.
 
         Args:
-          must_use_all: whether model_fn must have used all columns. If not, the lookups of the
-            other columns keep a placeholder for their variable, and must not run.
+          must_use_all: whether model_fn must have used all columns. If not, the lookup of an unused
+            column keeps a placeholder for its variable, and must not run.
 
         Raises:
-          InvalidSetting: model_fn has not used a column, and `must_use_all`.
+          InvalidSetting: model_fn has not used a column, and `must_use_all` is True.
         """
         if not self._pending:
             return
@@ -97,7 +101,7 @@ class StepTables:
         """Build the ops that update all tables.
 
         Args:
-          activations: the results of `look_up`.
+          activations: the result of `look_up`.
           gradients: name of a feature → the gradients of its activations.
           global_step: the number of finished steps, int64 [].
         """
@@ -129,14 +133,14 @@ class StepTables:
         return update(collected)
 
     def _create_variable(self, table: Table, name: str) -> None:
-        """Create a table's variable, and give its handle to the ops that have the placeholder."""
+        """Create a table's variable, and replace the placeholder for its handle in all ops."""
         step = self._steps[table.name]
         variable = create_table_variable(table, name)
         if step.sharding is not None:
             mark(variable.handle.op, step.sharding)
         graph = tf.compat.v1.get_default_graph()
-        # Capture the handle in the graph of a step, which is the graph of a function: the ops of a
-        # function can use an outer tensor only as a captured argument.
+        # Capture the handle if the step is built in the graph of a function, because the ops of a
+        # function can use a tensor of the outer graph only as a captured argument.
         handle = graph.capture(variable.handle) if hasattr(graph, "capture") else variable.handle
         placeholder = self._pending.pop(table.name, None)
         for operation in [] if placeholder is None else placeholder.consumers():
