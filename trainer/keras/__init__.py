@@ -1,4 +1,7 @@
-"""Conversion of Keras models, of Keras 3 and of tf_keras, to TPUEstimators."""
+"""Converts compiled Keras models to TPUEstimators.
+
+The models may be of Keras 3 or of tf_keras, which is Keras 2.
+"""
 
 from trainer.keras.conversion import model_to_tpu_estimator as model_to_tpu_estimator
 from trainer.keras.estimator import KerasTPUEstimator as KerasTPUEstimator

@@ -1,16 +1,17 @@
-"""Conversion of a compiled Keras model to a TPUEstimator.
+"""Converts a compiled Keras model to a TPUEstimator.
 
-One training step of the estimator is one step of model.fit with the global batch: the model, its
-losses, its regularizers and its optimizer run unchanged, on the mean of all replicas' gradients.
-On a TPU a converted model differs from model.fit in these points:
+One training step of the estimator is one step of model.fit with the global batch. The model, its
+losses, its regularizers and its optimizer run unchanged. The optimizer applies the mean of the
+replicas' gradients. On a TPU the training differs from model.fit in these points:
 
-- Batch normalization normalizes by the rows of one replica, unless the layer has synchronized=True.
-  The moving averages are means over the replicas.
-- Random layers draw different numbers.
-- Gradients of embeddings are dense, and in model.fit they are sparse. Some optimizers, such as
-  Adam of Keras 3, treat sparse gradients differently.
-- If a loss divides by a number that differs between replicas, such as the number of unmasked rows,
-  the estimator's loss is the mean of the replicas' losses.
+- Batch normalization normalizes over the batch of one replica, unless the layer has
+  synchronized=True. The moving averages are means over the replicas.
+- Random layers draw other numbers.
+- Gradients of embeddings are dense. In model.fit they are sparse, and some optimizers, such as Adam
+  of Keras 3, treat sparse gradients differently.
+- A loss may divide by a number that differs between replicas, such as the number of unmasked
+  examples. Then the estimator's loss is the mean of the replicas' losses, and not exactly the loss
+  of the global batch.
 """
 
 import logging
@@ -50,7 +51,7 @@ def model_to_tpu_estimator(
     export_outputs: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> KerasTPUEstimator:
-    """Convert a compiled Keras model to a TPUEstimator that continues from its current weights.
+    """Convert a compiled Keras model to a TPUEstimator that starts from the model's weights.
 
     Example:
       model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
@@ -77,16 +78,17 @@ def model_to_tpu_estimator(
         temporary directory.
       config: the run configuration; None for the defaults.
       use_tpu: whether to run on a TPU; False runs on the CPU.
-      train_batch_size: global batch size of training, in rows; an input_fn receives it as
-        params["batch_size"].
-      eval_batch_size: the same for evaluation.
-      predict_batch_size: the same for prediction.
+      train_batch_size: global batch size of training, the number of examples of all replicas; an
+        input_fn receives the batch size as params["batch_size"].
+      eval_batch_size: global batch size of evaluation.
+      predict_batch_size: global batch size of prediction.
       params: hyperparameters for the input_fn.
-      class_weight: class → weight of its rows in training, as in model.fit.
+      class_weight: class → weight of the examples of this class in training, as in model.fit.
       metric_names_map: Keras metric name → name in the result of evaluate(). The map must name
         all metrics and none of the losses.
       export_outputs: output name → class, for example tf.estimator.export.ClassificationOutput.
-        An export has one more signature of that name, which contains this output alone.
+        For each entry, an export has a further signature with the name of the output, which
+        contains only this output.
       **options: further options of `TPUEstimator`, such as eval_on_tpu or export_to_tpu.
 
     Raises:
@@ -122,7 +124,10 @@ def model_to_tpu_estimator(
 def _load_or_check(
     model: Any, path: str | None, custom_objects: Mapping[str, Any] | None
 ) -> tuple[KerasAdapter, Any]:
-    """Return the adapter for the model's Keras, and the model; load the model if `path` is set.
+    """Load a Keras model if `path` is set, and find the adapter for its version of Keras.
+
+    Returns:
+      (the adapter, which accesses models of Keras 3 or of tf_keras; the model).
 
     Raises:
       InvalidSetting: neither or both of `model` and `path` are set.
@@ -145,7 +150,10 @@ def _convert_model(
     *,
     use_tpu: bool,
 ) -> ConvertedModel:
-    """Check a model's compile options and wrap the model for the conversion to a TPUEstimator."""
+    """Check that a model has no unsupported option, and wrap it in a ConvertedModel.
+
+    A model that was built without eager execution is cloned first.
+    """
     graph_model = None
     if tf2_engine.is_graph_model(model):
         # Import graph_mode here, so that a program without models of TensorFlow 1 does not import
@@ -163,7 +171,7 @@ def _prepare_first_checkpoint(converted: ConvertedModel, model_dir: str, *, is_c
     """Check that the newest checkpoint fits the model; if there is none, the chief writes one.
 
     Returns:
-      A description of the values that training starts from, for the log.
+      A description of the values from which training starts. It is logged.
     """
     newest = tf.train.latest_checkpoint(model_dir)
     if not converted.is_built:
@@ -184,7 +192,12 @@ def _prepare_first_checkpoint(converted: ConvertedModel, model_dir: str, *, is_c
 
 
 def _log_conversion(converted: ConvertedModel, start: str) -> None:
-    """Log which model was converted, and `start`, the description of its initial values."""
+    """Log a description of the converted model.
+
+    Args:
+      converted: the model.
+      start: a description of the values from which training starts.
+    """
     with eager_mode():
         description = converted.adapter.describe(converted.model)
     count = "not built yet"

@@ -1,4 +1,4 @@
-"""The TPUEstimator of a converted Keras model."""
+"""The class of the TPUEstimators that `model_to_tpu_estimator` makes of Keras models."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -39,7 +39,8 @@ class KerasTPUEstimator(TPUEstimator):
         Args:
           converted: the Keras model.
           config: the run configuration.
-          class_weight: class → weight of its rows in training; None for equal weights.
+          class_weight: class → weight of the examples of this class in training; None for equal
+            weights.
           params: hyperparameters for the input_fn.
           **options: further options of `TPUEstimator`.
         """
@@ -52,16 +53,15 @@ class KerasTPUEstimator(TPUEstimator):
             **options,
         )
         if options.get("batch_axis") is None:
-            # Encode the input for the infeed: an input_fn may return a dataset that was made for
-            # model.fit, with int64 labels and batches of any size, which the infeed does not
-            # support.
+            # Encode the input, because an input_fn may return a dataset that was made for
+            # model.fit. The infeed does not support its int64 labels and batches of any size.
             assert isinstance(self._program, TPUModelProgram)
             self._program = dataclasses.replace(self._program, encode_input=codec.encode)
         self._converted = converted
 
     @property
     def converted_model(self) -> ConvertedModel:
-        """Return the converted Keras model, with its adapter and its checkpoint variables."""
+        """Return the converted Keras model, and what is known of it, such as its variables."""
         return self._converted
 
     @property
@@ -86,7 +86,8 @@ class KerasTPUEstimator(TPUEstimator):
     def _adapt_input_fn(self, input_fn: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap the user's input_fn, which may return (features, labels, sample_weight).
 
-        The wrapper returns (features, WeightedLabels) instead, as TPUEstimator accepts pairs only.
+        In place of such a triple the wrapper returns the pair (features, WeightedLabels), because
+        TPUEstimator accepts only pairs.
         """
         return accept_sample_weights(input_fn)
 
@@ -104,8 +105,7 @@ class KerasTPUEstimator(TPUEstimator):
         """Write a SavedModel.
 
         If serving_input_receiver_fn is None, requests contain the inputs that the model defines.
-
-        See `Estimator.export_saved_model`.
+        The other arguments are those of `trainer.TPUEstimator.export_saved_model`.
         """
         return super().export_saved_model(
             export_dir_base,
@@ -128,7 +128,10 @@ class KerasTPUEstimator(TPUEstimator):
         *,
         warm_up: WarmUp | bool | None = None,
     ) -> bytes:
-        """Write a SavedModel: the older name of `export_saved_model`."""
+        """Write a SavedModel.
+
+        This is the older name of `export_saved_model`, with the same arguments.
+        """
         return super().export_savedmodel(
             export_dir_base,
             self._receiver_fn_or_default(serving_input_receiver_fn),
@@ -140,7 +143,10 @@ class KerasTPUEstimator(TPUEstimator):
         )
 
     def _receiver_fn_or_default(self, receiver_fn: Callable[[], Any] | None) -> Callable[[], Any]:
-        """Return receiver_fn; for None, a function that receives the inputs the model defines."""
+        """Return receiver_fn, or a default for None: it receives the inputs that the model defines.
+
+        The result is a serving_input_receiver_fn.
+        """
         if receiver_fn is not None:
             return receiver_fn
         return serving_inputs.serving_input_receiver_fn(

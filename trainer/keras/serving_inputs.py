@@ -1,4 +1,7 @@
-"""The default serving_input_receiver_fn of a Keras model, which receives the model's inputs."""
+"""Builds the default serving_input_receiver_fn of a Keras model.
+
+It has one placeholder for each input that the model defines.
+"""
 
 import contextlib
 from collections.abc import Callable
@@ -16,7 +19,7 @@ from trainer.keras.model.tracing import eager_mode
 def serving_input_receiver_fn(
     model: Any, *, to_tpu: bool = False
 ) -> Callable[[], ServingInputReceiver]:
-    """Build a serving_input_receiver_fn that receives the inputs of a Keras model by name.
+    """Build a serving_input_receiver_fn with one placeholder for each input of a Keras model.
 
     Args:
       model: a Keras model that defines its inputs: a functional model or a built Sequential.
@@ -54,5 +57,5 @@ def serving_input_receiver_fn(
 
 
 def _to_op_name(name: str) -> str:
-    """Replace each character that an op name cannot contain by an underscore."""
+    """Make the name of an op from the name of an input: replace invalid characters by "_"."""
     return "".join(char if char.isalnum() or char in "._" else "_" for char in name)

@@ -1,4 +1,4 @@
-"""Copies the values that an estimator has trained back into its Keras model."""
+"""Copies the values of a trained estimator back into the Keras model that was converted."""
 
 import logging
 from typing import Any
@@ -18,13 +18,14 @@ logger = logging.getLogger("tensorflow.trainer")
 def to_keras(estimator: Estimator, checkpoint_path: str | None = None) -> Any:
     """Copy the weights and the optimizer's state of a checkpoint into the estimator's Keras model.
 
-    The result is the model that was converted, or that was loaded for the conversion. model.fit
-    continues as if it had run all steps itself. If the optimizer keeps moving averages of the
-    weights (use_ema), the averages replace the weights, as at the end of model.fit.
+    The result is the model that the user passed to `model_to_tpu_estimator`, or that this function
+    loaded. After the copy, model.fit continues as if it had run all steps itself. If the optimizer
+    keeps moving averages of the weights (use_ema), the averages replace the weights, as at the end
+    of model.fit.
 
     Args:
-      estimator: the result of `model_to_tpu_estimator`, or an estimator derived from one.
-      checkpoint_path: the path of a checkpoint; None for the newest.
+      estimator: the result of `model_to_tpu_estimator` or of its method `with_options`.
+      checkpoint_path: the path of a checkpoint; None for the newest checkpoint of the estimator.
 
     Returns:
       The Keras model.

@@ -1,1 +1,1 @@
-"""The adapter for Keras 3."""
+"""The adapter through which this package uses models of Keras 3."""

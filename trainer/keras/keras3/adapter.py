@@ -1,4 +1,4 @@
-"""The adapter for Keras 3 on the TensorFlow backend."""
+"""The adapter through which this package uses models of Keras 3, on the TensorFlow backend."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,8 +14,8 @@ from trainer.keras.model import options, replica_seeds
 from trainer.keras_internals import get_private_attribute
 from trainer.tensorflow_internals import tpu_function
 
-# Whether the installed Keras computes the loss of an activity regularizer as a mean over the rows
-# of a batch. Before Keras 3.14 the loss is a sum.
+# Whether the installed Keras computes the loss of an activity regularizer as a mean over the
+# examples of a batch. Before Keras 3.14 the loss is a sum, which several replicas must scale.
 _HAS_MEAN_ACTIVITY_LOSS = tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 14)
 
 
@@ -97,8 +97,8 @@ class _Keras3Adapter:
 
     def iterations(self, model: Any) -> Any:
         # Read the private variable `_iterations`, which counts steps. The public `iterations`
-        # counts updates of the weights, which are fewer if the optimizer accumulates gradients over
-        # several steps.
+        # counts updates of the weights. There are fewer updates than steps if the optimizer
+        # accumulates gradients over several steps.
         return get_private_attribute(model.optimizer, "_iterations").value
 
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
@@ -147,7 +147,8 @@ class _Keras3Adapter:
     def update_metrics(self, model: Any, y: Any, y_pred: Any, weights: Any) -> None:
         compiled_loss = get_private_attribute(model, "_compile_loss")
         if compiled_loss is not None and len(keras.tree.flatten(y_pred)) > 1:
-            # Call the loss only for its side effect: it updates the metrics of the outputs' losses.
+            # Call the loss only for its side effect: it updates the metrics that report the loss of
+            # each output.
             compiled_loss(y, y_pred, weights)
         compiled_metrics = get_private_attribute(model, "_compile_metrics")
         if compiled_metrics is not None:
@@ -193,7 +194,7 @@ class _Keras3Adapter:
         }
         for layer in self.layers(model):
             metrics = get_private_attribute(layer, "_metrics")
-            # Ignore the metrics that compile() has added to the model: only metrics that the user
+            # Ignore the metrics that compile() has added to the model. Only metrics that the user
             # has added by add_metric are unsupported.
             if metrics and (layer is not model or set(metrics) - compiled_metrics):
                 yield "add_metric", layer.name
@@ -236,9 +237,9 @@ def _user_losses(model: Any) -> Any:
 def _complete_optimizer(optimizer: Any, variables: Sequence[Any], path: str) -> Any:
     """Return an optimizer with slot variables for all trainable variables of a loaded model.
 
-    Keras builds the optimizer of an .h5 file only for the variables of the model itself, without
-    the variables of its layers. In that case this function builds a new optimizer with the file's
-    values.
+    When Keras loads an .h5 file, it may create slot variables only for variables of the model
+    itself, and none for those of its layers. In this case the result is a new optimizer with the
+    values of the file. Otherwise it is the given optimizer.
 
     Args:
       optimizer: the optimizer of a model that was loaded from a file.
@@ -277,10 +278,14 @@ def _replaced_attributes(owner: Any, **attributes: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _sum_activity_losses_over_batch(layers: Iterable[Any]) -> Iterator[None]:
-    """Scale activity regularizers so that the mean of the replicas' losses is the global loss.
+    """Scale activity regularizers inside a context, for several replicas.
 
-    Before Keras 3.14 the loss of an activity regularizer is a sum over the rows of one replica, so
-    the loss is multiplied by the number of replicas inside the context.
+    Before Keras 3.14 the loss of an activity regularizer is a sum over the examples of one replica.
+    Inside the context this loss is multiplied by the number of replicas. Then the mean over the
+    replicas, which the training step computes, is the sum over the global batch.
+
+    Args:
+      layers: the layers that may have an activity regularizer.
     """
     replicas = tpu_function.get_tpu_context().number_of_shards or 1
     with contextlib.ExitStack() as stack:
@@ -292,12 +297,16 @@ def _sum_activity_losses_over_batch(layers: Iterable[Any]) -> Iterator[None]:
 
 
 def _multiply_regularizer(regularizer: Any, factor: int) -> Any:
-    """Return a regularizer whose loss is multiplied by a factor."""
+    """Return a regularizer whose loss is that of another one, multiplied by a factor."""
     return lambda output: regularizer(output) * float(factor)
 
 
 def _make_next_seed(generator: Any) -> Any:
-    """Return a replacement for a SeedGenerator's next(), whose seeds differ between replicas."""
+    """Return a replacement for SeedGenerator.next that returns a different seed on each replica.
+
+    Args:
+      generator: the keras.random.SeedGenerator.
+    """
     original_next = generator.next
 
     def next_seed(*arguments: Any, **named: Any) -> Any:
@@ -307,7 +316,7 @@ def _make_next_seed(generator: Any) -> Any:
 
 
 def _seed_generators(layer: Any) -> list[Any]:
-    """Return the keras.random.SeedGenerators that a layer owns."""
+    """Return the keras.random.SeedGenerators that are attributes of a layer."""
     return [
         value
         for value in (*vars(layer).values(), *getattr(layer, "_seed_generators", ()))
@@ -316,7 +325,7 @@ def _seed_generators(layer: Any) -> list[Any]:
 
 
 def _find_functional(model: Any) -> Any:
-    """Return the functional model that defines a model's inputs.
+    """Return the functional Keras model that defines a model's inputs and outputs.
 
     Returns:
       The model itself, or the functional model inside a Sequential; None for a subclassed model
@@ -328,7 +337,7 @@ def _find_functional(model: Any) -> Any:
 
 
 def _get_input_name(tensor: Any) -> str:
-    """Return the name of the input layer that produces a KerasTensor."""
+    """Return the name of the input layer whose output a KerasTensor is."""
     return str(get_private_attribute(tensor, "_keras_history").operation.name)
 
 

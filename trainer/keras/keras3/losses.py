@@ -1,4 +1,7 @@
-"""The compiled loss of a Keras 3 model, without metrics and scaled for several replicas."""
+"""Copies the compiled loss of a Keras 3 model for use in the training step of a TPUEstimator.
+
+The copy updates no metrics, and is scaled for several replicas.
+"""
 
 from typing import Any
 
@@ -8,18 +11,22 @@ from trainer.keras_internals import CompileLoss, get_private_attribute
 
 
 class _CompileLossWithoutMetrics(CompileLoss):
-    """A CompileLoss that has no metrics for the losses of the individual outputs."""
+    """A CompileLoss without the metrics that report the loss of each output.
+
+    A training step on a TPU must not update metrics.
+    """
 
     @property
     def metrics(self) -> list[Any]:
-        """Return a None for each loss: CompileLoss needs as many metrics as losses."""
+        """Return a list with None for each loss, because CompileLoss needs one item per loss."""
         return [None] * len(self._flat_losses or [None])
 
 
 class _SumOverBatchLoss(keras.losses.Loss):
-    """A loss that sums over the rows of a replica, multiplied by the number of replicas.
+    """A loss that is a sum over the examples of a replica, times the number of replicas.
 
-    The mean of this loss over the replicas is the sum over the rows of the global batch.
+    The training step computes the mean of this loss over the replicas. This mean is the sum over
+    the examples of the global batch.
     """
 
     def __init__(self, loss: Any, replicas: int) -> None:
@@ -33,7 +40,7 @@ class _SumOverBatchLoss(keras.losses.Loss):
         self._loss, self._replicas = loss, replicas
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """Return the sum of the loss over a replica's rows, times the number of replicas."""
+        """Return the loss of a replica's batch, times the number of replicas."""
         return self._loss(y_true, y_pred, sample_weight=sample_weight) * float(self._replicas)
 
 
@@ -42,7 +49,8 @@ def without_loss_metrics(compiled: Any, replicas: int) -> Any:
 
     Args:
       compiled: the CompileLoss of a model, or None.
-      replicas: the number of replicas, by which a loss that is a sum over rows is multiplied.
+      replicas: the number of replicas. A loss that is a sum over examples is multiplied by it; see
+        `_SumOverBatchLoss`.
 
     Returns:
       A CompileLoss; None if `compiled` is None.

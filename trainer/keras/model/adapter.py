@@ -1,4 +1,4 @@
-"""The interface of the adapters for Keras 3 and for tf_keras, and how a model gets its adapter."""
+"""The interface of the adapters for Keras 3 and for tf_keras, and the choice of an adapter."""
 
 import contextlib
 import functools
@@ -18,13 +18,14 @@ from trainer.keras_internals import KERAS_3, TF_KERAS
 
 
 class KerasAdapter(Protocol):
-    """Uniform access to the models of one Keras: Keras 3 or tf_keras.
+    """Uniform access to the models of one version of Keras: Keras 3 or tf_keras (Keras 2).
 
     All variables that the methods return are eager tf.Variables.
 
     Attributes:
-      name: the name of this Keras in messages.
-      has_graph_mode: whether this Keras can build models without eager execution, for TensorFlow 1.
+      name: the name of the Keras version in messages.
+      has_graph_mode: whether this Keras version can build models without eager execution, as in
+        programs of TensorFlow 1.
     """
 
     name: str
@@ -37,8 +38,8 @@ class KerasAdapter(Protocol):
         """Return the names of a model's inputs.
 
         Returns:
-          One name, or a list or dict of names as the model's inputs are structured; None if the
-          model does not define its inputs.
+          One name, or a list or dict of names with the structure of the model's inputs; None if
+          the model does not define its inputs, like a subclassed model.
         """
 
     def input_specs(self, model: Any) -> Mapping[str, Any] | None:
@@ -54,16 +55,19 @@ class KerasAdapter(Protocol):
         """Create the variables of a model's optimizer, unless they exist."""
 
     def model_variables(self, model: Any) -> list[tuple[str, Any, bool]]:
-        """Return (path, tf.Variable, whether it is trainable) of each variable of a model."""
+        """Return the variables of a model as a list of (path, tf.Variable, is trainable)."""
 
     def optimizer_variables(self, model: Any) -> list[tuple[str, Any]]:
-        """Return the path and the tf.Variable of each variable of a model's optimizer."""
+        """Return the variables of a model's optimizer as a list of (path, tf.Variable)."""
 
     def trainable_variables(self, model: Any) -> list[Any]:
         """Return a model's trainable tf.Variables, in the order that apply_gradients expects."""
 
     def moving_averages(self, model: Any) -> list[Any]:
-        """Return the moving averages of the trainable variables; empty unless use_ema is set."""
+        """Return the tf.Variables with moving averages of a model's trainable variables.
+
+        The list is empty if the optimizer has not set use_ema.
+        """
 
     def iterations(self, model: Any) -> Any:
         """Return the tf.Variable that counts the steps of a model's optimizer."""
@@ -83,14 +87,17 @@ class KerasAdapter(Protocol):
           y_pred: the outputs for x.
           weights: sample weights, or None.
           replicas: the number of replicas. The mean of the replicas' losses must be the loss of the
-            global batch, so a loss that is a sum over rows is multiplied by this number.
+            global batch, so a loss that is a sum over examples is multiplied by this number.
 
         Returns:
           A scalar tensor; None if the model has no loss.
         """
 
     def scale_loss(self, model: Any, loss: Any) -> Any:
-        """Return the loss times the optimizer's loss scale (mixed precision), for gradients."""
+        """Multiply the loss by the optimizer's loss scale, before gradients are computed.
+
+        Without mixed precision the loss is returned unchanged.
+        """
 
     def apply_gradients(self, model: Any, gradients: Sequence[Any]) -> None:
         """Run one step of the optimizer, with one gradient for each trainable variable."""
@@ -99,19 +106,22 @@ class KerasAdapter(Protocol):
         """Return a context in which random layers draw different numbers on each replica."""
 
     def metric_variables(self, model: Any) -> list[Any]:
-        """Return the tf.Variables of a model's metrics, as far as the metrics have created them."""
+        """Return the tf.Variables of a model's metrics.
+
+        Some metrics create their variables only when they process their first batch.
+        """
 
     def local_variables(self) -> list[Any]:
-        """Return the tf.Variables that belong to Keras and to no model, such as its global seed."""
+        """Return the tf.Variables of Keras that belong to no model, such as its global seed."""
 
     def update_metrics(self, model: Any, y: Any, y_pred: Any, weights: Any) -> None:
         """Update a model's metrics with the labels, outputs and sample weights of a batch."""
 
     def metric_results(self, model: Any) -> dict[str, Any]:
-        """Return metric name → value, with the names of model.evaluate, without the total loss."""
+        """Return metric name → value, as model.evaluate does, but without the total loss."""
 
     def loss_names(self, model: Any) -> set[str]:
-        """Return the names of a model's metrics that are the losses of individual outputs."""
+        """Return the names of those metrics of a model that report the loss of one output."""
 
     def reset_metrics(self, model: Any) -> None:
         """Reset the state of all metrics of a model."""
@@ -120,10 +130,13 @@ class KerasAdapter(Protocol):
         """Return the mask that Keras has attached to an output tensor; None without a mask."""
 
     def set_mask(self, tensor: Any, mask: Any) -> None:
-        """Attach a mask to an output tensor, where Keras's losses and metrics look for it."""
+        """Attach a mask to an output tensor, so that Keras's losses and metrics find it."""
 
     def finish_training(self, model: Any) -> None:
-        """Replace the weights by their moving averages, if any, as model.fit does at its end."""
+        """Finish the training of a model, as model.fit does at its end.
+
+        If the optimizer keeps moving averages of the weights, they replace the weights.
+        """
 
     def unsupported_options(self, model: Any, use_tpu: bool) -> Iterable[tuple[str, str]]:
         """Find the options of a model that an estimator does not support.
@@ -138,11 +151,11 @@ class KerasAdapter(Protocol):
         """
 
     def describe(self, model: Any) -> dict[str, str]:
-        """Describe the arguments of compile() for a log line: "optimizer" → "SGD(0.01)"."""
+        """Describe the arguments of compile() for the log, as a dict: "optimizer" → "SGD(0.01)"."""
 
 
 def find_adapter(model: Any) -> KerasAdapter:
-    """Return the adapter for the Keras that a model's class is derived from.
+    """Return the adapter for the version of Keras from which a model's class is derived.
 
     Raises:
       InvalidType: the object is not a Keras model.
@@ -156,14 +169,14 @@ def find_adapter(model: Any) -> KerasAdapter:
 
 
 def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[KerasAdapter, Any]:
-    """Load a saved model with the Keras that wrote it.
+    """Load a saved model with the version of Keras, Keras 3 or tf_keras, that wrote it.
 
     Args:
       path: a .keras or .h5 file, or the directory of a SavedModel.
       custom_objects: name → class or function that the file needs.
 
     Returns:
-      The adapter for the Keras that wrote the model, and the model.
+      (the adapter for the version of Keras that wrote the model, the model).
 
     Raises:
       InvalidSetting: there is no model at the path, or the model needs classes or functions that
@@ -177,8 +190,9 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
             f"program with TensorFlow 1 behaviour. Save the model by model.save('model.h5'), or "
             f"run the program with --no-tf1."
         )
-    # Without eager execution, let tf_keras load a model into the default graph, as it does by
-    # itself. Load only a .keras file eagerly, because tf_keras can load it in no other way.
+    # In a program without eager execution, let tf_keras load the model into the default graph, as
+    # it does outside of this function. A .keras file is an exception: tf_keras can only load it
+    # eagerly.
     builds_graph_model = (
         adapter.has_graph_mode
         and not is_zip
@@ -188,7 +202,7 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
         with contextlib.nullcontext() if builds_graph_model else eager_mode():
             model = adapter.load(path, custom_objects)
     except Exception as error:
-        # Catch every type, because Keras raises errors of any type if it cannot read a file.
+        # Catch all exceptions, because Keras raises errors of any type if it cannot read a file.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InvalidSetting(
             f"keras_model_path is {path!r}, and {adapter.name} cannot load it: {reason} Pass the "
@@ -204,10 +218,13 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
 
 
 def _find_adapter_of_file(path: str) -> KerasAdapter:
-    """Return the adapter for the Keras that saved a model.
+    """Return the adapter for the version of Keras that wrote a file.
+
+    Args:
+      path: a .keras or .h5 file, or the directory of a SavedModel.
 
     Raises:
-      InvalidSetting: the file does not exist, or does not record which Keras saved it.
+      InvalidSetting: the file does not exist, or it does not contain a version of Keras.
     """
     file = Path(path)
     if file.is_dir():
@@ -235,7 +252,7 @@ def _find_adapter_of_file(path: str) -> KerasAdapter:
 
 
 def _keras_version_of_zip(file: Path) -> str | None:
-    """Return the Keras version that wrote a .keras file; None for another zip file."""
+    """Return the version of Keras that wrote a .keras file; None if a zip file is no such file."""
     with zipfile.ZipFile(file) as archive:
         if "metadata.json" not in archive.namelist():
             return None
@@ -244,7 +261,7 @@ def _keras_version_of_zip(file: Path) -> str | None:
 
 
 def _keras_version_of_h5(file: Path) -> str | None:
-    """Return the Keras version that wrote an .h5 file; None for another file."""
+    """Return the version of Keras that wrote an .h5 file; None if a file is no Keras model."""
     import h5py  # type: ignore[import-untyped]
 
     if not h5py.is_hdf5(file):
@@ -264,10 +281,12 @@ _ADAPTER_MODULES = {
 
 @functools.cache
 def _import_adapter(package: str) -> KerasAdapter:
-    """Import the adapter for one Keras, so that a program need not import the other Keras.
+    """Import the adapter for one version of Keras, and no adapter for the other version.
+
+    A program that uses only one version need not install or import the other.
 
     Args:
-      package: a key of `_ADAPTER_MODULES`.
+      package: "keras" or "tf_keras".
 
     Raises:
       UnsupportedKeras: the installed Keras lacks a private name that trainer uses.

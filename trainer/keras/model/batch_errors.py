@@ -1,4 +1,4 @@
-"""The error for a batch that a Keras model cannot process."""
+"""Builds the error that reports a batch that a Keras model cannot process."""
 
 import re
 from collections.abc import Mapping
@@ -21,14 +21,13 @@ def explain_batch_error(
     """Return the error to raise in place of an error that Keras raised for a batch.
 
     Args:
-      error: an error that was raised while a step was traced or the model was built.
-      label: the model's Keras and its name, such as "tf_keras model digits".
-      parts: the parts of the batch, such as features, labels and weights: name → tensor, a nest
-        of tensors, or None.
+      error: an error that Keras raised while it traced a step or built the model.
+      label: a description of the model for the message, such as "tf_keras model digits".
+      parts: the parts of the batch: a name, such as "features" → tensor, nest of tensors, or None.
 
     Returns:
-      An InvalidSetting that describes the batch; or the original error, if it is one of
-      tpuserve's own.
+      An InvalidSetting that describes the batch; or the original error, if it is a TpuserveError,
+      which already has a clear message.
     """
     original = _original_error(error)
     if isinstance(original, TpuserveError):
@@ -44,7 +43,7 @@ def explain_batch_error(
 
 
 def _original_error(error: BaseException) -> BaseException:
-    """Return the original of an error that AutoGraph has replaced by a long traceback text."""
+    """Return the original error if AutoGraph has replaced it by one with a long message."""
     while hasattr(error.__context__, "ag_error_metadata"):
         assert error.__context__ is not None
         error = error.__context__
@@ -52,10 +51,10 @@ def _original_error(error: BaseException) -> BaseException:
 
 
 def _first_sentence(error: BaseException) -> str:
-    """Return the first line of an error's text that describes the problem, with a period."""
+    """Return the first line of an error's message that describes the problem, with a period."""
     text = _COLOUR_CODE.sub("", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # Skip the first line of Keras's error, which names the layer and not the problem.
+    # Skip the line with which Keras's message starts: it names the layer and not the problem.
     problems = [line for line in lines if not line.startswith("Exception encountered")]
     sentence = (problems or lines or [type(error).__name__])[0]
     return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."

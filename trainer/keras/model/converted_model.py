@@ -1,4 +1,4 @@
-"""A Keras model that an estimator runs, with its adapter and its checkpoint variables."""
+"""A Keras model that an estimator runs, with its names and its variables in checkpoints."""
 
 import logging
 from typing import Any
@@ -18,15 +18,15 @@ class ConvertedModel:
     """A Keras model that was converted to an estimator.
 
     Attributes:
-      adapter: the adapter for the model's Keras.
-      model: the Keras model. Its values stay unchanged until `to_keras` assigns them.
+      adapter: the adapter for the model's version of Keras.
+      model: the Keras model. Training does not change its weights; only `to_keras` assigns them.
       graph_model: the original model, if `model` is a clone because the original was built without
         eager execution; otherwise None.
       input_names: the names of the inputs; see `KerasAdapter.input_names`.
       name_maps: the user's names for metrics and outputs.
       is_in_checkpoint: whether a checkpoint has the model's variables. If so, the estimator needs
         no initial values from the model.
-      label: the model's Keras and its name for messages, such as "tf_keras model digits".
+      label: a description of the model for messages, such as "tf_keras model digits".
     """
 
     def __init__(
@@ -41,10 +41,11 @@ class ConvertedModel:
         """Read the names of the model's inputs and outputs.
 
         Args:
-          adapter: the adapter for the model's Keras.
+          adapter: the adapter for the model's version of Keras.
           model: the Keras model, built for eager execution.
           is_in_checkpoint: whether a checkpoint has the model's variables.
-          graph_model: the model of which `model` is the clone, or None.
+          graph_model: the user's model without eager execution, if `model` is a clone of it; else
+            None.
           name_maps: the user's names for metrics and outputs; None keeps Keras's names.
 
         Raises:
@@ -83,26 +84,33 @@ class ConvertedModel:
 
     @property
     def _users_model(self) -> Any:
-        """Return the model that the user has passed: the original, if `model` is its clone."""
+        """Return the model that the user has passed, which may be the original of a clone."""
         return self.model if self.graph_model is None else self.graph_model
 
     def variables(self) -> list[variables.CheckpointVariable]:
-        """Return the variables of the model and of its optimizer, with their checkpoint names."""
+        """Return the variables of the model and of its optimizer, with their names in checkpoints.
+
+        The variables must exist.
+        """
         if self._variables is None:
             self._variables = variables.collect_variables(self.adapter, self.model)
         return self._variables
 
     def initial_values(self) -> dict[str, Any]:
-        """Return variable name → initial array; empty if a checkpoint has the variables."""
+        """Return name of a variable → its initial value, an array.
+
+        The result is empty if a checkpoint has the variables.
+        """
         if self.is_in_checkpoint:
             return {}
         return variables.initial_values(self.adapter, self.model, self.variables())
 
     def build_from(self, x: Any) -> None:
-        """Create a model's variables, if it has none yet, for the shapes and dtypes of a batch.
+        """Build the model, if it has no variables yet, by calling it on zeros.
 
         Args:
-          x: a tensor or a nest of tensors: the model's inputs. Only shapes and dtypes are read.
+          x: a batch of the model's inputs: a tensor or a nest of tensors. The zeros have the same
+            shapes and dtypes.
 
         Raises:
           InvalidSetting: the model cannot process such a batch.

@@ -1,4 +1,4 @@
-"""The checkpoint that the training of a converted model starts from."""
+"""Writes and checks the checkpoint from which the training of a converted model starts."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from trainer.tensorflow_internals import update_checkpoint_state
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# The largest number of missing variables that an error lists by name.
+# How many of the missing variables an error message names at most.
 _MAX_LISTED = 5
 
 

@@ -19,8 +19,9 @@ class NameMaps:
     Attributes:
       metrics: Keras metric name → name in the result of evaluate(), for all metrics except the
         losses; None keeps Keras's names.
-      outputs: output name → class of the export output, which is called with the output's tensor;
-        None exports the signature serving_default alone, which contains all outputs.
+      outputs: output name → class of a tf.estimator export output, which is called with the
+        output's tensor. None exports only the signature serving_default, which contains all
+        outputs.
     """
 
     metrics: Mapping[str, str] | None = None
@@ -31,7 +32,7 @@ class NameMaps:
 
         Raises:
           InvalidType: a map is not a dict, or an export output is not callable.
-          InvalidSetting: a metric would be called "loss".
+          InvalidSetting: metric_names_map gives a metric the name "loss".
         """
         for option, value in (
             ("metric_names_map", self.metrics),
@@ -57,10 +58,11 @@ class NameMaps:
 
         Args:
           results: Keras metric name → result.
-          losses: the names that belong to losses of individual outputs; they stay unchanged.
+          losses: the names of those metrics that report the loss of one output. They stay
+            unchanged.
 
         Returns:
-          Name → result, with the user's names for all metrics except the losses.
+          The user's name of a metric → result; for losses, Keras's name → result.
 
         Raises:
           InvalidSetting: metric_names_map lacks a metric, or names one that the model does not
@@ -91,7 +93,8 @@ class NameMaps:
           predictions: output name → tensor.
 
         Returns:
-          Signature name → export output; None for the default signature alone.
+          Signature name → tf.estimator export output; None if export_outputs is None, so that the
+          export has only the default signature.
 
         Raises:
           MissingKey: the map names an output that the model does not have.

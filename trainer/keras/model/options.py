@@ -1,4 +1,7 @@
-"""Checks and descriptions of model options that are the same for Keras 3 and for tf_keras."""
+"""Finds unsupported options of Keras models, and describes the arguments of compile().
+
+These functions are for both Keras 3 and tf_keras.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -9,15 +12,17 @@ _STEP_METHODS = ("train_step", "test_step", "predict_step", "compute_metrics")
 
 
 def overridden_steps(model: Any, base: type) -> Iterator[tuple[str, str]]:
-    """Find the step methods, such as train_step, that a model's own class overrides.
+    """Find the step methods, such as train_step, that a user's model class overrides.
+
+    An estimator does not call these methods.
 
     Args:
       model: the Keras model.
-      base: the class Model of the Keras that the model belongs to.
+      base: keras.Model or tf_keras.Model, from which the model's class is derived.
 
     Yields:
-      The name of an overridden method, which is a key of `UNSUPPORTED_OPTIONS`, and the class that
-        overrides the method.
+      (name of an overridden method, which is a key of `UNSUPPORTED_OPTIONS`; name of the class that
+      overrides the method).
     """
     for name in _STEP_METHODS:
         owner = next(kind for kind in type(model).__mro__ if name in vars(kind))
@@ -26,14 +31,14 @@ def overridden_steps(model: Any, base: type) -> Iterator[tuple[str, str]]:
 
 
 def unreduced_losses(losses: Any, no_reduction: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    """Find the losses of compile() that return a loss per row and not one number.
+    """Find the losses of compile() that return a loss for each example, and not one number.
 
     Args:
       losses: a loss or a nest of losses.
-      no_reduction: the values of a loss's `reduction` that mean "do not reduce".
+      no_reduction: the values of a loss's attribute `reduction` that mean "do not reduce".
 
     Yields:
-      A key of `UNSUPPORTED_OPTIONS`, and the name of the loss's class.
+      (a key of `UNSUPPORTED_OPTIONS`, name of the loss's class).
     """
     for loss in tf.nest.flatten(losses):
         if hasattr(loss, "reduction") and loss.reduction in no_reduction:
@@ -48,7 +53,7 @@ def unsupported_layer_options(layer: Any, dtype_policy: str) -> Iterator[tuple[s
       dtype_policy: the name of the layer's mixed-precision policy.
 
     Yields:
-      A key of `UNSUPPORTED_OPTIONS`, and the name of the layer.
+      (a key of `UNSUPPORTED_OPTIONS`, name of the layer).
     """
     can_reset_state = hasattr(layer, "reset_state") or hasattr(layer, "reset_states")
     if getattr(layer, "stateful", False) is True and can_reset_state:
@@ -62,7 +67,10 @@ def unsupported_layer_options(layer: Any, dtype_policy: str) -> Iterator[tuple[s
 
 
 def describe_optimizer(optimizer: Any) -> str:
-    """Return an optimizer's class and its learning rate: "SGD(0.01)", "Adam(CosineDecay)"."""
+    """Describe an optimizer for the log by its class and learning rate.
+
+    The learning rate is a number or the class of a schedule: "SGD(0.01)", "Adam(CosineDecay)".
+    """
     rate = getattr(optimizer, "_learning_rate", None)
     if rate is None:
         rate = getattr(optimizer, "_hyper", {}).get("learning_rate")
@@ -75,14 +83,15 @@ def describe_optimizer(optimizer: Any) -> str:
 
 
 def describe_ignored_options(jit_compile: Any, steps_per_execution: Any) -> str:
-    """Describe the arguments of compile() that control model.fit and not an estimator.
+    """Describe, for the log, arguments of compile() that an estimator ignores.
 
     Args:
       jit_compile: the argument that was passed to compile().
       steps_per_execution: the argument that was passed to compile().
 
     Returns:
-      The ignored arguments, with what the estimator does instead; "none" if there are none.
+      The names of the ignored arguments, each with a remark on what the estimator does instead;
+      "none" if no argument is ignored.
     """
     ignored = []
     if jit_compile is True:
@@ -93,7 +102,7 @@ def describe_ignored_options(jit_compile: Any, steps_per_execution: Any) -> str:
 
 
 def format_names(value: Any) -> str:
-    """Format the names of a nest of losses or metrics; "none" if there are none."""
+    """Return the names in a nest of losses or metrics, separated by commas; "none" for no name."""
     names = [_get_name(entry) for entry in tf.nest.flatten(value) if entry is not None]
     return ", ".join(names) or "none"
 

@@ -19,9 +19,12 @@ _depth = 0
 
 
 def is_graph_model(model: Any) -> bool:
-    """Return whether a Keras model was built without eager execution, for a graph's session."""
-    # Look for an attribute of the model and not at the base classes of its class: tf_keras may have
-    # changed these since the model was built.
+    """Return whether a Keras model was built without eager execution, as in TensorFlow 1.
+
+    Its variables then live in the session of a graph.
+    """
+    # Check an attribute of the model, and not the base classes of its class: tf_keras may have
+    # changed the base classes since the model was built.
     return "_originally_built_as_v1" in vars(model)
 
 
@@ -29,10 +32,10 @@ def is_graph_model(model: Any) -> bool:
 def use_tf2_engine() -> Iterator[None]:
     """Give tf_keras's layer and model classes their TensorFlow 2 base classes inside a context.
 
-    Afterwards each class has the base classes that it had before. Models that were built without
-    eager execution cannot be used inside the context, and models that are built inside the context
-    cannot be used outside. A thread may nest the context; other threads wait until the outermost
-    one ends.
+    The end of the context restores the previous base classes. If these are of TensorFlow 1, models
+    that were built without eager execution cannot be used inside the context, and models that are
+    built inside the context cannot be used outside. A thread may enter the context again inside the
+    context. Other threads wait until the outermost context ends.
     """
     global _depth
     with _switch_lock:
@@ -49,10 +52,10 @@ def use_tf2_engine() -> Iterator[None]:
 
 
 def _classes_to_switch() -> dict[type, tuple[tuple[type, ...], tuple[type, ...]]]:
-    """Find the tf_keras classes that have TensorFlow 1's base classes now.
+    """Find the tf_keras classes that currently have base classes for TensorFlow 1.
 
     Returns:
-      Class → (its present base classes, its base classes for TensorFlow 2).
+      Class → (its current base classes, its base classes for TensorFlow 2).
     """
     tf2_classes = keras_internals.get_loaded_engine_classes()
     switched = {}

@@ -1,9 +1,9 @@
-"""Puts a Keras function into the default graph.
+"""Imports functions of a Keras model, such as a training step, into the default graph.
 
-Keras runs its models eagerly, or inside of a tf.function that captures its variables. This module
+Keras runs its models eagerly, or inside a tf.function that captures its variables. This module
 traces a function as Keras would. Then it imports the traced graph into the default graph, and
 replaces the captured variables by variables of the default graph. So the model, its losses, its
-metrics and its optimizer run the same code as in `model.fit`.
+metrics and its optimizer run the same code as in model.fit.
 """
 
 import contextlib
@@ -24,7 +24,10 @@ from trainer.tensorflow_internals import (
 
 @contextlib.contextmanager
 def eager_mode() -> Iterator[None]:
-    """Run ops eagerly inside a context, even while a graph is built or with eager execution off."""
+    """Return a context in which ops run eagerly.
+
+    They do so even while a graph is built, or in a program that has disabled eager execution.
+    """
     with eager_context.eager_mode(), tf2_engine.use_tf2_engine():
         yield
 
@@ -48,13 +51,13 @@ def trace_function(function: Callable[..., Any], specs: Sequence[Any], *, for_xl
 
     def traced(*arguments: Any) -> list[Any]:
         with _xla_context() if for_xla else contextlib.nullcontext():
-            # Add an identity, so that each result has a node of its own in the traced graph. An
-            # argument that is also a result would have none.
+            # Add an identity op for each result. Otherwise an argument that the function returns
+            # unchanged would be a placeholder, and no op, of the traced graph.
             return [tf.identity(tensor) for tensor in function(*arguments)]
 
     with eager_mode():
-        # Trace the function without a tf.function, which would trace twice to find the variables
-        # that the function creates.
+        # Do not use tf.function, which would trace the function twice to find the variables that
+        # the function creates.
         return func_graph_from_py_func(
             "keras", autograph_util.py_func_from_autograph(traced), tuple(specs), {}
         )
@@ -62,7 +65,7 @@ def trace_function(function: Callable[..., Any], specs: Sequence[Any], *, for_xl
 
 @contextlib.contextmanager
 def _xla_context() -> Iterator[None]:
-    """Mark the ops that are built inside a context as compiled by XLA."""
+    """Return a context in which TensorFlow builds ops for compilation by XLA."""
     xla_context = control_flow_ops.XLAControlFlowContext()
     xla_context.Enter()
     try:
@@ -80,12 +83,13 @@ def inline_traced_graph(
     """Import a traced function into the default graph.
 
     Each output depends on all side effects of the function. Each op that uses a variable depends
-    on all arguments. So no variable is updated by a step whose input turns out to have ended.
+    on all arguments. So a step whose input has ended changes no variable.
 
     Args:
-      func_graph: a result of `trace_function`.
+      func_graph: the result of `trace_function`.
       arguments: tensors of the default graph, one for each argument of the function.
-      replace_handle: maps the handle of a captured variable to the handle to use instead.
+      replace_handle: takes the handle of a captured Keras variable, and returns the handle of the
+        variable of the default graph that replaces it.
       name: the prefix of the names of the imported ops.
 
     Returns:
@@ -125,6 +129,8 @@ def _map_inputs(
 ) -> dict[str, Any]:
     """Map the placeholders of a traced function to tensors of the graph that imports the function.
 
+    The arguments are those of `inline_traced_graph`, and the graph.
+
     Returns:
       Name of a placeholder's tensor → an argument, the handle of a variable, or a constant with
       the value of a captured eager tensor.
@@ -148,7 +154,8 @@ def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, s
       placeholders: the names of the placeholder nodes in graph_def.
 
     Returns:
-      The GraphDef without placeholders, and the names of the tensors that its nodes use.
+      (the GraphDef without the placeholders; the names of all tensors that are inputs of its
+      nodes).
     """
     body = tf.compat.v1.GraphDef()
     body.CopyFrom(graph_def)
@@ -159,8 +166,8 @@ def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, s
             continue
         copy = body.node.add()
         copy.CopyFrom(node)
-        # Remove the attribute that places the op on the device of a placeholder, which no longer
-        # exists. Without the attribute, TensorFlow places the op on the device of its variable.
+        # Remove the attribute "_class", which colocates the op with a removed placeholder. Without
+        # the attribute, TensorFlow places the op on the device of its variable.
         copy.attr.pop("_class", None)
         del copy.input[:]
         copy.input.extend(
@@ -173,7 +180,12 @@ def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, s
 
 
 def _wait_for_arguments(operations: Sequence[Any], arguments: Sequence[Any]) -> None:
-    """Make each operation that uses a variable wait for the arguments, by control dependencies."""
+    """Add control dependencies on the arguments to each operation that uses a variable.
+
+    Args:
+      operations: the imported operations.
+      arguments: the tensors that the operations must wait for.
+    """
     sources = {tensor.op.name: tensor.op for tensor in arguments}
     for operation in operations:
         if any(tensor.dtype == tf.resource for tensor in operation.inputs):
@@ -181,6 +193,9 @@ def _wait_for_arguments(operations: Sequence[Any], arguments: Sequence[Any]) -> 
 
 
 def _capture(graph: Any, tensor: Any) -> Any:
-    """Return a tensor for use in a graph; a graph of a function or loop body captures it first."""
+    """Return a tensor that ops in a graph can use as an input.
+
+    If the graph is that of a function or of a loop's body, it captures an outer tensor.
+    """
     capture = getattr(graph, "capture", None)
     return tensor if capture is None or tensor.graph is graph else capture(tensor)

@@ -1,4 +1,4 @@
-"""The table of the options of a Keras model that a TPUEstimator does not support."""
+"""The options of a Keras model that a TPUEstimator does not support, with reasons and remedies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -122,11 +122,11 @@ UNSUPPORTED_OPTIONS: Mapping[str, UnsupportedOption] = {
 def unsupported_option_error(
     option: str, owner: str, cause: BaseException | None = None
 ) -> InvalidSetting:
-    """Build the error for an option of the table `UNSUPPORTED_OPTIONS`.
+    """Build the error that reports an unsupported option of a Keras model.
 
     Args:
       option: a key of `UNSUPPORTED_OPTIONS`.
-      owner: the model's name, followed by the layer or object that has the option.
+      owner: a description of the model, followed by the layer or object that has the option.
       cause: the error that the option has caused, or None.
     """
     entry = UNSUPPORTED_OPTIONS[option]

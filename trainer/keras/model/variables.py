@@ -19,7 +19,7 @@ class CheckpointVariable:
     Attributes:
       name: the name in checkpoints.
       keras_variable: the model's or the optimizer's own variable, an eager tf.Variable.
-      is_trained: whether the variable is trainable.
+      is_trained: whether the variable is a trainable variable of the model.
       is_slot: whether the variable belongs to the optimizer and not to the model.
     """
 
@@ -30,7 +30,7 @@ class CheckpointVariable:
 
     @property
     def value(self) -> Any:
-        """Return the present value of `keras_variable`, as an array."""
+        """Return the current value of `keras_variable`, as an array."""
         with eager_mode():
             return self.keras_variable.numpy()
 
@@ -38,9 +38,10 @@ class CheckpointVariable:
 def collect_variables(adapter: KerasAdapter, model: Any) -> list[CheckpointVariable]:
     """Collect the variables of a model and, if it is compiled, of its optimizer.
 
-    Keras numbers layers by a counter of the process. The names in checkpoints do not depend on that
-    counter: layers are renumbered from the model's first layer. So a checkpoint fits a model that
-    another process, or another cell of a notebook, builds with the same code.
+    Keras counts the layers of the whole process, and puts the numbers into the names of layers and
+    variables, such as "dense_7". In the names for checkpoints, the layers of the model are numbered
+    from 0 instead. So a checkpoint fits a model that another process, or another cell of a
+    notebook, builds with the same code.
     """
     with eager_mode():
         adapter.build_optimizer(model)
@@ -68,15 +69,16 @@ def collect_variables(adapter: KerasAdapter, model: Any) -> list[CheckpointVaria
 def moving_averages(
     adapter: KerasAdapter, model: Any, variables: Iterable[CheckpointVariable]
 ) -> dict[str, CheckpointVariable]:
-    """Return the moving averages that replace the trained variables after training.
+    """Return the moving averages that replace the trainable variables after training.
 
     Args:
-      adapter: the adapter for the model's Keras.
+      adapter: the adapter for the model's version of Keras.
       model: the Keras model.
       variables: the variables of the model and of its optimizer.
 
     Returns:
-      Name of a trained variable → its average; empty if the optimizer keeps no averages.
+      Name of a trainable variable → the variable with its moving average. Empty if the optimizer
+      keeps no averages.
     """
     variables = list(variables)
     by_handle = {id(variable.keras_variable.handle): variable for variable in variables}
@@ -91,24 +93,26 @@ def moving_averages(
 def initial_values(
     adapter: KerasAdapter, model: Any, variables: Iterable[CheckpointVariable]
 ) -> dict[str, Any]:
-    """Return the values that training starts from: variable name → array."""
+    """Return the values from which training starts: name of a variable → array."""
     variables = list(variables)
     values = {variable.name: variable.value for variable in variables}
     with eager_mode():
         has_trained = int(adapter.iterations(model).numpy()) > 0
     if not has_trained:
-        # Start each moving average with the value of its weight, because the average has no
-        # meaningful value before the optimizer's first step.
+        # Initialise each moving average with the value of its weight, because Keras sets the
+        # average only in the optimizer's first step.
         for name, average in moving_averages(adapter, model, variables).items():
             values[average.name] = values[name].astype(values[average.name].dtype)
     return values
 
 
 def create_graph_variable(variable: CheckpointVariable, initial: Any) -> Any:
-    """Create a variable in the default graph that checkpoints save and restore.
+    """Create a variable in the default graph that replaces a Keras variable in an estimator's step.
+
+    Checkpoints contain the variable.
 
     Args:
-      variable: defines the name, the shape and the dtype.
+      variable: the Keras variable, with the name, the shape and the dtype.
       initial: the initial value if there is no checkpoint, an array; None for zeros.
 
     Returns:
@@ -128,11 +132,13 @@ def create_graph_variable(variable: CheckpointVariable, initial: Any) -> Any:
 
 
 def create_local_variable(name: str, keras_variable: Any, initial: Any) -> Any:
-    """Create a variable in the default graph that checkpoints leave out, such as a metric's.
+    """Create a variable in the default graph that replaces a variable of a Keras metric.
+
+    Checkpoints do not contain the variable.
 
     Args:
       name: the name in the graph.
-      keras_variable: a tf.Variable that defines the shape and the dtype.
+      keras_variable: the Keras variable, an eager tf.Variable with the shape and the dtype.
       initial: the initial value, an array.
 
     Returns:
@@ -150,14 +156,17 @@ def create_local_variable(name: str, keras_variable: Any, initial: Any) -> Any:
 
 
 class _LayerNumbers:
-    """Renumbers, from 0, the layers that Keras has named by class and counter: "dense_7"."""
+    """Renumbers the layers of a model from 0, if Keras has named them by a class and a number.
+
+    For example, "dense_7" becomes "dense" if it is the first Dense layer of the model.
+    """
 
     def __init__(self, layers: Iterable[tuple[str, str]]) -> None:
         """Give a new number to each layer whose name comes from Keras and not from the user.
 
         Args:
-          layers: the name of each layer, and the name that Keras gives to the first layer of its
-            class.
+          layers: for each layer (its name, such as "dense_7"; the name that Keras gives to the
+            first layer of its class, such as "dense").
         """
         self._new_names: dict[str, str] = {}
         counts: dict[str, int] = {}
@@ -175,13 +184,13 @@ class _LayerNumbers:
 
 
 def _named_objects(adapter: KerasAdapter, model: Any) -> list[Any]:
-    """Return the layers and the optimizer of a model; Keras numbers the optimizer like a layer."""
+    """Return the objects of a model that Keras may have numbered: the layers and the optimizer."""
     with eager_mode():
         return [*adapter.layers(model), *([model.optimizer] if model.optimizer else [])]
 
 
 def _name_and_default_name(layer: Any) -> tuple[str, str]:
-    """Return a layer's name, and the name that Keras gives to the first layer of its class."""
+    """Return (a layer's name, the name that Keras gives to the first layer of the same class)."""
     name = str(getattr(layer, "name", None) or getattr(layer, "_name", ""))
     kind = re.sub(r"\W+", "", type(layer).__name__)
     snake_case = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", kind)
@@ -189,7 +198,12 @@ def _name_and_default_name(layer: Any) -> tuple[str, str]:
 
 
 def make_unique(name: str, taken: set[str]) -> str:
-    """Return the name, with a number appended if it is taken; add the result to `taken`."""
+    """Return a unique name, and add it to the names in use.
+
+    Args:
+      name: the preferred name, to which a number is appended if it is in use.
+      taken: the names in use.
+    """
     candidate, number = name, 0
     while candidate in taken:
         number += 1
