@@ -1,1 +1,1 @@
-"""The training, evaluation and prediction step of a converted Keras model."""
+"""Builds the training, evaluation and prediction step of a Keras model in a TPUEstimator."""

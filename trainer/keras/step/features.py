@@ -1,4 +1,4 @@
-"""Conversion of an input_fn's features and labels to the arguments of a Keras model."""
+"""Converts the features and labels of an input_fn to the arguments of a Keras model."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -8,18 +8,20 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, MissingKey
 
-# The name of the feature that TPUEstimator adds to a dict of features. The model has no such input.
+# The name of a feature that TPUEstimator adds to a dict of features: it marks the examples that are
+# padding. It is not an input of the model.
 _PADDING_MASK = "is_padding"
 
 _FEATURES_AND_WEIGHTS = {"features", "sample_weights"}
 
 
 class WeightedLabels(NamedTuple):
-    """Labels and sample weights, which the model_fn receives together as `labels`.
+    """Labels and sample weights, which the model_fn receives together as its argument `labels`.
 
     Attributes:
-      labels: the labels, in the form that the model's losses take.
-      sample_weight: weights [batch], or nested like the labels; None without weights.
+      labels: a tensor or a nest of tensors, as the model's losses expect.
+      sample_weight: the weights of the examples [batch size], or a nest like the labels; None
+        without weights.
     """
 
     labels: Any
@@ -34,8 +36,8 @@ def accept_sample_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
         (features, labels, sample_weight).
 
     Returns:
-      An input_fn whose result is the same, except that (features, labels, sample_weight) becomes
-      (features, WeightedLabels). A value that is not callable is returned unchanged.
+      An input_fn that returns the same, except that (features, labels, sample_weight) becomes
+      (features, WeightedLabels). If the argument is not callable, it is returned unchanged.
     """
     if not callable(input_fn):
         return input_fn
@@ -52,21 +54,24 @@ def accept_sample_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
             return x, WeightedLabels(y, weight)
         return returned
 
-    # If input_fn is a functools.partial, copy its attribute `keywords`: an estimator reads there
-    # which arguments are bound already, and does not pass these again.
+    # If input_fn is a functools.partial, copy its attribute `keywords`. An estimator finds there
+    # which arguments are bound already, and does not pass them again.
     weighted_input_fn.keywords = getattr(input_fn, "keywords", {})  # type: ignore[attr-defined]
     return weighted_input_fn
 
 
 def labels_and_weights(labels: Any) -> WeightedLabels:
-    """Return the `labels` of a model_fn as WeightedLabels; sample_weight is None if absent."""
+    """Return the argument `labels` of a model_fn as WeightedLabels.
+
+    If the input_fn has returned no sample weights, sample_weight is None.
+    """
     return labels if isinstance(labels, WeightedLabels) else WeightedLabels(labels, None)
 
 
 def split_sample_weights(features: Any, input_names: Any) -> tuple[Any, Any]:
     """Split features of the form {"features": ..., "sample_weights": ...}.
 
-    Source of the form: the docstring of `tf.keras.estimator.model_to_estimator`.
+    The docstring of `tf.keras.estimator.model_to_estimator` allows this form for sample weights.
 
     Args:
       features: the features that an input_fn returns.
@@ -74,7 +79,8 @@ def split_sample_weights(features: Any, input_names: Any) -> tuple[Any, Any]:
         "features" or "sample_weights", the features are not split.
 
     Returns:
-      (features, weights); (all features, None) if the features do not have this form.
+      (the entry "features", the entry "sample_weights"). If the features do not have this form:
+      (features, None).
     """
     if not isinstance(features, Mapping):
         return features, None
@@ -87,13 +93,13 @@ def split_sample_weights(features: Any, input_names: Any) -> tuple[Any, Any]:
 
 
 def select_model_inputs(features: Any, input_names: Any, label: str) -> Any:
-    """Select the inputs of the model from the features.
+    """Select the features that are inputs of the model.
 
     Args:
       features: a tensor, or a nest of tensors, from the input_fn or a request.
       input_names: the names of the model's inputs: one name, or a list or dict of names; None if
         the model does not define its inputs.
-      label: the model's Keras and its name for the error, such as "tf_keras model digits".
+      label: a description of the model for the error, such as "tf_keras model digits".
 
     Returns:
       The selected features, structured like input_names: the argument to call the model with.
@@ -112,7 +118,7 @@ def select_model_inputs(features: Any, input_names: Any, label: str) -> Any:
     if input_names is None:
         return features["feature"] if list(features) == ["feature"] else features
     if isinstance(input_names, str):
-        # A model with a single input accepts a single feature of any name.
+        # The model has a single input. Accept a single feature of any name.
         if input_names in features:
             return features[input_names]
         return _only_feature(features, input_names, label)
@@ -129,7 +135,11 @@ def select_model_inputs(features: Any, input_names: Any, label: str) -> Any:
 
 
 def _only_feature(features: Mapping[str, Any], name: str, label: str) -> Any:
-    """Return the only feature, whatever its name, as the value of the model's only input."""
+    """Return the only feature, whatever its name, as the value of the model's only input.
+
+    Raises:
+      MissingKey: there are several features or none.
+    """
     if len(features) != 1:
         raise MissingKey(
             f"{label} has the input {name}, and the features are {', '.join(features) or 'empty'}. "
@@ -139,15 +149,16 @@ def _only_feature(features: Mapping[str, Any], name: str, label: str) -> Any:
 
 
 def apply_class_weights(labels: Any, sample_weight: Any, class_weight: Mapping[int, float]) -> Any:
-    """Multiply sample weights by the weights of the rows' classes.
+    """Multiply the sample weight of each example by the weight of the example's class.
 
     Args:
-      labels: one tensor: class numbers [batch] or [batch, 1], or one-hot rows [batch, classes].
-      sample_weight: [batch], or None.
+      labels: one tensor: class numbers [batch size] or [batch size, 1], or one-hot vectors [batch
+        size, classes].
+      sample_weight: the sample weights [batch size]; None for equal weights.
       class_weight: class → weight; a class that is missing has the weight 1.
 
     Returns:
-      Weights [batch], float32.
+      The sample weights, float32 [batch size].
 
     Raises:
       InvalidSetting: there are labels for several outputs.

@@ -1,4 +1,4 @@
-"""The model_fn of a converted Keras model."""
+"""Builds the model_fn with which a TPUEstimator runs a Keras model."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,7 +27,8 @@ def build_model_fn(
 
     Args:
       converted: the model.
-      class_weight: class → weight of its rows in training; None for equal weights.
+      class_weight: class → weight of the examples of this class in training; None for equal
+        weights.
       codec: decodes the features and labels that were encoded for the infeed of a TPU.
     """
     builders = {ModeKeys.TRAIN: _train, ModeKeys.EVAL: _evaluate, ModeKeys.PREDICT: _predict}
@@ -35,8 +36,8 @@ def build_model_fn(
     def keras_model_fn(features: Any, labels: Any, mode: str, params: Any) -> TPUEstimatorSpec:
         if mode == ModeKeys.TRAIN:
             converted.check_same_optimizer()
-        # Decode only in a run on a TPU, because only there the features were encoded. In such a run
-        # TPUEstimator adds "context" to the params.
+        # Decode the features if they were encoded for the infeed, as in a run on a TPU. Only in
+        # such a run, TPUEstimator adds "context" to the params.
         if "context" in params:
             features, labels = codec.decode(features, labels, mode)
         features, weights = split_sample_weights(features, converted.input_names)
@@ -64,8 +65,8 @@ def _train(
         _check_metric_names(converted, x, batch)
     loss = steps.train(x, batch, class_weight)
     with tf.control_dependencies([loss]):
-        # Let the train_op wait for the loss. The loss depends on all updates of the step, so
-        # these are complete when the global step is incremented.
+        # Let the train_op, which increments the global step, wait for the loss. The loss depends on
+        # all updates of variables, so the updates are complete when the train_op has run.
         train_op = tf.compat.v1.train.get_global_step().assign_add(1, read_value=False)
     return TPUEstimatorSpec(ModeKeys.TRAIN, loss=tf.reshape(loss, []), train_op=train_op)
 
@@ -77,8 +78,8 @@ def _evaluate(
     codec = OutputCodec(converted.adapter)
     loss, outputs = steps.evaluate(x, batch, codec)
     parts = [batch.labels, outputs, batch.sample_weight]
-    # Pass only tensors to metric_fn, because the transfer to the host takes no None. metric_fn
-    # puts each None back, for example in place of absent weights.
+    # Pass only tensors to metric_fn, because None, for example for absent weights, cannot be sent
+    # to the host. metric_fn inserts the Nones again.
     flat = tf.nest.flatten(parts)
     tensors = [tensor for tensor in flat if tensor is not None]
 
@@ -100,8 +101,8 @@ def _metrics(
     Args:
       converted: the model.
       codec: decodes the model's outputs.
-      labels: the labels, as the model's losses take them.
-      outputs: the encoded outputs of the model.
+      labels: the labels, a tensor or a nest of tensors.
+      outputs: the outputs of the model, encoded by the codec.
       weights: sample weights, or None.
 
     Returns:
@@ -120,8 +121,13 @@ def _metrics(
 def _check_metric_names(converted: ConvertedModel, x: Any, batch: WeightedLabels) -> None:
     """Check metric_names_map before the training, so that an invalid map is reported early.
 
-    Keras names metrics only when they process their first batch. So this function builds an
-    evaluation in a graph that is discarded.
+    The map contains names that Keras gives to metrics only when they process their first batch. So
+    this function builds an evaluation in a graph that is discarded.
+
+    Args:
+      converted: the model.
+      x: the model's inputs, of which only shapes and dtypes are used.
+      batch: the labels and sample weights, of which only shapes and dtypes are used.
     """
     with tf.Graph().as_default():
         x, batch = tf.nest.map_structure(
@@ -151,10 +157,10 @@ def _predict(
 
 
 def _create_graph_variables(converted: ConvertedModel, mode: str) -> "_LocalVariables":
-    """Create the variables of the default graph that replace the Keras model's variables.
+    """Create variables in the default graph that replace the variables of the Keras model.
 
-    Evaluations and predictions read the moving average of each weight, if the optimizer keeps
-    averages, and have no variables for the optimizer.
+    Evaluations and predictions need no variables of the optimizer. If the optimizer keeps moving
+    averages of the weights, evaluations and predictions use these in place of the weights.
 
     Returns:
       id of the handle of a Keras variable → the variable of the default graph that replaces it.
@@ -178,28 +184,29 @@ def _create_graph_variables(converted: ConvertedModel, mode: str) -> "_LocalVari
 
 
 class _LocalVariables(dict[int, Any]):
-    """Maps handles of Keras variables to local variables, which are created on first access.
+    """Maps handles of Keras variables to variables of the default graph that replace them.
 
-    Local variables are variables of the default graph that checkpoints do not contain. The keys are
-    ids of the handles of Keras variables that belong to metrics or to Keras itself.
+    The object creates a missing value on the first access: a local variable, which checkpoints do
+    not contain, for a variable that belongs to a metric or to Keras itself. A key is the id() of a
+    handle.
     """
 
     def __init__(self, converted: ConvertedModel, scope: str) -> None:
-        """Store the arguments; no variable is created yet.
+        """Create an empty map.
 
         Args:
-          converted: the model whose metrics the variables belong to.
-          scope: a part of the names of the variables.
+          converted: the model to whose metrics the variables belong.
+          scope: a part of the names of the local variables.
         """
         super().__init__()
         self._converted, self._scope = converted, scope
 
     def __contains__(self, handle: object) -> bool:
-        """Return whether `self[handle]` has or would create a variable; this call creates none."""
+        """Return whether `self[handle]` has a value, or would create one; create nothing."""
         return super().__contains__(handle) or handle in self._keras_variables()
 
     def __missing__(self, handle: int) -> Any:
-        """Create the local variable for a handle, with the present value of the Keras variable."""
+        """Create the local variable for a handle, with the current value of the Keras variable."""
         keras_variable = self._keras_variables()[handle]
         with eager_mode():
             initial = keras_variable.numpy()
@@ -209,9 +216,10 @@ class _LocalVariables(dict[int, Any]):
         return self[handle]
 
     def _keras_variables(self) -> dict[int, Any]:
-        """Return the variables of metrics and of Keras itself: id of a handle → its tf.Variable.
+        """Return the variables of metrics and of Keras itself: id of a handle → tf.Variable.
 
-        The dict is not stored, because metrics create variables while their first batch is traced.
+        The metrics are reset, so that the variables have their initial values. The result is not
+        cached, because metrics create variables when their first batch is traced.
         """
         adapter, model = self._converted.adapter, self._converted.model
         with eager_mode():

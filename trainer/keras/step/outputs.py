@@ -1,4 +1,7 @@
-"""Transfers a model's outputs to its metrics, with the masks and logits that metrics look for."""
+"""Transfers the outputs of a Keras model to its metrics, which run in another graph.
+
+The masks and logits that belong to the outputs are transferred too, because metrics use them.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,29 +10,33 @@ import tensorflow as tf
 
 from trainer.keras.model.adapter import KerasAdapter
 
-# Activations as type of op → function. If one of these ops computes an output, Keras's
+# Type of an activation's op → the activation function. If such an op computes an output, Keras's
 # crossentropies use the op's input, the logits, instead of the output.
 _ACTIVATIONS = {"Sigmoid": tf.math.sigmoid, "Softmax": tf.nn.softmax}
 
 
 class OutputCodec:
-    """Converts a model's outputs to plain tensors, and back in the graph of the metrics.
+    """Encodes a model's outputs as plain tensors, and decodes them in the graph of the metrics.
 
-    A metric reads more than the values of an output. A mask says which positions count. A
-    crossentropy computes with logits instead of probabilities if it finds them: in the attribute
+    A metric uses more than the values of an output. A mask may exclude some values. A crossentropy
+    computes with logits instead of probabilities if it finds logits: in the attribute
     `_keras_logits`, which Keras's activations set, or as the input of the op that computes the
-    output. A tensor that is passed to another graph has neither.
+    output. If a tensor is passed to another graph, its mask and logits are lost.
 
-    Source of the rule for logits: `_get_logits` of keras/src/backend/tensorflow/nn.py and of
-    tf_keras/src/backend.py.
+    The functions `_get_logits` in keras/src/backend/tensorflow/nn.py and in tf_keras/src/backend.py
+    define where a crossentropy looks for logits.
     """
 
     def __init__(self, adapter: KerasAdapter) -> None:
-        """Store the adapter for the model's Keras; no output is encoded yet."""
+        """Create a codec for the outputs of one model.
+
+        Args:
+          adapter: the adapter for the model's version of Keras.
+        """
         self._adapter = adapter
         self._structure: Any = None
-        # For each flattened output: the type of its activation's op if in _ACTIVATIONS, else None;
-        # and whether Keras has attached logits to the output.
+        # For each flattened output: (the type of the op that computes the output, if it is in
+        # _ACTIVATIONS, else None; whether Keras has attached logits to the output).
         self._activations: list[tuple[str | None, bool]] = []
 
     def encode(self, y_pred: Any) -> list[dict[str, Any]]:
@@ -39,10 +46,10 @@ class OutputCodec:
           y_pred: the outputs, in the graph in which the model is called.
 
         Returns:
-          For each flattened output a dict. If a sigmoid or softmax computes the output, the dict
-            has the "logits", the argument of the sigmoid or softmax, from which `decode` computes
-            the output. Otherwise, the dict has the "values" of the output, and "logits" too if
-            Keras has attached logits to it. If the output has a mask, the dict has it as "mask".
+          A dict of tensors for each flattened output. If a sigmoid or softmax op computes the
+          output, the dict has the op's input as "logits", from which `decode` computes the output.
+          Otherwise, the dict has the output as "values", and "logits" too if Keras has attached
+          logits to the output. If the output has a mask, the dict has an entry "mask".
         """
         self._structure = tf.nest.map_structure(lambda _: None, y_pred)
         outputs = tf.nest.flatten(y_pred)
@@ -61,7 +68,11 @@ class OutputCodec:
         return encoded
 
     def decode(self, encoded: Sequence[Mapping[str, Any]]) -> Any:
-        """Rebuild the outputs, in the structure that the model returned, from `encode`'s result."""
+        """Rebuild the outputs of the model, with masks and logits, in the default graph.
+
+        Args:
+          encoded: the result of `encode`, passed to the default graph.
+        """
         outputs = []
         for parts, (activation, has_logits) in zip(encoded, self._activations, strict=True):
             output = _ACTIVATIONS[activation](parts["logits"]) if activation else parts["values"]

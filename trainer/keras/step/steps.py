@@ -1,4 +1,4 @@
-"""The training, evaluation and prediction steps of a Keras model, as ops of the default graph."""
+"""Builds the training, evaluation and prediction steps of a Keras model in the default graph."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +19,10 @@ _ASSIGNMENTS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"
 
 
 class ModelSteps:
-    """Builds the steps of one Keras model on tensors of the default graph."""
+    """Builds the steps of one Keras model in the default graph.
+
+    Keras's own code is traced, and the traced graph is imported into the default graph.
+    """
 
     def __init__(
         self, adapter: KerasAdapter, model: Any, graph_variables: Mapping[int, Any]
@@ -27,7 +30,7 @@ class ModelSteps:
         """Store the model; nothing is built yet.
 
         Args:
-          adapter: the adapter for the model's Keras.
+          adapter: the adapter for the model's version of Keras.
           model: a Keras model, built; also compiled for training and evaluation.
           graph_variables: id of the handle of a Keras variable → the variable of the default
             graph that replaces it.
@@ -40,10 +43,10 @@ class ModelSteps:
         Args:
           x: the model's inputs.
           batch: the labels and sample weights.
-          class_weight: class → weight of its rows; None for equal weights.
+          class_weight: class → weight of the examples of this class; None for equal weights.
 
         Returns:
-          The loss of the batch, a scalar that depends on all updates of variables.
+          The loss of the batch, a scalar tensor that depends on all updates of variables.
         """
         adapter, model = self._adapter, self._model
         replicas = _num_replicas()
@@ -76,7 +79,7 @@ class ModelSteps:
           codec: encodes the model's outputs.
 
         Returns:
-          The loss of the batch, a scalar; and the encoded outputs of the model.
+          (the loss of the batch, a scalar tensor; the encoded outputs of the model).
         """
         adapter, model = self._adapter, self._model
 
@@ -94,7 +97,14 @@ class ModelSteps:
         return results
 
     def predict(self, x: Any) -> Any:
-        """Build the ops of a prediction step; return the outputs for the model's inputs `x`."""
+        """Build the ops of a prediction step in the default graph.
+
+        Args:
+          x: the model's inputs.
+
+        Returns:
+          The model's outputs.
+        """
 
         def step(x: Any) -> Any:
             with self._adapter.per_replica_seeds(self._model):
@@ -106,8 +116,8 @@ class ModelSteps:
         """Build the op that updates the metrics with a batch.
 
         Args:
-          labels: the labels, as the model's losses take them.
-          outputs: the encoded outputs of the model.
+          labels: the labels, a tensor or a nest of tensors.
+          outputs: the outputs of the model, encoded by the codec.
           weights: sample weights, or None.
           codec: decodes the outputs.
         """
@@ -129,9 +139,12 @@ class ModelSteps:
     def _average_state(self, replicas: int) -> None:
         """Make the traced step assign means over the replicas to non-trainable float variables.
 
-        Such variables are moving averages, as of batch normalization. The mean is computed before
-        the assignment, because TensorFlow does not define which replica's copy of a variable is
-        read afterwards.
+        Such variables are moving averages, for example those of batch normalization. The replicas
+        must assign the same value, because TensorFlow does not define which replica's copy of a
+        variable is read afterwards.
+
+        Args:
+          replicas: the number of replicas.
         """
         if replicas == 1:
             return
@@ -150,16 +163,18 @@ class ModelSteps:
         """Trace a step and import it into the default graph.
 
         Args:
-          step: takes one argument for each item of `parts`; returns a nest of tensors and Nones.
-          parts: name of an argument → its value, a nest of tensors of the default graph and Nones.
+          step: a function that runs Keras code. It takes one argument for each item of `parts`, and
+            returns a nest of tensors and Nones.
+          parts: name of an argument in error messages → its value, a nest of tensors of the default
+            graph and Nones.
           name: the name of the step, which becomes a part of the names of its ops.
 
         Returns:
           The nest that the step returns, with tensors of the default graph.
 
         Raises:
-          InvalidSetting: the model cannot process the batch; or the model uses a lookup table, or a
-            variable that no variable of the default graph replaces.
+          InvalidSetting: the model cannot process the batch. Or the step uses a lookup table, or a
+            Keras variable that has no replacement in the default graph.
         """
         flat = tf.nest.flatten(parts, expand_composites=True)
         tensors = [tensor for tensor in flat if tensor is not None]
@@ -192,18 +207,18 @@ class ModelSteps:
 
     @property
     def _label(self) -> str:
-        """Return the model's Keras and its name for messages: "tf_keras model digits"."""
+        """Return a description of the model for messages, such as "tf_keras model digits"."""
         return f"{self._adapter.name} model {self._model.name}"
 
     def _handle_replacer(self, func_graph: Any) -> Callable[[Any], Any]:
         """Return a function that replaces the handles of Keras variables in a traced step.
 
-        The function maps a handle to the handle of the variable of the default graph that replaces
-        the Keras variable. It raises InvalidSetting for the handle of a lookup table, and of a
-        variable that no variable of the default graph replaces.
+        The function takes the handle of a Keras variable, and returns the handle of the variable of
+        the default graph that replaces it. It raises InvalidSetting if there is no such variable,
+        and for the handle of a lookup table.
 
         Args:
-          func_graph: the traced step, from which the error takes the variable's name.
+          func_graph: the traced step, which contains the variables' names for the error.
         """
 
         def replace_handle(handle: Any) -> Any:
@@ -221,7 +236,7 @@ class ModelSteps:
 
 
 def _step_arguments(x: Any, batch: WeightedLabels) -> dict[str, Any]:
-    """Return the arguments of a step: name in error messages → argument."""
+    """Return the arguments of a traced step as a dict: name in error messages → argument."""
     return {"features": x, "labels": batch.labels, "weights": batch.sample_weight}
 
 
@@ -233,8 +248,12 @@ def _num_replicas() -> int:
 def _average_gradient(gradient: Any, replicas: int) -> Any:
     """Return a gradient's mean over the replicas; without XLA, return the gradient unchanged.
 
-    The mean is a dense tensor, also on one replica: XLA compiles few of the ops that apply sparse
-    gradients.
+    The mean is a dense tensor, even with one replica, because XLA cannot compile most ops that
+    apply sparse gradients.
+
+    Args:
+      gradient: a tensor or tf.IndexedSlices; None if the loss does not depend on the variable.
+      replicas: the number of replicas.
     """
     if gradient is None or not tracing.is_for_xla():
         return gradient

@@ -1,4 +1,4 @@
-"""Batch normalization with synchronized=True, on the replicas of a TPU."""
+"""Makes Keras's batch normalization with synchronized=True work on the replicas of a TPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +12,11 @@ from trainer.model import patching
 
 @contextmanager
 def synchronize_moments(replicas: int) -> Iterator[None]:
-    """Let layers with synchronized=True normalize by the rows of all replicas inside a context.
+    """Let batch normalization with synchronized=True use the batches of all replicas in a context.
 
-    Such a layer calls all_reduce of tf.distribute's replica context. Without a tf.distribute
-    strategy, the replica context is a default one for a single replica. This function replaces that
-    context's all_reduce by a sum over the replicas of the TPU.
+    Such a layer calls the method all_reduce of tf.distribute's replica context. Without a
+    tf.distribute strategy, TensorFlow has a default replica context, for one replica. Inside this
+    function's context, its method all_reduce is replaced by a sum over the replicas of the TPU.
 
     Args:
       replicas: the number of replicas.

@@ -1,1 +1,1 @@
-"""The adapter for tf_keras, which is Keras 2."""
+"""The adapter through which trainer.keras uses models of tf_keras, which is Keras 2."""

@@ -1,4 +1,4 @@
-"""The adapter for tf_keras, which is Keras 2."""
+"""The adapter through which trainer.keras uses models of tf_keras, which is Keras 2."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,8 +11,8 @@ from trainer.keras.model import options
 from trainer.keras.tf_keras import losses, tf_optimizer
 from trainer.keras_internals import get_private_attribute
 
-# The value of `_rng_type` with which tf_keras's random generators use stateful random ops, whose
-# state is not shared by the replicas.
+# The value of `_rng_type` with which tf_keras's random generators use stateful random ops. The
+# state of these ops is not a variable, so the replicas do not share it.
 _STATEFUL_OPS = "legacy_stateful"
 
 
@@ -32,8 +32,8 @@ class _TfKerasAdapter:
             return None
         if isinstance(structure, Mapping):
             return {name: name for name in structure}
-        # Return a single name as a string. For a Sequential, `input_names` is a list with one name,
-        # although the model takes a single tensor and not a list.
+        # Return a single name as a string, because a model with one input takes a tensor and not a
+        # list. tf_keras's attribute `input_names` is a list in any case.
         return names[0] if len(names) == 1 else list(names)
 
     def input_specs(self, model: Any) -> dict[str, Any] | None:
@@ -76,8 +76,8 @@ class _TfKerasAdapter:
         if tf_optimizer.is_tf_optimizer(optimizer):
             return tf_optimizer.named_variables(optimizer, model.trainable_variables)
         listed = optimizer.variables() if _is_legacy(optimizer) else list(optimizer.variables)
-        # Add the variables of hyperparameters and counters, which are attributes of the optimizer
-        # but missing from its list `variables`.
+        # Add the variables that hold hyperparameters and counters. They are attributes of the
+        # optimizer, but missing from its list `variables`.
         others = [*vars(optimizer).values(), *getattr(optimizer, "_hyper", {}).values()]
         unique = {
             id(value): value for value in [*listed, *others] if isinstance(value, tf.Variable)
@@ -122,15 +122,15 @@ class _TfKerasAdapter:
         counter = getattr(optimizer, "_u_product_counter", None)
         optimizer.apply_gradients(pairs)
         if counter is not None:
-            # Restore Nadam's count of its calls, which tracing increments in Python: each trace of
-            # a step must start from the same count.
+            # Restore the Python attribute in which the optimizer Nadam counts its calls. Tracing
+            # increments the attribute, but each trace of a step must start from the same count.
             optimizer._u_product_counter = counter
 
     @contextlib.contextmanager
     def per_replica_seeds(self, model: Any) -> Iterator[None]:
-        # Let the layers use stateful random ops, which draw different numbers on each replica. With
-        # a tf.random.Generator, whose state is a variable with the same value on all replicas, all
-        # replicas would draw the same numbers.
+        # Let the layers use stateful random ops, which draw different numbers on each replica. A
+        # tf.random.Generator would draw the same numbers on all replicas, because its state is a
+        # variable, which has the same value on all replicas.
         generators = [
             layer._random_generator
             for layer in self.layers(model)
@@ -153,7 +153,8 @@ class _TfKerasAdapter:
 
     def update_metrics(self, model: Any, y: Any, y_pred: Any, weights: Any) -> None:
         if len(tf.nest.flatten(y_pred)) > 1:
-            # Call the loss only for its side effect: it updates the metrics of the outputs' losses.
+            # Call the loss only for its side effect: it updates the metrics that report the loss of
+            # each output.
             model.compiled_loss(y, y_pred, weights)
         model.compiled_metrics.update_state(y, y_pred, weights)
 
@@ -233,15 +234,18 @@ ADAPTER = _TfKerasAdapter()
 
 
 def _is_new(optimizer: Any) -> bool:
-    """Return whether an optimizer is of tf_keras.optimizers, and not of its module `legacy`."""
+    """Return whether an optimizer is of tf_keras.optimizers, but not of tf_keras.optimizers.legacy.
+
+    The result is False for an optimizer of tf.compat.v1.train too.
+    """
     return not _is_legacy(optimizer) and not tf_optimizer.is_tf_optimizer(optimizer)
 
 
 def _is_legacy(optimizer: Any) -> bool:
-    """Return whether an optimizer is one of tf_keras.optimizers.legacy."""
+    """Return whether an optimizer is of tf_keras.optimizers.legacy."""
     return isinstance(optimizer, tf_keras.optimizers.legacy.Optimizer)
 
 
 def _get_path(variable: Any) -> str:
-    """Return a variable's name without the suffix: "dense/kernel" for "dense/kernel:0"."""
+    """Return a variable's name without the suffix ":0", for example "dense/kernel"."""
     return str(variable.name).partition(":")[0]

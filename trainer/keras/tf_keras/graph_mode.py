@@ -1,8 +1,9 @@
-"""tf_keras models that were built without eager execution, as in programs of TensorFlow 1.
+"""Clones tf_keras models that were built without eager execution, as in programs of TensorFlow 1.
 
-The weights of such a model live in the session of a graph, and its steps are ops of this graph.
-The model itself stays unchanged. The estimator runs a clone with the same layers, compile()
-arguments and values, which is built for eager execution.
+The weights of such a model live in the session of a graph, and its steps are ops of this graph. An
+estimator cannot use the model itself. Instead it uses a clone that is built for eager execution,
+with the same layers, arguments of compile() and values. `copy_back` copies trained values to the
+original.
 """
 
 import contextlib
@@ -21,10 +22,12 @@ from trainer.keras_internals import get_private_attribute
 
 
 def clone_for_eager(model: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """Clone a model built without eager execution, as an eager model with the session's values.
+    """Clone a model that was built without eager execution, as an eager model.
+
+    The clone has the values that the original's variables have in the session.
 
     Args:
-      model: the compiled original; it is not changed.
+      model: the original, compiled; it is not changed.
       custom_objects: name → class or function that the configurations of the layers need.
 
     Returns:
@@ -61,10 +64,10 @@ def copy_back(clone: Any, model: Any) -> None:
 
     Args:
       clone: the result of `clone_for_eager`.
-      model: the original.
+      model: the original model.
 
     Raises:
-      InvalidSetting: the model has no weights yet.
+      InvalidSetting: the original has no weights yet.
     """
     if not model.built or not get_private_attribute(model, "_is_compiled"):
         raise InvalidSetting(
@@ -79,8 +82,8 @@ def copy_back(clone: Any, model: Any) -> None:
             for key, variable in graph_mode_optimizer.state_variables(clone).items()
         }
     with _graph_of(model):
-        # Build the training function, which is not called: building it creates the optimizer's
-        # variables.
+        # Build the model's training function, but do not call it. Building it creates the
+        # optimizer's variables.
         get_private_attribute(model, "_make_train_function")()
         slots = graph_mode_optimizer.state_variables(model)
         assignments = [(slots[key], value) for key, value in state.items()]
@@ -88,7 +91,10 @@ def copy_back(clone: Any, model: Any) -> None:
 
 
 def _unsupported_options(model: Any) -> Iterator[tuple[str, str]]:
-    """Find options that prevent a clone of a model; see `KerasAdapter.unsupported_options`."""
+    """Find the options of a model with which it cannot be cloned.
+
+    The results have the form of those of `KerasAdapter.unsupported_options`.
+    """
     if not getattr(model, "optimizer", None):
         yield "not compiled", ""
         return
@@ -100,7 +106,7 @@ def _unsupported_options(model: Any) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def _graph_of(model: Any) -> Iterator[None]:
-    """Make the graph of a model the default graph inside a context."""
+    """Return a context in which the graph of a model is the default graph."""
     graphs = [tensor.graph for tensor in [*_get_weights(model), *(model.inputs or ())]]
     with (graphs or [tf.compat.v1.get_default_graph()])[0].as_default():
         yield
@@ -112,11 +118,11 @@ def _get_weights(model: Any) -> list[Any]:
 
 
 def _clone_layers(model: Any, label: str) -> Any:
-    """Build a model with the same layers and new weights.
+    """Build a model with copies of a model's layers, which have new weights.
 
     Args:
-      model: the original.
-      label: the model's Keras and its name, for the error.
+      model: the original model.
+      label: a description of the model for the error, such as "tf_keras model digits".
 
     Raises:
       InvalidSetting: a layer's get_config or constructor raises an error.
@@ -131,24 +137,25 @@ def _clone_layers(model: Any, label: str) -> Any:
             inputs = [_zeros_like(tensor) for tensor in model.inputs]
             clone(inputs[0] if len(inputs) == 1 else inputs)
     except Exception as error:
-        # Catch every type, because the user's get_config and constructors may raise any error.
+        # Catch all exceptions, because get_config and constructors of the user's layers may raise
+        # errors of any type.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise unsupported_option_error("no get_config", f"{label} ({reason})", error) from error
     return clone
 
 
 def _get_layers(model: Any) -> list[Any]:
-    """Return a model and all layers inside it, without input layers."""
+    """Return a model and all layers inside it at any depth, except input layers."""
     layers = get_private_attribute(model, "_flatten_layers")()
     return [layer for layer in layers if not isinstance(layer, tf_keras.layers.InputLayer)]
 
 
 def _inferred_input(model: Any) -> Any:
-    """Return an Input for the clone of a Sequential that was built by its first batch.
+    """Return the Input with which a Sequential without an Input layer is to be cloned.
 
     Returns:
-      An Input with the shape of that batch; None if the model defines its own input or is not
-      built.
+      A tf_keras.Input with the shape of the batch for which the model was built; None if the model
+      defines its own input, or is not built.
     """
     if get_private_attribute(model, "_is_graph_network") or not model.built:
         return None
@@ -158,15 +165,21 @@ def _inferred_input(model: Any) -> Any:
 
 
 def _zeros_like(tensor: Any) -> Any:
-    """Return zeros in the shape of a placeholder; unknown dimensions become 1."""
+    """Return zeros of the shape and dtype of a placeholder, with 1 for unknown dimensions."""
     return tf.zeros([size or 1 for size in tensor.shape.as_list()], tensor.dtype)
 
 
 def _copy_trainable_flags(model: Any, clone: Any, label: str) -> None:
-    """Freeze those layers of a clone that were frozen when the original was compiled.
+    """Set `trainable` of a clone's layers to the values that the original had in compile().
+
+    Args:
+      model: the original model.
+      clone: the clone.
+      label: a description of the model for the error, such as "tf_keras model digits".
 
     Raises:
-      InvalidSetting: a layer of the model has a loss of add_loss that the cloned layer lacks.
+      InvalidSetting: a layer has a loss that was added by add_loss outside of the layer's call, so
+        the cloned layer does not have it.
     """
     compiled_flags = getattr(model, "_compiled_trainable_state", {})
     for layer, cloned in zip(_get_layers(model), _get_layers(clone), strict=True):

@@ -1,4 +1,7 @@
-"""The arguments of compile() of a tf_keras model that was built without eager execution."""
+"""Finds the arguments of compile() of a tf_keras model that was built without eager execution.
+
+The clone of the model, which an estimator uses, is compiled with the same arguments.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,13 +12,17 @@ from trainer.keras_internals import get_private_attribute
 
 
 def build_compile_args(model: Any) -> dict[str, Any]:
-    """Build the arguments, without the optimizer, for compile() of the eager clone of a model.
+    """Return the arguments, except the optimizer, with which to compile the eager clone of a model.
 
-    If the model's outputs are known, the losses and metrics are those that Keras has assigned to
-    each output, with the names that Keras chose: under TensorFlow 1, "acc" for the metric accuracy.
+    If the model's outputs are known, the result contains the losses and metrics that Keras has
+    assigned to each output. Metrics keep the names that Keras chose: in TensorFlow 1, "acc" for the
+    metric accuracy.
+
+    Args:
+      model: the original model.
 
     Returns:
-      Argument name → value.
+      Name of an argument → its value.
     """
     if not get_private_attribute(model, "_is_compiled"):
         return {
@@ -32,26 +39,41 @@ def build_compile_args(model: Any) -> dict[str, Any]:
         "loss_weights": _assign_to_outputs(model, [endpoint.loss_weight for endpoint in endpoints]),
         "metrics": _assign_to_outputs(model, _copy_metrics(metrics)),
         "weighted_metrics": _assign_to_outputs(model, _copy_metrics(weighted_metrics)),
-        # `from_serialized` tells compile() that the names of the metrics contain the names of the
-        # outputs already, so that compile() does not add them again.
+        # With `from_serialized`, compile() does not add the names of the outputs to the names of
+        # the metrics, which contain them already.
         "from_serialized": True,
     }
 
 
 def _assign_to_outputs(model: Any, values: Sequence[Any]) -> Any:
-    """Arrange one value per output in the form that compile() accepts: a value, list or dict."""
+    """Arrange values, one for each output, in the structure that compile() accepts.
+
+    Args:
+      model: the original model.
+      values: for each output the value of an argument of compile(), such as a loss.
+
+    Returns:
+      The value itself for a model with one output; else a list, or a dict by output name.
+    """
     if len(values) == 1:
         return values[0]
     outputs = getattr(model, "_nested_outputs", None)
     if isinstance(outputs, Mapping):
-        # The values are in the order of the sorted output names, because tf.nest flattens a dict in
-        # the order of its sorted keys.
+        # Sort the output names, because tf.nest has flattened the dict of outputs in the order of
+        # its sorted keys, and the values are in the same order.
         return dict(zip(sorted(outputs), values, strict=True))
     return list(values)
 
 
 def _copy_metrics(metrics_of_outputs: Sequence[Mapping[str, Any] | None]) -> list[list[Any]]:
-    """Copy the metrics of each output, without state; [None] for an output without metrics."""
+    """Copy the metrics of each output, without their state.
+
+    Args:
+      metrics_of_outputs: for each output, name → metric; None for an output without metrics.
+
+    Returns:
+      For each output a list of metrics; [None] for an output without metrics.
+    """
     return [
         [_copy_metric(name, metric) for name, metric in (metrics or {}).items()] or [None]
         for metrics in metrics_of_outputs
@@ -59,10 +81,10 @@ def _copy_metrics(metrics_of_outputs: Sequence[Mapping[str, Any] | None]) -> lis
 
 
 def _copy_metric(name: str, metric: Any) -> Any:
-    """Create a metric with another metric's settings and a given name, without its state."""
+    """Copy a metric, without its state, under another name."""
     if type(metric) is tf_keras.metrics.MeanMetricWrapper:
-        # Copy the function that a MeanMetricWrapper calls, because get_config returns only the name
-        # of the function.
+        # Do not use get_config for a MeanMetricWrapper: it returns only the name of the function
+        # that the metric calls.
         return tf_keras.metrics.MeanMetricWrapper(
             get_private_attribute(metric, "_fn"),
             name=name,

@@ -1,4 +1,4 @@
-"""The optimizer of a tf_keras model that was built without eager execution."""
+"""Copies the optimizer of a tf_keras model that was built without eager execution."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,10 +11,11 @@ from trainer.keras_internals import get_private_attribute
 
 
 class GraphOptimizerState:
-    """The settings and the state of a model's optimizer, read from its graph's session.
+    """The settings and the state of a model's optimizer, read from the session of its graph.
 
     Attributes:
-      values: key of `state_variables` → value of that variable, an array.
+      values: the values of the optimizer's variables, arrays. The keys are those of
+        `state_variables`.
     """
 
     def __init__(self, model: Any) -> None:
@@ -36,8 +37,8 @@ class GraphOptimizerState:
                 )
             )
         else:
-            # Keep the schedules and functions among the hyperparameters, which get_config would
-            # replace by their present values.
+            # Add the hyperparameters that are schedules or functions. get_config replaces them by
+            # their current values.
             schedule_class = tf_keras.optimizers.schedules.LearningRateSchedule
             hyperparameters = get_private_attribute(self._optimizer, "_hyper")
             dynamic = {
@@ -60,8 +61,7 @@ def unsupported_options(optimizer: Any) -> Iterator[tuple[str, str]]:
     """Find the options of an optimizer that an estimator does not support.
 
     Yields:
-      A key of `trainer.keras.model.unsupported_options`, and the name of the optimizer or
-      hyperparameter that has the option.
+      (a key of `UNSUPPORTED_OPTIONS`, name of the optimizer or hyperparameter that has the option).
     """
     if tf_optimizer.is_tf_optimizer(optimizer):
         yield from tf_optimizer.unsupported_options(optimizer)
@@ -75,11 +75,13 @@ def unsupported_options(optimizer: Any) -> Iterator[tuple[str, str]]:
 
 
 def state_variables(model: Any) -> dict[tuple[str, int], Any]:
-    """Return those variables of a model's optimizer that were created already.
+    """Return the existing variables of a model's optimizer, with keys that identify them.
+
+    A model and its clone have the same keys, so that values can be copied between them.
 
     Returns:
-      ("", index in optimizer.weights) → variable; for an optimizer of tf.compat.v1.train, the keys
-      of `tf_optimizer.state_variables`. A model and its clone have the same keys.
+      ("", index in optimizer.weights) → variable. For an optimizer of tf.compat.v1.train, the
+      result of `tf_optimizer.state_variables`.
     """
     optimizer = model.optimizer
     if tf_optimizer.is_tf_optimizer(optimizer):
@@ -91,5 +93,5 @@ def state_variables(model: Any) -> dict[tuple[str, int], Any]:
 
 
 def _is_function(value: Any) -> bool:
-    """Return whether a hyperparameter is a function, which each step calls for the value."""
+    """Return whether a hyperparameter is a function that each step calls to get the value."""
     return callable(value) and not isinstance(value, tf.Variable)

@@ -1,4 +1,7 @@
-"""The compiled losses of a tf_keras model, without metrics and scaled for several replicas."""
+"""Copies the compiled losses of a tf_keras model for use in the training step of a TPUEstimator.
+
+The copy updates no metrics, and is scaled for several replicas.
+"""
 
 from typing import Any
 
@@ -9,24 +12,28 @@ from trainer.keras_internals import LossesContainer, get_private_attribute
 
 
 class _UnusedMetric:
-    """Replaces the metric that averages the total loss, because no step reads its value."""
+    """Replaces the metric that averages the total loss, which an estimator's step must not update.
+
+    It has only the method that LossesContainer calls.
+    """
 
     def update_state(self, *arguments: Any, **named: Any) -> None:
-        """Ignore the loss of a batch, with which LossesContainer would update the metric."""
+        """Ignore the loss of a batch."""
 
 
 class _LossesContainerWithoutMetrics(LossesContainer):
-    """A LossesContainer that has no metrics for the losses of the individual outputs."""
+    """A LossesContainer without the metrics that report the loss of each output."""
 
     def _create_metrics(self) -> None:
-        """Create no metric for any output."""
+        """Set the list of metrics to None for each output; LossesContainer calls this method."""
         self._per_output_metrics = [None] * len(self._losses)
 
 
 class _SumOverBatchLoss(tf_keras.losses.Loss):
-    """A loss that sums over the rows of a replica, multiplied by the number of replicas.
+    """A loss that is a sum over the examples of a replica, times the number of replicas.
 
-    The mean of this loss over the replicas is the sum over the rows of the global batch.
+    The training step computes the mean of this loss over the replicas. This mean is the sum over
+    the examples of the global batch.
     """
 
     def __init__(self, loss: Any, replicas: int) -> None:
@@ -40,7 +47,7 @@ class _SumOverBatchLoss(tf_keras.losses.Loss):
         self._loss, self._replicas = loss, replicas
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """Return the sum of the loss over a replica's rows, times the number of replicas."""
+        """Return the loss of a replica's batch, times the number of replicas."""
         return self._loss(y_true, y_pred, sample_weight=sample_weight) * float(self._replicas)
 
 
@@ -50,7 +57,8 @@ def without_loss_metrics(compiled: Any, output_names: Any, replicas: int) -> Any
     Args:
       compiled: the LossesContainer of a model.
       output_names: the names of the model's outputs.
-      replicas: the number of replicas, by which a loss that is a sum over rows is multiplied.
+      replicas: the number of replicas. A loss that is a sum over examples is multiplied by it; see
+        `_SumOverBatchLoss`.
 
     Returns:
       A LossesContainer.

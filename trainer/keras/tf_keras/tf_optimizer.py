@@ -1,6 +1,7 @@
-"""Optimizers of tf.compat.v1.train in tf_keras models; tf_keras wraps them in a TFOptimizer.
+"""Access to the optimizer of a tf_keras model that is compiled with one of tf.compat.v1.train.
 
-In this module "wrapper" means the TFOptimizer, which is model.optimizer.
+tf_keras wraps such an optimizer in a TFOptimizer, which is model.optimizer. In this module
+"wrapper" means this TFOptimizer.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +17,8 @@ from trainer.tensorflow_internals import (
     tpu_optimizer,
 )
 
-# The suffixes of the optimizer's attributes that hold tensors of the graph in which a step ran.
+# The suffixes of an optimizer's attributes that hold tensors of the graph in which its last step
+# was built. Each step sets them again, so they are no hyperparameters.
 _GRAPH_TENSOR_SUFFIXES = ("_t", "_tensor")
 _MEAN = tf.compat.v1.losses.Reduction.MEAN
 # The CrossShardOptimizer classes of tpuserve and of TensorFlow, each with the name of the attribute
@@ -29,7 +31,7 @@ _STATE_ATTRIBUTES = ("_slots", "_non_slot_dict", "_deferred_slot_restorations")
 
 
 def is_tf_optimizer(optimizer: Any) -> bool:
-    """Return whether the optimizer of a model wraps one of tf.compat.v1.train."""
+    """Return whether the optimizer of a model is a TFOptimizer, which wraps a TensorFlow one."""
     return isinstance(optimizer, TFOptimizer)
 
 
@@ -37,8 +39,7 @@ def unsupported_options(wrapper: Any) -> Iterable[tuple[str, str]]:
     """Find the options of an optimizer that an estimator does not support.
 
     Yields:
-      A key of `trainer.keras.model.unsupported_options`, and the name of the optimizer or attribute
-      that has the option.
+      (a key of `UNSUPPORTED_OPTIONS`, name of the optimizer or attribute that has the option).
     """
     optimizer = unwrap(wrapper)
     for name, value in vars(optimizer).items():
@@ -50,10 +51,10 @@ def unsupported_options(wrapper: Any) -> Iterable[tuple[str, str]]:
 
 
 def unwrap(wrapper: Any) -> Any:
-    """Return the optimizer of tf.compat.v1.train that a model uses.
+    """Return the optimizer of tf.compat.v1.train inside a TFOptimizer.
 
-    A CrossShardOptimizer that computes means is unwrapped too, because the estimator's gradients
-    are means over the replicas already.
+    If it is a CrossShardOptimizer that computes means, return the optimizer inside it, because the
+    estimator itself computes the means of the gradients over the replicas.
     """
     optimizer = wrapper.optimizer
     for optimizer_type, attribute in _CROSS_SHARD_OPTIMIZERS:
@@ -63,18 +64,18 @@ def unwrap(wrapper: Any) -> Any:
 
 
 def recreate(wrapper: Any, get_value: Callable[[Any], Any]) -> Any:
-    """Create an eager copy of the wrapped optimizer, with its settings and without its state.
+    """Create an eager copy of the optimizer in a TFOptimizer, with its settings but not its state.
 
     Args:
-      wrapper: the optimizer of a model that was built for a graph.
-      get_value: returns the value of a variable of that graph.
+      wrapper: the TFOptimizer of a model that was built without eager execution.
+      get_value: takes a variable of the model's graph and returns its value.
     """
     optimizer = unwrap(wrapper)
     recreated = object.__new__(type(optimizer))
     for name, value in vars(optimizer).items():
         if name.startswith("_self_"):
-            # Leave out the attributes with the state of TensorFlow's checkpointing, which creates
-            # them again when it needs them.
+            # Skip the attributes in which TensorFlow's checkpointing keeps its state. TensorFlow
+            # creates them again when it needs them.
             continue
         if isinstance(value, tf.Variable):
             value = get_value(value)
@@ -84,7 +85,12 @@ def recreate(wrapper: Any, get_value: Callable[[Any], Any]) -> Any:
 
 
 def create_slots(wrapper: Any, variables: Sequence[Any]) -> None:
-    """Create the optimizer's slot variables for trainable variables, as its first step would."""
+    """Create the optimizer's slot variables, as its first step would.
+
+    Args:
+      wrapper: the TFOptimizer of a model.
+      variables: the model's trainable variables.
+    """
     if wrapper.__dict__.get("_is_built_for_steps"):
         return
     trained = [variable for variable in variables if variable.dtype.is_floating]
@@ -93,25 +99,29 @@ def create_slots(wrapper: Any, variables: Sequence[Any]) -> None:
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in trained]
         apply_step(wrapper, zip(zeros, trained, strict=True))
 
-    # Trace a step without running it: tracing creates the optimizer's variables outside of the
-    # traced graph.
+    # Trace a step without running it. Tracing creates the optimizer's variables as eager variables.
     func_graph_from_py_func("first_step", step, (), {})
     object.__setattr__(wrapper, "_is_built_for_steps", True)
 
 
 def apply_step(wrapper: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
-    """Run one step of the optimizer on pairs of a gradient and its variable."""
+    """Run one step of the optimizer, which also increments the wrapper's count of steps.
+
+    Args:
+      wrapper: the TFOptimizer of a model.
+      pairs: pairs of a gradient and its variable.
+    """
     unwrap(wrapper).apply_gradients(pairs, global_step=wrapper.iterations)
 
 
 def named_variables(wrapper: Any, trained: Sequence[Any]) -> list[tuple[str, Any]]:
-    """Return the path and the tf.Variable of each of the optimizer's variables.
+    """Return the optimizer's variables as a list of (path, tf.Variable).
 
-    The paths are not TensorFlow's names, because these contain a counter, which differs between
-    processes.
+    A path is a name for checkpoints, such as "dense/kernel/momentum". TensorFlow's own names of the
+    variables are not used, because they contain a counter, which differs between processes.
 
     Args:
-      wrapper: the optimizer of a model.
+      wrapper: the TFOptimizer of a model.
       trained: the model's trainable variables.
     """
     names = [variable.name.partition(":")[0] for variable in trained]
@@ -122,15 +132,15 @@ def named_variables(wrapper: Any, trained: Sequence[Any]) -> list[tuple[str, Any
 
 
 def state_variables(wrapper: Any, trained: Sequence[Any]) -> dict[tuple[str, int], Any]:
-    """Return the optimizer's variables.
+    """Return the optimizer's variables, with keys that identify them.
 
     Args:
-      wrapper: the optimizer of a model.
+      wrapper: the TFOptimizer of a model.
       trained: the model's trainable variables.
 
     Returns:
-      (name of a slot, index in `trained`) → slot variable; and (name of the variable, -1) → any
-      other variable, such as "iterations".
+      For slot variables: (name of the slot, index in `trained`) → variable. For other variables,
+      such as "iterations": (name of the variable, -1) → variable.
     """
     optimizer = unwrap(wrapper)
     slots = {
@@ -144,7 +154,10 @@ def state_variables(wrapper: Any, trained: Sequence[Any]) -> dict[tuple[str, int
 
 
 def describe_optimizer(wrapper: Any) -> str:
-    """Return the optimizer's class and its learning rate: "MomentumOptimizer(0.1)"."""
+    """Describe the optimizer for the log by its class and learning rate.
+
+    For example: "MomentumOptimizer(0.1)".
+    """
     optimizer = unwrap(wrapper)
     rate = getattr(optimizer, "_lr", getattr(optimizer, "_learning_rate", None))
     text = f"{float(rate):g}" if isinstance(rate, (int, float)) else type(rate).__name__
@@ -152,5 +165,5 @@ def describe_optimizer(wrapper: Any) -> str:
 
 
 def _is_symbolic(value: Any) -> bool:
-    """Return whether a value is a tensor of a graph."""
+    """Return whether a value is a tensor of a graph, and not an eager tensor."""
     return isinstance(value, tf.Tensor) and tf.is_symbolic_tensor(value)
