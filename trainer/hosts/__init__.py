@@ -1,8 +1,12 @@
-"""The processes of a program that runs on several hosts, one process on each.
+"""Connects the processes of a program that runs on several hosts, with one process on each host.
 
-`joining` connects the processes by TCP at the program's first run on a TPU, and `program` calls it
-and then connects jax's clients. `group` holds the connections: with them the processes exchange
-small values, such as a number of steps, and notice when a process is lost. `forwarder` keeps jax's
-client running after the loss of host 0. `trainer.execution.host_agreement` uses the group to make
-the hosts stop together and start from the same checkpoint.
+With PJRT devices, each process runs the whole program. When the program first uses the TPU,
+`program` connects the processes by TCP, with the help of `joining`, and then their jax clients.
+`group` has the class of the connected processes, which exchange small values, such as a number of
+steps, and notice when a process is lost. `forwarder` keeps jax's client running after the loss of
+host 0. `trainer.execution.host_agreement` uses the group to make the hosts stop together and start
+from the same checkpoint.
+
+With an emulated TPU, only one process runs the program. `cluster` lets the other processes run
+TensorFlow servers for its session.
 """

@@ -1,8 +1,8 @@
-"""The processes of a cluster that train one model in one session.
+"""Runs a TensorFlow cluster whose processes are the hosts of one emulated TPU.
 
-The leader, which is the chief, runs the program: its session places the work of each host on the
-TensorFlow server of the host's process. The other processes only serve, until the leader's program
-has ended. If the leader is lost, they wait for its restart.
+One process, the leader, runs the program. Its session uses the TensorFlow servers of all processes,
+and places the work of each host on the server of one process. The other processes only run their
+servers until the leader's program has ended. If the leader is lost, they wait for its restart.
 """
 
 import atexit
@@ -24,21 +24,24 @@ from trainer.hosts import cluster_server, stop_request, task_queue, task_waiting
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# Name of the queue on each task that receives a number when the leader's program has ended.
+# Name of a queue on the TensorFlow server of each process. The leader puts a number into the queue
+# when its program has ended.
 _END_SIGNALS = "tpuserve/end_signals"
-# Name of the queue on the leader that receives the number of each task that has got a SIGTERM.
+# Name of a queue on the leader's TensorFlow server. Another process that receives a SIGTERM puts
+# its number into the queue, which asks the leader to end the training.
 _STOP_REQUESTS = "tpuserve/stop_requests"
 
-# The clusters that this process has joined, each as the tuple of its hosts.
+# The clusters to whose processes this process has connected as the leader. Each cluster is stored
+# as the tuple of its hosts.
 _joined: set[tuple[Task, ...]] = set()
 _has_program_failed = False
 
 
 def find_cluster(config: RunConfig) -> ClusterHosts | None:
-    """Return the hosts of an emulated TPU whose cores are in several processes.
+    """Return the cluster whose processes are the hosts of an emulated TPU.
 
     Returns:
-      None if no TPU is emulated, or the config has no cluster of several hosts.
+      The processes. None if no TPU is emulated, or if the config has no cluster of several hosts.
 
     Raises:
       InvalidSetting: the cluster has jobs that cannot be hosts, such as parameter servers.
@@ -49,12 +52,16 @@ def find_cluster(config: RunConfig) -> ClusterHosts | None:
 
 
 def lead(hosts: ClusterHosts, config: RunConfig) -> str:
-    """Start the server of the leader, and wait for those of the other hosts.
+    """Start the TensorFlow server of the leader, and wait for the servers of the other processes.
 
-    At the end of the program, the others are told to end too, unless the program has failed.
+    When the program ends without an error, the other processes receive a signal to end too.
+
+    Args:
+      hosts: the processes of the cluster, of which this one is the leader.
+      config: the settings of the run.
 
     Returns:
-      The target of the leader's sessions.
+      The session target for the leader's sessions.
 
     Raises:
       HostMissing: the server of a host does not answer in session_creation_timeout_secs.
@@ -75,7 +82,13 @@ def lead(hosts: ClusterHosts, config: RunConfig) -> str:
 
 
 def serve(hosts: ClusterHosts, config: RunConfig) -> NoReturn:
-    """Serve the leader until its program has ended; then end this process.
+    """Run the TensorFlow server of this process until the leader's program has ended.
+
+    Then this process ends.
+
+    Args:
+      hosts: the processes of the cluster, of which another one is the leader.
+      config: the settings of the run.
 
     Raises:
       SystemExit: always. The status is 0 if the leader's program has ended without an error, or if
@@ -122,10 +135,13 @@ def serve(hosts: ClusterHosts, config: RunConfig) -> NoReturn:
 
 
 def _watch_for_sigterm() -> threading.Event:
-    """Return an event that a SIGTERM sets; a second SIGTERM ends the process at once.
+    """Install a signal handler: a first SIGTERM sets an event, and a second one ends the process.
 
-    After the first SIGTERM the process serves on: the leader needs it to finish the running loop
-    of training, and for an input that is on this host.
+    The first SIGTERM does not end the process, because the leader needs this process's server to
+    finish the current training loop.
+
+    Returns:
+      The event. If this is not the main thread, there is no handler, and nothing sets the event.
     """
     has_arrived = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -141,17 +157,22 @@ def _watch_for_sigterm() -> threading.Event:
 
 
 def _request_stop(hosts: ClusterHosts) -> None:
-    """Ask the leader to end training after the running loop, as after a SIGTERM of its own."""
+    """Ask the leader to end training after the current loop, as if it had received a SIGTERM."""
     assert hosts.own is not None
     try:
         task_queue.send(hosts.leader, _STOP_REQUESTS, _tasks(hosts).index(hosts.own))
     except tf.errors.OpError as error:
-        # Serve on: the leader has ended, or whoever stops it signals it too.
+        # Ignore the error. Either the leader has ended, or it receives a SIGTERM itself.
         logger.warning("%s does not note the SIGTERM: %s", hosts.leader, error.message)
 
 
 def _receive_stop_requests(target: str, hosts: ClusterHosts) -> None:
-    """In a thread of the leader, note the requests of other processes to end training."""
+    """Receive requests of other processes to end training; runs in a thread of the leader.
+
+    Args:
+      target: the session target of the leader's server.
+      hosts: the processes of the cluster.
+    """
     tasks = _tasks(hosts)
     for index in task_queue.receive(target, hosts.leader, _STOP_REQUESTS):
         logger.warning("%s got SIGTERM: training ends after this loop", tasks[index])
@@ -159,12 +180,17 @@ def _receive_stop_requests(target: str, hosts: ClusterHosts) -> None:
 
 
 def _tasks(hosts: ClusterHosts) -> list[Task]:
-    """Return the tasks of all processes, in the same order in every process."""
+    """Return all tasks of the cluster, in an order that is the same in every process.
+
+    The index of a task in this list is its number in messages.
+    """
     return list(dict.fromkeys((hosts.leader, *hosts.hosts)))
 
 
 def _start_own_server(hosts: ClusterHosts, config: RunConfig) -> str:
-    """Start the server of this process; return its target.
+    """Start the TensorFlow server of this process, and return its session target.
+
+    A process that is no task of the cluster starts no server; it uses the config's master.
 
     Raises:
       InvalidSetting: this process is no task of the cluster, and the config names no master.
@@ -177,7 +203,8 @@ def _start_own_server(hosts: ClusterHosts, config: RunConfig) -> str:
                 f"task_id, or the address of a server as master."
             )
         return config.master
-    # Give the server no session_config: device filters would hide the other hosts.
+    # Do not pass RunConfig.session_config to the server. Its device filters would hide the other
+    # hosts.
     server = cluster_server.start_server(
         config.cluster_spec, hosts.own.job, hosts.own.index, protocol=config.protocol
     )
@@ -186,7 +213,10 @@ def _start_own_server(hosts: ClusterHosts, config: RunConfig) -> str:
 
 
 def _note_failures() -> None:
-    """Note if an error ends the program, so that the other processes wait for a restart."""
+    """Install a sys.excepthook that records that an error ends the program.
+
+    After an error the other processes receive no signal to end, and so wait for a restart.
+    """
     previous = sys.excepthook
 
     def note(*arguments: Any) -> None:
@@ -198,14 +228,14 @@ def _note_failures() -> None:
 
 
 def _signal_end(hosts: ClusterHosts) -> None:
-    """Tell the other processes that the program has ended, unless it has failed."""
+    """Send the other processes the signal to end, unless the program has failed."""
     if _has_program_failed:
         return
     for task in hosts.others:
         try:
             task_queue.send(task, _END_SIGNALS, 0)
         except tf.errors.OpError as error:
-            # Go on to the next task, so that the other processes learn that the program has ended.
+            # Ignore the error, so that the remaining processes still receive the signal.
             logger.warning("%s does not note the end of the program: %s", task, error.message)
 
 

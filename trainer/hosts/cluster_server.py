@@ -1,4 +1,4 @@
-"""The TensorFlow server of this process, which is a task of a cluster."""
+"""Starts the TensorFlow server of this process, which is a task of a cluster."""
 
 import logging
 from typing import Any
@@ -9,8 +9,8 @@ from tpuserve.errors import PortInUse
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# (cluster, job, task index) → the running server, for reuse. A server cannot release its port
-# before the process ends, so a second server could not start.
+# (cluster, job, task index) → the running server. It is reused, because a server does not release
+# its port before the process ends, so a second server could not start.
 _servers: dict[tuple[str, str, int], Any] = {}
 
 
@@ -23,7 +23,7 @@ def start_server(
       cluster_spec: the tf.train.ClusterSpec.
       job: the job of this process.
       index: the number of this process within the job.
-      protocol: see `RunConfig`.
+      protocol: the protocol of the server, such as "grpc"; None for TensorFlow's default.
       proto: the ConfigProto that the server adds to that of each session.
 
     Returns:

@@ -1,4 +1,4 @@
-"""A TCP connection that carries messages as JSON, one in each line."""
+"""A TCP connection between two hosts of a program, with a JSON message in each line."""
 
 import contextlib
 import json
@@ -6,16 +6,23 @@ import socket
 import threading
 from typing import Any
 
-# The longest message in bytes. A longer line cannot come from a host of the program, so `receive`
-# treats it as the end of the connection.
+# The largest length of a message in bytes. A longer line cannot come from a host of the program, so
+# `receive` treats such a line as the end of the connection.
 _MAX_BYTES = 2**24
 
 
 class Connection:
-    """A connection to the process of another host; any thread may send, one thread receives."""
+    """A connection to the process of another host.
+
+    Any thread may send messages, but only one thread may receive them.
+    """
 
     def __init__(self, connected: socket.socket) -> None:
-        """Take over a connected socket."""
+        """Wrap a socket.
+
+        Args:
+          connected: a connected TCP socket, which `close` closes.
+        """
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = connected
         self._lines = connected.makefile("rb")
@@ -23,6 +30,9 @@ class Connection:
 
     def send(self, **message: Any) -> None:
         """Send a message.
+
+        Args:
+          **message: the entries of the message, values that JSON can represent.
 
         Raises:
           OSError: the connection has ended.
@@ -32,10 +42,14 @@ class Connection:
             self._socket.sendall(line)
 
     def receive(self, timeout_secs: float | None = None) -> dict[str, Any] | None:
-        """Wait for the next message; return None if the connection ends or sends anything else.
+        """Wait for the next message.
 
         Args:
           timeout_secs: how long to wait, in seconds; None waits without limit.
+
+        Returns:
+          The entries of the message. None if the connection has ended, or if the received line is
+          no message.
 
         Raises:
           TimeoutError: no message has arrived in time.
@@ -51,12 +65,12 @@ class Connection:
         return message if isinstance(message, dict) else None
 
     def shut_down(self) -> None:
-        """End the connection. A thread that waits in `receive` wakes up, and gets None."""
+        """End the connection. A `receive` that waits in another thread returns None."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the connection and free its socket; no thread may use it any longer."""
+        """End the connection and close its socket; no thread may use the object afterwards."""
         self.shut_down()
         self._lines.close()
         self._socket.close()

@@ -1,9 +1,10 @@
-"""A forwarder of TCP connections that keeps the local side open when the remote host goes away.
+"""A forwarder of TCP connections that keeps the local side open when the remote host is lost.
 
-On each host but host 0, jax's client connects to jax's coordination service on host 0. When this
-connection ends, the client at once ends the process with a C++ stack trace. If the client connects
-through a forwarder in its own process, its connection stays open, and it only notices that answers
-fail to come. This gives `HostGroup` the time to print which host is lost, in one line.
+On each host except host 0, jax's client connects to jax's coordination service on host 0. When this
+connection ends, the client ends the process at once, with a C++ stack trace. So the client connects
+to a forwarder in its own process instead. Then its connection stays open when host 0 is lost, and
+the client only waits for answers. In this time, `HostGroup` can print which host is lost, in one
+line.
 """
 
 import socket
@@ -17,21 +18,21 @@ class Forwarder:
     """Listens on a free port of the loopback address and forwards each connection to another host.
 
     Attributes:
-      address: the address to connect to, "127.0.0.1:PORT".
+      address: the local address that is forwarded, "127.0.0.1:PORT".
     """
 
     def __init__(self, host: str, port: int) -> None:
         """Start to listen; a thread accepts and forwards connections.
 
         Args:
-          host: the name of the other host.
-          port: the port on the other host.
+          host: the name of the host to which connections are forwarded.
+          port: the port on this host.
         """
         self._target = host, port
         self._listener = socket.create_server((_LOOPBACK, 0))
         self.address = f"{_LOOPBACK}:{self._listener.getsockname()[1]}"
-        # Keep a reference to each accepted socket: Python closes a socket that is
-        # garbage-collected.
+        # Keep a reference to each accepted socket, so that it stays open. Python closes a socket
+        # when it is garbage-collected.
         self._accepted: list[socket.socket] = []
         threading.Thread(target=self._accept, name="hosts-forward", daemon=True).start()
 

@@ -1,10 +1,10 @@
-"""HostGroup: the processes of a program on several hosts, with connections between them.
+"""HostGroup: the connected processes of a program that runs on several hosts.
 
 Host 0 has a connection to every other host. When the hosts exchange values, host 0 collects them
 and sends all of them back. Every process also sends a heartbeat at intervals. When a process is
 lost, a computation on the devices of all hosts never ends, and the main threads of the other
-processes wait for it. Therefore each process has a thread that notices the loss, prints one line
-that says which host is lost, and ends the process.
+processes would wait forever. Therefore each process has a thread that notices the loss, prints one
+line that says which host is lost, and ends the process.
 """
 
 import functools
@@ -25,23 +25,28 @@ from trainer.hosts.connection import Connection
 BEAT_SECS = 5.0
 """The interval between two heartbeats of a process, in seconds."""
 SILENCE_SECS = 40.0
-"""A host counts as lost if no message has come from it for this time, in seconds."""
-# The default of `grace_secs`, in seconds: enough to finish saving a checkpoint.
+"""The time, in seconds, after which a host counts as lost if no message has come from it."""
+# How long, in seconds, a process continues after the loss of a host for which it does not wait, by
+# default. The time is enough to finish saving a checkpoint.
 _GRACE_SECS = 15.0
-# The default of `others_end_secs`, in seconds.
+# How long, in seconds, host 0 waits after a loss until the other hosts have ended, by default.
 _OTHERS_END_SECS = 2.0
-# How long, in seconds, the main thread holds back an error of the devices. If a lost host caused
-# the error, the group notices the loss in this time and ends the process with a clear message.
+# How long, in seconds, the main thread waits before it raises an error of the devices. If a lost
+# host caused the error, the group notices the loss in this time and ends the process with a clear
+# message.
 _ERROR_SECS = 5.0
 
 _EXIT_FAILED = 1
 
 
 class HostGroup:
-    """The hosts that run a program together. All must call the same methods in the same order.
+    """The hosts that run a program together, with one process on each.
+
+    The methods that exchange values are collective: all processes must call them in the same order.
 
     Attributes:
-      hosts: the addresses, and the number of this host; None for a program on one host.
+      hosts: the addresses of all hosts, and the number of this host; None for a program on one
+        host.
       size: the number of hosts.
       index: the number of this host, from 0.
     """
@@ -60,15 +65,17 @@ class HostGroup:
         """Start the threads that serve the connections.
 
         Args:
-          hosts: see the attribute.
-          connections: number of a host → the connection to it. Host 0 has one to every other host,
-            and another host has one to host 0.
-          end_process: called in a thread with a message when a host is lost; None ends the process
-            with exit code 1.
-          beat_secs: see `BEAT_SECS`.
-          silence_secs: see `SILENCE_SECS`.
-          grace_secs: how long a process goes on after the loss of a host that it does not wait for.
-          others_end_secs: how long, after a loss, host 0 waits for the other hosts to end first.
+          hosts: the addresses of all hosts, and the number of this host; None for one host.
+          connections: number of a host → the connection to it. Host 0 has a connection to every
+            other host. Every other host has only a connection to host 0.
+          end_process: called in a thread with a message when a host is lost. None to print the
+            message and to end the process with exit code 1.
+          beat_secs: the interval between two heartbeats, in seconds.
+          silence_secs: the time, in seconds, after which a host without messages counts as lost.
+          grace_secs: how long, in seconds, this process continues after the loss of a host for
+            which it does not wait.
+          others_end_secs: how long, in seconds, host 0 waits after a loss until the other hosts
+            have ended, before it ends itself.
         """
         self.hosts = hosts
         self.size = len(hosts.addresses) if hosts else 1
@@ -110,11 +117,11 @@ class HostGroup:
         """Exchange values among all hosts; return the values in the order of the hosts.
 
         Args:
-          name: a description of the value, the same on all hosts.
+          name: a description of the value, which must be the same on all hosts.
           value: this host's value, which JSON can represent.
 
         Raises:
-          HostsDiffer: another host exchanges a value of another name.
+          HostsDiffer: another host has passed another name, so it runs another part of the program.
         """
         if self.size == 1 or self._nesting:
             return [value] * self.size
@@ -137,21 +144,37 @@ class HostGroup:
         return list(values)
 
     def broadcast(self, name: str, value: Any) -> Any:
-        """Return host 0's value on all hosts; see `gather`."""
+        """Send host 0's value to all hosts, and return it; all hosts must call this method.
+
+        Args:
+          name: a description of the value, which must be the same on all hosts.
+          value: host 0's value, which JSON can represent; ignored on other hosts.
+
+        Raises:
+          HostsDiffer: another host has passed another name.
+        """
         return self.gather(name, value if self.is_first else None)[0]
 
     def wait_for_all(self, name: str) -> None:
-        """Wait until every host has made this call with the same name; see `gather`."""
+        """Wait until all hosts have called this method (a barrier).
+
+        Args:
+          name: a description of the barrier, which must be the same on all hosts.
+
+        Raises:
+          HostsDiffer: another host has passed another name.
+        """
         self.gather(name, None)
 
     def run_on_first(self, name: str, function: Callable[[], Any]) -> Any:
         """Call a function on host 0 only; return its result on all hosts.
 
-        The function may call the group's methods: they then exchange nothing with other hosts.
+        The function may call collective methods of the group. Inside the function, they do not
+        communicate, and each returns at once.
 
         Args:
-          name: a description of what the function does, the same on all hosts.
-          function: returns a value that JSON can represent.
+          name: a description of what the function does, which must be the same on all hosts.
+          function: the function, which returns a value that JSON can represent.
 
         Raises:
           HostLost: the function failed on host 0. Host 0 itself raises the function's own error.
@@ -176,18 +199,22 @@ class HostGroup:
         return result
 
     def serve_calls(self, method: Callable[[Any], None]) -> int:
-        """Let host 0 call a bound method on this host; return the number for `call_others`.
+        """Register a bound method that host 0 can call on this host with `call_others`.
 
-        The group keeps only a weak reference to the object of the method.
+        All hosts must register the same methods in the same order. The group keeps only a weak
+        reference to the object of the method.
+
+        Returns:
+          The number of the method, the first argument of `call_others`.
         """
         self._served.append(weakref.WeakMethod(method))
         return len(self._served) - 1
 
     def call_others(self, number: int, value: Any) -> None:
-        """Let all other hosts call a method; only host 0 may do so.
+        """Let all other hosts call a method that they have registered; only host 0 may do so.
 
-        Each host calls the method before its next exchange, in the thread that waits for the
-        exchange. Host 0 does not wait until the methods have returned.
+        Each host calls the method in the thread that next waits in a collective method, such as
+        `gather`. Host 0 does not wait until the methods have returned.
 
         Args:
           number: the result of `serve_calls`, which is the same on all hosts.
@@ -203,11 +230,11 @@ class HostGroup:
 
     @contextmanager
     def needing_all(self) -> Iterator[None]:
-        """Within this context, a computation on the devices needs all hosts.
+        """Return a context in which a computation on the devices needs all hosts.
 
-        If a host is lost meanwhile, the process ends at once. If the computation fails, the error
-        is held back for a few seconds: a lost host may be its cause, and the devices may notice the
-        loss before the connection to the host ends.
+        If a host is lost in the context, the process ends at once. An error in the context is
+        raised only after a few seconds. A lost host may be its cause, and the devices may notice
+        the loss before the connection to the host ends; then the process ends with a clear message.
         """
         with self._changed:
             self._needed_since = time.monotonic()
@@ -215,8 +242,8 @@ class HostGroup:
         try:
             yield
         except Exception:
-            # Hold the error back: if a lost host caused it, the thread of `_watch` ends the
-            # process.
+            # Wait before raising the error. If a lost host caused it, another thread, which runs
+            # `_watch`, ends the process in this time.
             if self.size > 1:
                 self._is_closed.wait(_ERROR_SECS)
             raise
@@ -225,10 +252,10 @@ class HostGroup:
                 self._needed_since = None
 
     def leave(self) -> None:
-        """Tell the other hosts that this program ends, so that they do not report a loss.
+        """Tell the other hosts that the program of this host ends, so that they report no loss.
 
-        Host 0 waits until the processes of all others have ended: jax on the other hosts needs the
-        service that host 0 runs.
+        Host 0 then waits until the processes of all other hosts have ended, because their jax
+        clients need the coordination service that runs on host 0.
         """
         for connection in self._connections.values():
             _try_to_send(connection, kind="bye")
@@ -237,7 +264,10 @@ class HostGroup:
                 self._changed.wait_for(self._is_alone)
 
     def close(self) -> None:
-        """End the threads and the connections; call `leave` first, or the others report a loss."""
+        """End the threads and the connections.
+
+        Call `leave` first; otherwise the other hosts report that this host is lost.
+        """
         with self._changed:
             self._is_closed.set()
             self._changed.notify_all()
@@ -249,7 +279,11 @@ class HostGroup:
             connection.close()
 
     def _difference(self, names: list[str]) -> str:
-        """Return an error text if the names that the hosts passed differ, else an empty string."""
+        """Return an error message if the hosts are in different collective calls; "" otherwise.
+
+        Args:
+          names: the names that the hosts passed to `gather`, by host number.
+        """
         differing = [host for host, name in enumerate(names) if name != names[0]]
         if not differing:
             return ""
@@ -261,7 +295,10 @@ class HostGroup:
         )
 
     def _take(self, host: int) -> dict[str, Any]:
-        """Return a host's next value in an exchange; first make the calls that it has requested."""
+        """Return the next message with a value from a host.
+
+        If messages of `call_others` arrive before it, their methods are called first.
+        """
         while (message := self._wait_for_message(host))["kind"] == "call":
             method = self._served[message["number"]]()
             assert method is not None
@@ -269,7 +306,11 @@ class HostGroup:
         return message
 
     def _wait_for_message(self, host: int) -> dict[str, Any]:
-        """Wait for a host's next message, and return the message."""
+        """Wait for the next message of a host that belongs to a collective call, and return it.
+
+        Raises:
+          HostLost: a host has been lost.
+        """
         with self._changed:
             self._waits_for.add(host)
             self._changed.notify_all()
@@ -315,11 +356,14 @@ class HostGroup:
                 _try_to_send(connection, kind="beat")
 
     def _watch(self) -> None:
-        """Run in a thread: wait for the loss of a needed host, then end the process."""
+        """Wait until a host is lost that this process needs, then end the process.
+
+        This method runs in a thread.
+        """
         with self._changed:
             while (loss := self._reported_loss or self._find_loss(time.monotonic())) is None:
-                # A host that has ended may become a loss when its grace period is over: look again
-                # every second. Otherwise sleep until a thread reports a change.
+                # Check again every second if a host has ended, because it counts as lost when its
+                # grace period is over. Otherwise sleep until another thread notifies a change.
                 self._changed.wait(1.0 if self._gone else None)
                 if self._is_closed.is_set():
                     return
@@ -332,7 +376,8 @@ class HostGroup:
             f"it continues from the last checkpoint."
         )
         if self.is_first:
-            # Let the other hosts end first: otherwise they would report that host 0 is lost.
+            # Let the other hosts end first. If host 0 ended first, they would report that host 0 is
+            # lost, and not the host that really is.
             with self._changed:
                 self._changed.wait_for(self._is_alone, timeout=self._others_end_secs)
         self._end_process(text)
@@ -344,18 +389,21 @@ class HostGroup:
         return len(self._disconnected) == len(self._connections)
 
     def _find_loss(self, now: float) -> tuple[int, str] | None:
-        """Return a lost host without which this process cannot go on, and the reason; else None.
+        """Find a lost host without which this process cannot continue.
 
         Args:
-          now: the present time of time.monotonic, in seconds.
+          now: the current value of time.monotonic, in seconds.
+
+        Returns:
+          (number of the host, why it counts as lost); None if there is no such host.
         """
         for host, (since, reason) in self._gone.items():
             if host in self._waits_for and not self._inbox[host]:
                 return host, reason
             is_needed = self._needed_since is not None
             waited = now - max(since, self._needed_since or since)
-            # Wait for the grace period if the host has said bye: its program may have made its part
-            # of the computation before its end.
+            # If the host has sent "bye", wait for the grace period even if a computation needs all
+            # hosts: the host's program may have run its part of this computation before it ended.
             if host not in self._said_bye and (is_needed or waited > self._grace_secs):
                 return host, reason
             if is_needed and waited > self._grace_secs:
@@ -364,7 +412,7 @@ class HostGroup:
 
 
 def _try_to_send(connection: Connection, **message: Any) -> None:
-    """Send a message. If the connection has ended, do nothing: `_receive` reports that."""
+    """Send a message, and ignore that the connection has ended, because `_receive` reports it."""
     try:
         connection.send(**message)
     except OSError:
@@ -385,11 +433,14 @@ _current = _ONE_HOST
 
 
 def current_group() -> HostGroup:
-    """Return the hosts that run this program; this host alone unless it has joined others."""
+    """Return the group of the hosts that run this program.
+
+    It consists of this host alone, unless `join_hosts` has connected several hosts.
+    """
     return _current
 
 
 def set_current_group(group: HostGroup | None) -> None:
-    """Set the group that `current_group` returns; None stands for this host alone."""
+    """Set the group that `current_group` returns; None resets it to this host alone."""
     global _current
     _current = group or _ONE_HOST

@@ -1,4 +1,7 @@
-"""Connects the processes of a program on several hosts, at the program's first run on a TPU."""
+"""Connects the processes of a program on several hosts by TCP.
+
+Host 0 listens on a port, and the other hosts connect to it when the program first uses the TPU.
+"""
 
 import contextlib
 import logging
@@ -16,16 +19,16 @@ from trainer.hosts.group import HostGroup
 logger = logging.getLogger("tensorflow.trainer")
 
 TIMEOUT_VARIABLE = "TPUSERVE_HOSTS_TIMEOUT"
-"""The environment variable with the time that a host waits for the others, in seconds."""
+"""The environment variable that sets how long a host waits for the other hosts, in seconds."""
 _DEFAULT_TIMEOUT_SECS = 300.0
 
 _RETRY_SECS = 0.2
-# The time in seconds within which a process that has connected must send the number of its host.
+# How long, in seconds, host 0 waits until a process that has connected sends its host number.
 _HELLO_SECS = 10.0
 
 
 def find_timeout_secs() -> float:
-    """Return how long a host waits for the others at the start of a program, in seconds.
+    """Return how long a host waits for the other hosts to connect, in seconds.
 
     Raises:
       InvalidSetting: TPUSERVE_HOSTS_TIMEOUT is not a number above 0.
@@ -44,10 +47,10 @@ def find_timeout_secs() -> float:
 
 
 def connect_hosts(hosts: HostAddresses, timeout_secs: float, **options: Any) -> HostGroup:
-    """Connect this process to the processes of the program on the other hosts.
+    """Connect this process to the processes of the same program on the other hosts.
 
     Args:
-      hosts: the addresses, and the number of this host.
+      hosts: the addresses of all hosts, and the number of this host.
       timeout_secs: how long to wait for all hosts to connect, in seconds.
       options: more arguments of `HostGroup`.
 
@@ -67,7 +70,15 @@ def connect_hosts(hosts: HostAddresses, timeout_secs: float, **options: Any) -> 
 def _accept_others(
     hosts: HostAddresses, deadline: float, timeout_secs: float
 ) -> dict[int, Connection]:
-    """Wait on host 0 until all other hosts have connected; return host number → connection.
+    """Wait on host 0 until all other hosts have connected.
+
+    Args:
+      hosts: the addresses of all hosts.
+      deadline: when to stop waiting, as a value of time.monotonic.
+      timeout_secs: how long to wait in all, in seconds, for the error message.
+
+    Returns:
+      Number of a host → the connection to it.
 
     Raises:
       HostMissing: a host has not connected in time.
@@ -110,9 +121,15 @@ def _accept_others(
 def _welcome(
     connection: Connection, hosts: HostAddresses, connections: dict[int, Connection]
 ) -> None:
-    """Read which host a new connection comes from, and add the connection to `connections`.
+    """Receive the first message on a new connection, and add the connection to `connections`.
 
-    The connection is closed if it comes from a process that is not a host of this program.
+    The message contains the host number of the process that has connected. If there is no such
+    message, the process is not a host of this program, and the connection is closed.
+
+    Args:
+      connection: the new connection.
+      hosts: the addresses of all hosts.
+      connections: number of a host → the connection to it.
 
     Raises:
       HostsDiffer: the new host expects another number of hosts, runs another version, or has the
@@ -143,7 +160,12 @@ def _welcome(
 
 
 def _connect_to_first(hosts: HostAddresses, deadline: float, timeout_secs: float) -> Connection:
-    """Connect to host 0, and wait until all other hosts have connected to it too.
+    """Connect to host 0, and wait until all other hosts have connected to host 0 too.
+
+    Args:
+      hosts: the addresses of all hosts, and the number of this host.
+      deadline: when to stop trying to connect, as a value of time.monotonic.
+      timeout_secs: how long to wait for the answer of host 0, in seconds.
 
     Raises:
       HostMissing: host 0 does not answer in time, or reports an error.
@@ -162,8 +184,8 @@ def _connect_to_first(hosts: HostAddresses, deadline: float, timeout_secs: float
                     count=len(hosts.addresses),
                     version=__version__,
                 )
-                # Wait for the answer for the whole timeout, even if this host has waited before:
-                # host 0 may have started just now, and answers only when all hosts have connected.
+                # Wait for the answer for the whole timeout, even if this host has waited before.
+                # Host 0 may have just started, and it answers only when all hosts have connected.
                 answer = connection.receive(timeout_secs + _HELLO_SECS)
                 if answer is not None:
                     break
@@ -188,5 +210,5 @@ def _send_to_all(connections: dict[int, Connection], **message: Any) -> None:
         try:
             connection.send(**message)
         except OSError:
-            # Ignore a host that has ended: `HostGroup` reports its loss later.
+            # Ignore that a host has ended, because `HostGroup` reports its loss later.
             continue

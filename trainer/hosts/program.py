@@ -1,4 +1,4 @@
-"""Connects this process to those of the other hosts that run the same program."""
+"""Connects this process and its jax client to the other hosts that run the same program."""
 
 import atexit
 import socket
@@ -13,20 +13,25 @@ from trainer.hosts.group import HostGroup, current_group, set_current_group
 
 
 def runs_on_several_hosts(config: RunConfig) -> bool:
-    """Return whether several hosts train together if a run with this config uses the TPU."""
+    """Return whether several hosts with PJRT devices train together, if a run uses the TPU.
+
+    Args:
+      config: names the hosts of the run.
+    """
     return config.task.hosts is not None and bool(devices.find_pjrt_platform())
 
 
 def join_hosts(config: RunConfig) -> HostGroup:
-    """Connect to the other hosts that the config names; return all hosts.
+    """Connect this process to the other hosts that the config names.
 
-    Only the first call in a process connects; later calls return the same hosts.
+    Only the first call in a process connects; later calls return the same group.
 
     Args:
       config: names the hosts; see `ClusterTask.hosts`.
 
     Returns:
-      The hosts; this host alone if the config names no hosts or PJRT devices are not used.
+      The group of all hosts. It consists of this host alone if the config names no hosts, or if the
+      program does not use PJRT devices.
 
     Raises:
       InvalidSetting: PJRT devices are used, and TF_CONFIG has jobs other than chief and worker.
@@ -59,15 +64,15 @@ def join_hosts(config: RunConfig) -> HostGroup:
             port=port,
             timeout_secs=timeout_secs,
         )
-    # `leave` must run before jax stops its service at the exit of the process. Exit handlers run in
-    # the reverse order of registration, and jax has registered its own above.
+    # Let `leave` run at the exit of the process, before jax stops its coordination service. Exit
+    # handlers run in the reverse order of registration, and jax has already registered its own.
     atexit.register(group.leave)
     set_current_group(group)
     return group
 
 
 def _check_jobs(config: RunConfig) -> None:
-    """Check that with PJRT devices TF_CONFIG has only a chief and workers.
+    """Check that TF_CONFIG has only a chief and workers, if PJRT devices are used.
 
     Raises:
       InvalidSetting: there are other jobs, such as parameter servers.

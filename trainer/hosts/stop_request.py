@@ -1,4 +1,4 @@
-"""The request of another process of the cluster that training ends."""
+"""Records that another process of the cluster has asked this process to end its training."""
 
 import threading
 
@@ -6,10 +6,13 @@ _is_requested = threading.Event()
 
 
 def request_stop() -> None:
-    """Request that training of this process ends after the running loop; any thread may call."""
+    """Request that the training in this process ends after the current loop.
+
+    Any thread may call this function.
+    """
     _is_requested.set()
 
 
 def is_stop_requested() -> bool:
-    """Return whether another process has requested the end of training."""
+    """Return whether `request_stop` has been called, because another process must end."""
     return _is_requested.is_set()

@@ -1,4 +1,4 @@
-"""Queues on the TensorFlow servers of a cluster, through which its processes send messages."""
+"""Sends numbers between the processes of a cluster, through queues on their TensorFlow servers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from trainer.config.cluster_hosts import Task
 
-# How long, in seconds, a process tries to send a message.
+# How long, in seconds, a process tries to send a number to a process that does not answer.
 _SEND_SECS = 10.0
 
 
@@ -30,8 +30,10 @@ def send(task: Task, name: str, number: int) -> None:
 def receive(target: str, own: Task, name: str) -> Iterator[int]:
     """Yield the numbers that other processes put into a queue of this process.
 
+    The generator waits for the next number without limit.
+
     Args:
-      target: the target of this process's server.
+      target: the session target of this process's TensorFlow server.
       own: the task of this process.
       name: the name of the queue.
     """
@@ -48,13 +50,14 @@ def _queue(task: Task, name: str) -> Any:
 
 @contextmanager
 def _task_session(target: str, task: Task, timeout_secs: float = 0.0) -> Iterator[Any]:
-    """Return a context with a session of a task's server, in which no other task takes part.
+    """Return a context with a session that uses only the TensorFlow server of one task.
 
-    All these sessions find the same queue in the server, because their states are not isolated.
+    The sessions of several processes find the same queue on this server, because their states are
+    not isolated from each other.
 
     Args:
-      target: the target of the session.
-      task: the task.
+      target: the session target of the server.
+      task: the task to which the server belongs.
       timeout_secs: the longest time of each operation, in seconds; 0 for no limit.
     """
     proto = tf.compat.v1.ConfigProto(

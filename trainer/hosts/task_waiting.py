@@ -1,4 +1,4 @@
-"""Waits for the processes of a cluster's tasks, with a time limit."""
+"""Waits, with a time limit, until the TensorFlow servers of a cluster's tasks can be reached."""
 
 import logging
 import socket
@@ -14,12 +14,12 @@ logger = logging.getLogger("tensorflow.trainer")
 
 # The interval, in seconds, between two attempts to connect to tasks that do not answer.
 POLL_SECS = 0.5
-# The time after which a task that does not accept a connection counts as unreachable, in seconds.
+# How long, in seconds, to wait for a task to accept a connection before it counts as unreachable.
 _CONNECT_SECS = 5.0
 
 
 def find_unreachable(tasks: Iterable[Task]) -> list[Task]:
-    """Return the tasks whose processes accept no connection."""
+    """Return the tasks that do not accept a TCP connection."""
     return [task for task in tasks if not _is_reachable(task)]
 
 
@@ -29,12 +29,12 @@ def wait_for_tasks(
     error_type: type[Exception] = HostMissing,
     on_poll: Callable[[], None] = lambda: None,
 ) -> None:
-    """Wait until all tasks accept connections.
+    """Wait until all tasks accept TCP connections.
 
     Args:
       tasks: the tasks.
       timeout_secs: how long to wait, in seconds.
-      error_type: the class of the error.
+      error_type: the class of the error to raise when the time is over.
       on_poll: called between two attempts to connect; an error that it raises ends the wait.
 
     Raises:
@@ -57,12 +57,12 @@ def wait_for_tasks(
 def wait_for_lost(
     tasks: Sequence[Task], timeout_secs: float, on_poll: Callable[[], None] = lambda: None
 ) -> None:
-    """Log which tasks have been lost since the start, and wait for their restart.
+    """Log which tasks do not accept connections any more, and wait for their restart.
 
     Args:
       tasks: the tasks.
       timeout_secs: how long to wait, in seconds.
-      on_poll: see `wait_for_tasks`.
+      on_poll: called between two attempts to connect; an error that it raises ends the wait.
 
     Raises:
       HostLost: a task was not restarted in time.
@@ -82,15 +82,16 @@ def call_while_reachable(
     timeout_secs: float,
     on_poll: Callable[[], None] = lambda: None,
 ) -> Any:
-    """Call a function that waits for tasks without a limit; return its result.
+    """Call a function, but stop waiting for it if a task is lost for too long.
 
-    The function runs in a thread, which is abandoned if a task is lost for too long.
+    The function itself may wait for the tasks without a limit, like TensorFlow's creation of a
+    session. It runs in a thread, which goes on if this function raises an error.
 
     Args:
-      function: the function, for example TensorFlow's creation of a session.
-      tasks: the tasks that the function waits for.
+      function: the function to call; its result is returned.
+      tasks: the tasks for which the function may wait.
       timeout_secs: how long to wait for the restart of a lost task, in seconds.
-      on_poll: see `wait_for_tasks`.
+      on_poll: called at intervals; an error that it raises ends the wait.
 
     Raises:
       HostLost: a task was not restarted in time.
