@@ -1,12 +1,12 @@
-"""The private API of Keras 3 and of tf_keras that trainer uses, most of it to convert models.
+"""The private names of Keras 3 and of tf_keras that trainer uses, mostly to convert models.
 
-No other module of trainer imports from `keras.src` or `tf_keras.src`. A new Keras version may
-change these names without notice, so one module lists them all. `check_private_names` tests the
-names and the parameters of functions, in milliseconds; it runs when a model of that Keras is
-converted for the first time. `check_keras_internals` also builds models and tests the private
-attributes of their objects; the tests call it.
+No other module of trainer imports from `keras.src` or `tf_keras.src`. A new version of Keras may
+change private names without notice, so this module lists all of them. `check_private_names` checks
+that the names exist and that functions have the expected parameters. It takes milliseconds, and
+runs when trainer converts the first model of Keras 3 or of tf_keras. `check_keras_internals` also
+builds models and checks private attributes of their objects; only tests call it.
 
-Importing this module imports neither Keras: a name is resolved when it is first used.
+Importing this module imports neither Keras 3 nor tf_keras: a name is resolved at its first use.
 """
 
 import functools
@@ -28,11 +28,11 @@ TF_KERAS = "tf_keras"
 _SUPPORTED = {KERAS_3: "keras>=3.10,<3.16", TF_KERAS: "tf-keras>=2.20.1,<2.22"}
 _DISTRIBUTIONS = {KERAS_3: "keras", TF_KERAS: "tf-keras"}
 
-# The private names that this module offers: name → the Keras module that defines the object, and
-# the object's name there.
+# The objects that other modules can import from this module: name here → (the Keras module that
+# defines the object, its name in the Keras module).
 _NAMES: dict[str, tuple[str, str]] = {
-    # A thread-local object of tf_keras. Its attribute `generator`, one for each thread, draws the
-    # seeds of initializers.
+    # A thread-local object of tf_keras. Its attribute `generator` is the random generator from
+    # which initializers without a seed get their seeds.
     "SEED_GENERATOR": ("tf_keras.src.backend", "_SEED_GENERATOR"),
     "CompileLoss": ("keras.src.trainers.compile_utils", "CompileLoss"),
     "LossesContainer": ("tf_keras.src.engine.compile_utils", "LossesContainer"),
@@ -45,9 +45,8 @@ _NAMES: dict[str, tuple[str, str]] = {
     ),
     "set_keras_mask": ("keras.src.backend", "set_keras_mask"),
 }
-# How trainer calls the functions and classes of `_NAMES`: name → the number of positional
-# arguments, and the names of the keyword arguments. `check_private_names` checks that the installed
-# Keras accepts these arguments.
+# How trainer calls functions and classes of `_NAMES`: name → (number of positional arguments, names
+# of keyword arguments). `check_private_names` checks that the installed Keras accepts them.
 _CALLS: dict[str, tuple[int, tuple[str, ...]]] = {
     "CompileLoss": (2, ("reduction", "output_names")),
     "LossesContainer": (2, ("output_names", "total_loss_mean")),
@@ -56,8 +55,9 @@ _CALLS: dict[str, tuple[int, tuple[str, ...]]] = {
     "load_optimizer_weights_from_hdf5_group": (1, ()),
     "set_keras_mask": (2, ()),
 }
-# How trainer calls private methods: public name of the class → name of the method → the number of
-# positional arguments, of which the object is the first, and the names of the keyword arguments.
+# How trainer calls private methods of Keras classes: name of the class → name of the method →
+# (number of positional arguments including self, names of keyword arguments).
+# `check_private_names` checks that the installed Keras accepts them.
 _METHODS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     "keras.Model": {
         "_compute_loss": (1, ("x", "y", "y_pred", "sample_weight", "training")),
@@ -65,18 +65,18 @@ _METHODS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     },
     "tf_keras.Model": {"_flatten_layers": (1, ())},
 }
-# The base classes of layers and of models in tf_keras, as (module, name): the class for
-# TensorFlow 2 → the class for TensorFlow 1, which tf_keras uses while eager execution is off.
+# The base classes of layers and of models in tf_keras, each as (module, name): the class for
+# TensorFlow 2 → the class for TensorFlow 1. tf_keras uses the latter while eager execution is off.
 _ENGINE_CLASSES = {
     ("tf_keras.src.engine.base_layer", "Layer"): ("tf_keras.src.engine.base_layer_v1", "Layer"),
     ("tf_keras.src.engine.training", "Model"): ("tf_keras.src.engine.training_v1", "Model"),
 }
-# The prefix of the modules that define the layers of tf.layers. These layers always have the base
-# class for TensorFlow 1 (base_layer_v1).
+# The prefix of the tf_keras modules that define tf.compat.v1.layers. These layers always have the
+# base class for TensorFlow 1, so code that exchanges base classes must skip these modules.
 LEGACY_TF_LAYERS = "tf_keras.src.legacy_tf_layers."
 
-# The private attributes that trainer reads: package → kind of object → attributes. The functions
-# `_make_keras_3_objects` and `_make_tf_keras_objects` make an object of each kind.
+# The private attributes of Keras objects that trainer reads: package → kind of object → attributes.
+# `check_keras_internals` creates an object of each kind, and checks that it has the attributes.
 _OBJECT_ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
     KERAS_3: {
         "Model": (
@@ -134,7 +134,10 @@ _OBJECT_ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the Keras module that defines a name in `_NAMES`, and return the named object."""
+    """Return the private Keras object with a name in `_NAMES`; import its module.
+
+    Python calls this function for a name that this module does not define.
+    """
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = _import_name(*_NAMES[name])
@@ -143,14 +146,14 @@ def __getattr__(name: str) -> Any:
 
 
 def get_private_attribute(owner: Any, attribute: str) -> Any:
-    """Return a private attribute of a Keras object.
+    """Return a private attribute of a Keras object, or raise an error that explains its absence.
 
     Args:
       owner: an object or a class of Keras 3 or of tf_keras, or of a class derived from one.
       attribute: the name of the attribute.
 
     Raises:
-      UnsupportedKeras: the object lacks the attribute.
+      UnsupportedKeras: the object lacks the attribute; the message names supported versions.
     """
     try:
         return getattr(owner, attribute)
@@ -162,11 +165,11 @@ def get_private_attribute(owner: Any, attribute: str) -> Any:
 
 
 def get_loaded_engine_classes() -> dict[type, type]:
-    """Return the base classes of tf_keras's layers and models, as far as they are imported.
+    """Return the base classes of tf_keras's layers and models, if tf_keras is imported.
 
-    tf_keras has two base classes for layers and two for models. While eager execution is off, it
-    uses the classes for TensorFlow 1, in the modules base_layer_v1 and training_v1; otherwise it
-    uses the classes for TensorFlow 2.
+    tf_keras has two base classes for layers and two for models. While eager execution is off,
+    tf_keras uses the classes for TensorFlow 1, in the modules base_layer_v1 and training_v1.
+    Otherwise it uses the classes for TensorFlow 2.
 
     Returns:
       Class for TensorFlow 1 → class for TensorFlow 2: one entry for layers and one for models. An
@@ -196,11 +199,12 @@ def check_private_names(package: str) -> None:
 
 
 def check_keras_internals(package: str) -> None:
-    """Check the private names, and build models to check the private attributes of objects.
+    """Check the private names and attributes of the installed Keras that trainer uses.
+
+    This function builds models, which advances the package's global name counters and random seeds.
 
     Args:
-      package: `KERAS_3` or `TF_KERAS`; the package is imported. Making the objects advances the
-        package's global name counters and random seeds.
+      package: `KERAS_3` or `TF_KERAS`; the package is imported.
 
     Raises:
       UnsupportedKeras: names, parameters or attributes are missing; the message lists them all.
@@ -218,7 +222,7 @@ def check_keras_internals(package: str) -> None:
 
 
 def _missing_names(package: str) -> Iterator[str]:
-    """Yield the private names that a package lacks or whose parameters have changed."""
+    """Yield the private names that a package lacks, or that trainer cannot call as it does."""
     for name, path in _NAMES.items():
         if _is_in(package, path[0]):
             yield from _check_name(
@@ -241,13 +245,13 @@ def _missing_names(package: str) -> Iterator[str]:
 def _check_name(
     name: str, get_value: Callable[[], Any], call: tuple[int, tuple[str, ...]] | None
 ) -> Iterator[str]:
-    """Yield the name if it is missing, or if trainer cannot call its value as trainer needs to.
+    """Yield a private name if its object is missing, or has other parameters than trainer expects.
 
     Args:
       name: the private name to check.
-      get_value: returns the value, or raises UnsupportedKeras.
-      call: the number of positional arguments and the names of the keyword arguments; None if
-        trainer does not call the value.
+      get_value: returns the object with this name, or raises UnsupportedKeras.
+      call: (number of positional arguments, names of keyword arguments) with which trainer calls
+        the object; None if trainer does not call it.
     """
     try:
         value = get_value()
@@ -268,7 +272,11 @@ def _is_in(package: str, name: str) -> bool:
 
 
 def _import_name(module_name: str, attribute: str) -> Any:
-    """Import a private module of Keras, and return the named attribute of the module."""
+    """Import a private module of Keras, and return one of its attributes.
+
+    Raises:
+      UnsupportedKeras: the installed Keras lacks the module or the attribute.
+    """
     try:
         return getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
@@ -277,7 +285,12 @@ def _import_name(module_name: str, attribute: str) -> Any:
 
 
 def _unsupported_keras(package: str, names: Iterable[str]) -> UnsupportedKeras:
-    """Build the error that names the Keras version and the private names that it lacks."""
+    """Build the error that reports private names that the installed Keras lacks.
+
+    Args:
+      package: `KERAS_3` or `TF_KERAS`.
+      names: the missing names.
+    """
     try:
         version = importlib.metadata.version(_DISTRIBUTIONS[package])
     except importlib.metadata.PackageNotFoundError:
@@ -289,7 +302,7 @@ def _unsupported_keras(package: str, names: Iterable[str]) -> UnsupportedKeras:
 
 
 def _make_keras_3_objects() -> Mapping[str, Any]:
-    """Make an object of each kind in `_OBJECT_ATTRIBUTES` for Keras 3: kind → object."""
+    """Make Keras 3 objects for `check_keras_internals`: kind in `_OBJECT_ATTRIBUTES` → object."""
     import keras
 
     dropout = keras.layers.Dropout(0.5)
@@ -310,7 +323,7 @@ def _make_keras_3_objects() -> Mapping[str, Any]:
 
 
 def _make_tf_keras_objects() -> Mapping[str, Any]:
-    """Make an object of each kind in `_OBJECT_ATTRIBUTES` for tf_keras: kind → object."""
+    """Make tf_keras objects for `check_keras_internals`: kind in `_OBJECT_ATTRIBUTES` → object."""
     import tensorflow as tf
     import tf_keras
 

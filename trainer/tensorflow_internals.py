@@ -5,7 +5,7 @@ re-exports old names. A new TensorFlow version may change its private names with
 module holds all of these names, and `check_tensorflow_internals` checks that the installed version
 has them.
 
-Importing this module does not import TensorFlow: a name is resolved when it is first used.
+Importing this module does not import TensorFlow: a name is resolved at its first use.
 """
 
 from collections.abc import Iterable
@@ -19,8 +19,7 @@ from tpuserve.tensorflow_internals import (
 )
 
 if TYPE_CHECKING:
-    # Import these names for type checkers only. At run time, `__getattr__` imports them as
-    # described by `_NAMES`.
+    # Import classes for type checkers only. At run time, `__getattr__` imports them.
     from tensorflow.python.saved_model.model_utils.export_output import (
         ClassificationOutput as ClassificationOutput,
     )
@@ -41,8 +40,8 @@ if TYPE_CHECKING:
 _PACKAGE = "trainer"
 _EXPORT_OUTPUT = "tensorflow.python.saved_model.model_utils.export_output"
 
-# Name that this module offers → the TensorFlow module, and the attribute in that module. If there
-# is no attribute, the name stands for the TensorFlow module itself.
+# The objects that other modules can import from this module: name here → (TensorFlow module,
+# attribute of the TensorFlow module). If the attribute is "", the object is the module itself.
 _NAMES: dict[str, tuple[str, str]] = {
     "ClassificationOutput": (_EXPORT_OUTPUT, "ClassificationOutput"),
     "CloudTPUPreemptedHook": ("tensorflow.python.tpu.preempted_hook", "CloudTPUPreemptedHook"),
@@ -103,7 +102,8 @@ _NAMES: dict[str, tuple[str, str]] = {
     "warm_starting_util": ("tensorflow.python.training.warm_starting_util", ""),
     "while_v2": ("tensorflow.python.ops.while_v2", ""),
 }
-# Name in `_NAMES` that stands for a module → the attributes of the module that trainer uses.
+# Name in `_NAMES` of a TensorFlow module → the attributes of this module that trainer uses.
+# `check_tensorflow_internals` checks that they exist.
 _MODULE_ATTRIBUTES = {
     "checkpoint_utils": ("_set_checkpoint_initializer",),
     "control_flow_ops": ("XLAControlFlowContext",),
@@ -152,7 +152,8 @@ _MODULE_ATTRIBUTES = {
     "warm_starting_util": ("warm_start",),
     "while_v2": ("while_loop",),
 }
-# Public name of a type → the private attributes of its objects that trainer uses.
+# Public name of a TensorFlow class → the private attributes of its objects that trainer uses.
+# `check_tensorflow_internals` checks that they exist.
 _OBJECT_ATTRIBUTES = {
     "tf.DType": ("_is_ref_dtype",),
     "tf.Graph": ("_add_function",),
@@ -179,7 +180,10 @@ _OBJECT_ATTRIBUTES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Return one of the names in `_NAMES`, and import the TensorFlow module that defines it."""
+    """Return the private TensorFlow object with a name in `_NAMES`; import its module.
+
+    Python calls this function for a name that this module does not define.
+    """
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = import_private_name(*_NAMES[name], package=_PACKAGE)
@@ -188,18 +192,23 @@ def __getattr__(name: str) -> Any:
 
 
 def set_scaffold_saver(scaffold: Any, saver: Any) -> None:
-    """Set the saver of a Scaffold that is constructed already."""
+    """Replace the saver of an existing tf.compat.v1.train.Scaffold."""
     get_private_attribute(scaffold, "_saver", _PACKAGE)
     scaffold._saver = saver
 
 
 def get_saver_variables(saver: Any) -> Any:
-    """Return the variables of a built Saver: a dict name → variable, a list, or None."""
+    """Return the variables of a tf.compat.v1.train.Saver whose ops are built.
+
+    Returns:
+      A dict name → variable, or a list of variables; None for a Saver that was created from a
+      SaverDef.
+    """
     return get_private_attribute(saver, "_var_list", _PACKAGE)
 
 
 def get_hook_saver(hook: Any) -> Any:
-    """Return the Saver that was passed to a CheckpointSaverHook, or None."""
+    """Return the Saver that was passed to a CheckpointSaverHook; None if it has a Scaffold."""
     return get_private_attribute(hook, "_saver", _PACKAGE)
 
 
@@ -209,17 +218,21 @@ def is_saver_built(saver: Any) -> bool:
 
 
 def reset_saver(saver: Any) -> None:
-    """Reset a Saver that has added its ops to a graph, so that it can be built in another graph."""
+    """Reset a Saver that has added its ops to a graph, so that it can add them to another graph."""
     saver.saver_def, saver._is_built = None, False
 
 
 def add_saving_listeners(hook: Any, listeners: Iterable[Any]) -> None:
-    """Add CheckpointSaverListeners to a CheckpointSaverHook."""
+    """Add CheckpointSaverListeners to an existing CheckpointSaverHook."""
     get_private_attribute(hook, "_listeners", _PACKAGE).extend(listeners)
 
 
 def get_stop_step(hook: Any) -> int | None:
-    """Return the last step of a StopAtStepHook; None before its session is created."""
+    """Return the global step at which a StopAtStepHook stops.
+
+    Returns:
+      The step; None if the hook was created with num_steps, and its session does not exist yet.
+    """
     step: int | None = get_private_attribute(hook, "_last_step", _PACKAGE)
     return step
 
@@ -227,7 +240,7 @@ def get_stop_step(hook: Any) -> int | None:
 def check_tensorflow_internals() -> None:
     """Check that the installed TensorFlow has every private name that trainer uses.
 
-    Imports TensorFlow.
+    This function imports TensorFlow.
 
     Raises:
       UnsupportedTensorFlow: names are missing; the message lists them all.
@@ -247,12 +260,22 @@ def check_tensorflow_internals() -> None:
 
 
 def _missing_attributes(name: str, value: Any, attributes: Iterable[str]) -> list[str]:
-    """Return "NAME.ATTRIBUTE" for each of the attributes that an object lacks."""
+    """Return the attributes that an object lacks, each as "NAME.ATTRIBUTE".
+
+    Args:
+      name: the name of the object.
+      value: the object.
+      attributes: the attributes to check.
+    """
     return [f"{name}.{attribute}" for attribute in attributes if not hasattr(value, attribute)]
 
 
 def _make_objects() -> dict[str, Any]:
-    """Make a dict: name of a type in `_OBJECT_ATTRIBUTES` → object whose attributes to check."""
+    """Make an object of each class in `_OBJECT_ATTRIBUTES`, to check its private attributes.
+
+    Returns:
+      Name of the class → object.
+    """
     import tensorflow as tf
 
     v1_train = tf.compat.v1.train

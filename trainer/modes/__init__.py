@@ -1,1 +1,1 @@
-"""The modes of an estimator: train, evaluate and predict."""
+"""Implements the modes of an Estimator: train, evaluate and predict, on any backend."""

@@ -1,4 +1,4 @@
-"""Evaluation of a checkpoint: computes the metrics of a model over the batches of an input_fn."""
+"""Evaluates a checkpoint: computes the metrics of a model over the batches of an input_fn."""
 
 import contextlib
 import logging
@@ -30,19 +30,20 @@ def evaluate(
 ) -> dict[str, Any]:
     """Evaluate a checkpoint; return its metrics, including the loss and the global step.
 
-    The loss is the mean over batches, each weighted by its number of rows. The results are also
-    written as summaries to model_dir/eval, or model_dir/eval_NAME; of several hosts, host 0 writes
-    them.
+    The loss is the mean over batches, each weighted by its number of examples. The results are also
+    written as summaries to model_dir/eval, or to model_dir/eval_NAME. On several hosts, host 0
+    writes them.
 
     Args:
       program: the user's model_fn and its settings.
       input_fn: returns batches of (features, labels).
-      backend: the execution backend.
+      backend: builds and runs the graph on a CPU, a GPU or a TPU.
       steps: number of batches; None for all batches of the input.
-      hooks: the caller's SessionRunHooks; they are called first.
+      hooks: the user's SessionRunHooks. They are called before all other hooks.
       checkpoint_path: the checkpoint to evaluate; None for the newest, or for initial values if
         there is no checkpoint.
-      name: distinguishes several evaluations of one model.
+      name: distinguishes several evaluations of one model, such as on different data; None for one
+        evaluation.
 
     Raises:
       CheckpointNotFound: the checkpoint of `checkpoint_path` does not exist.
@@ -63,12 +64,14 @@ def evaluate(
             _set_scaffold(hook, eval_graph.spec.scaffold)
         user_hooks = [*hooks, *(eval_graph.spec.evaluation_hooks or ())]
         if user_hooks:
-            # Make one step per session.run on a TPU too: hooks expect to be called after each step.
+            # Make one step per session.run, even on a TPU, because hooks of the user or of model_fn
+            # expect to be called after each step.
             eval_graph.limit_steps_per_run(1)
         update = eval_step.count_steps(
             eval_graph.metrics.update, eval_graph.steps_per_run, user_hooks
         )
-        # Read the metrics' values in a hook at the end of the session, after the last update.
+        # Read the metrics' values in a hook that runs at the end of the session, after the last
+        # update.
         final = tf.compat.v1.train.FinalOpsHook(
             {**eval_graph.metrics.values, checkpoints.GLOBAL_STEP: global_step}
         )
@@ -122,7 +125,12 @@ def eval_directory(model_dir: str, name: str | None = None) -> str:
 
 
 def _report(values: Mapping[str, Any], checkpoint: str | None) -> dict[str, Any]:
-    """Log the results of an evaluation, and return them as Python values."""
+    """Log the results of an evaluation, and return them with Python scalars for NumPy scalars.
+
+    Args:
+      values: name of a metric → value.
+      checkpoint: the evaluated checkpoint; None for initial values.
+    """
     progress.estimator_logger.info(
         "Saving dict for global step %d: %s",
         values[checkpoints.GLOBAL_STEP],
@@ -138,7 +146,10 @@ def _report(values: Mapping[str, Any], checkpoint: str | None) -> dict[str, Any]
 
 
 def _set_scaffold(hook: Any, scaffold: Any) -> None:
-    """Pass the scaffold of the model's spec to a hook that depends on it."""
+    """Pass the Scaffold of model_fn's spec to a hook that has a method `_set_scaffold`.
+
+    TensorFlow's Estimator does this too.
+    """
     set_scaffold = getattr(hook, "_set_scaffold", None)
     if set_scaffold is not None and scaffold is not None:
         set_scaffold(scaffold)

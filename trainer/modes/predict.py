@@ -1,4 +1,4 @@
-"""The prediction mode: yields a model's predictions for an input, with a checkpoint's values."""
+"""Predicts with a checkpoint: yields the predictions of a model for the batches of an input_fn."""
 
 import atexit
 import contextlib
@@ -31,17 +31,18 @@ def predict(
 
     Args:
       program: the user's model_fn and its settings.
-      input_fn: returns batches of features; model_fn receives labels, if there are any.
-      backend: the execution backend.
+      input_fn: returns batches of features, or of (features, labels).
+      backend: builds and runs the graph on a CPU, a GPU or a TPU.
       predict_keys: the names of the predictions to yield, if predictions are a dict; None for all.
-      hooks: the caller's SessionRunHooks; they are called first.
+      hooks: the user's SessionRunHooks. They are called before all other hooks.
       checkpoint_path: the checkpoint to predict with; None for the newest, or for initial values if
         there is no checkpoint.
-      yield_single_examples: whether to yield single rows; False yields whole batches.
+      yield_single_examples: whether to yield the predictions of one example at a time; False yields
+        those of a batch.
 
     Returns:
       A generator of numpy arrays, or of dicts of numpy arrays. The graph is built when the first
-      value is requested; then the generator raises CheckpointNotFound if the checkpoint of
+      value is requested. At this time the generator raises CheckpointNotFound if the checkpoint of
       `checkpoint_path` does not exist.
     """
     predictions = _generate_predictions(
@@ -53,15 +54,15 @@ def predict(
 
 _END = object()
 
-# Generators that the caller may have abandoned before their end. They are closed when the
-# interpreter exits.
+# The generators that `predict` has returned. A program may stop using one before its end, which
+# leaves its session open. So all of them are closed when the interpreter exits.
 _open_generators: "weakref.WeakSet[Generator[Any, None, None]]" = weakref.WeakSet()
 
 
 @atexit.register
 def _close_generators() -> None:
-    # Close the sessions before the interpreter finalizes. While it finalizes, no other thread can
-    # run Python, so a session that waits for a Python function of its input would block forever.
+    # Close the sessions before the interpreter finalizes. During finalization, no other thread can
+    # run Python code. A session that waits for a Python function of its input would block forever.
     for generator in list(_open_generators):
         with contextlib.suppress(Exception):
             generator.close()
@@ -98,8 +99,8 @@ def _generate_predictions(
             recovers_lost_session=False,
         )
         graph = session.graph
-    # Enter the graph only while hooks run, which expect their graph to be the default graph. While
-    # the generator is suspended, the default graph must be the caller's.
+    # Make the graph the default graph only while hooks run, which expect this. While the generator
+    # is suspended, the default graph must be that of the code that uses the generator.
     with backend.run_scope(), contextlib.ExitStack() as exit_stack:
         exit_stack.push(_exit_in_graph(graph, session))
         batches = predict_graph.read_batches(session)
@@ -112,7 +113,10 @@ def _generate_predictions(
 
 
 def _exit_in_graph(graph: Any, session: Any) -> Callable[..., bool | None]:
-    """Return a function that calls a session's `__exit__` while `graph` is the default graph."""
+    """Return a function that exits a session's context while `graph` is the default graph.
+
+    The hooks that run at the end of a session expect their graph to be the default graph.
+    """
 
     def exit_session(*error: Any) -> bool | None:
         with graph.as_default():

@@ -1,4 +1,4 @@
-"""Training of a model: builds the graph and the hooks, and runs training loops to the end."""
+"""Trains a model: builds the graph and the hooks, and runs the training loop until its end."""
 
 import contextlib
 import logging
@@ -42,26 +42,28 @@ def train(
 ) -> None:
     """Train until a given step, or until the input ends.
 
-    Training starts from the newest checkpoint of the program's model_dir, if there is one, and
-    saves a checkpoint of its last step, unless the config switches checkpoints off. In a cluster, a
-    worker starts from the variables that the chief has initialised, and leaves checkpoints,
-    summaries and profiles to the chief. On several hosts of a TPU, host 0 is the chief; all hosts
-    stop after the same step, and return after host 0 has saved the last checkpoint.
+    Training starts from the newest checkpoint of the program's model_dir, if there is one. It saves
+    a checkpoint of its last step, unless the config switches checkpoints off. In a cluster with
+    parameter servers, a worker starts from the variables that the chief has initialised, and only
+    the chief writes checkpoints, summaries and profiles. On several hosts of a TPU, host 0 is the
+    chief. All hosts stop after the same step, and return after host 0 has saved its last
+    checkpoint.
 
     Args:
       program: the user's model_fn and its settings.
       input_fn: returns batches of (features, labels).
-      backend: the execution backend.
-      hooks: the caller's SessionRunHooks. They are called before the model's hooks, and after the
+      backend: builds and runs the graph on a CPU, a GPU or a TPU.
+      hooks: the user's SessionRunHooks. They are called before the hooks of model_fn, and after the
         hooks that save checkpoints and summaries. So a hook finds the checkpoint of its step.
       steps: the number of steps to train; None for no limit.
-      max_steps: the global step to stop at; if the checkpoint has reached that step, the function
-        does nothing. Workers that share a global step may exceed max_steps by one loop each.
+      max_steps: the global step at which to stop; None for no limit. If the checkpoint has reached
+        this step, the function does nothing. Workers that share a global step may each exceed
+        max_steps by the steps of one `session.run`.
       saving_listeners: CheckpointSaverListeners, which are called for each checkpoint.
 
     Raises:
-      SystemExit: with code 0 after a SIGTERM, when the running loop has ended and its checkpoint is
-        saved.
+      SystemExit: with code 0 after a SIGTERM, when the current loop of steps has ended and its
+        checkpoint is saved.
     """
     config = program.config
     hosts = current_group()
@@ -99,7 +101,7 @@ def train(
         for hook in all_hooks:
             _set_steps_per_run(hook, train_graph.loop.max_iterations)
         with contextlib.ExitStack() as exit_stack:
-            # Close the progress bar and the profiler at the end even if training fails.
+            # Close the progress bar and the profiler at the end, even if training fails.
             for closable in (reporter, *profile_hooks):
                 exit_stack.callback(closable.close)
             exit_stack.enter_context(backend.run_scope())
@@ -109,8 +111,9 @@ def train(
                     scaffold,
                     all_hooks,
                     checkpoint_dir=program.model_dir,
-                    # Each host of a TPU, and each process without a cluster, has its own variables,
-                    # and initialises them as a chief does.
+                    # Initialise the variables as a chief does, except in a worker of a cluster with
+                    # parameter servers. Each host of a TPU, and each process without a cluster, has
+                    # its own variables.
                     is_chief=config.is_chief or hosts.size > 1 or not config.task.jobs,
                 )
             )
@@ -125,7 +128,14 @@ def train(
 def _run_loops(
     session: Any, loop: train_loop.TrainLoop, start: StepRangeHook, hooks: Sequence[Any]
 ) -> None:
-    """Run the training loop until the session stops or the last step is reached."""
+    """Run the train_op, which makes several steps, until the session stops or all steps are done.
+
+    Args:
+      session: the MonitoredSession.
+      loop: the train_op.
+      start: determines the last step.
+      hooks: the hooks of the session. A CompiledStepHook may ask to go on after an error.
+    """
     compiled_step_hooks = [hook for hook in hooks if isinstance(hook, CompiledStepHook)]
     while not (session.should_stop() or start.is_over):
         try:
@@ -138,7 +148,7 @@ def _run_loops(
 def _make_progress_hook(
     program: ModelProgram, loop: train_loop.TrainLoop, start: StepRangeHook
 ) -> tuple[Any, progress.ProgressHook]:
-    """Return the reporter of finished steps, and the hook that passes them to the reporter."""
+    """Return (an object that reports the progress, a hook that passes finished steps to it)."""
     config = program.config
     batch_size = getattr(program, "batch_sizes", {}).get(ModeKeys.TRAIN)
     reporter = progress.make_step_reporter(
@@ -165,7 +175,10 @@ def _training_hooks(
     hooks: Sequence[Any],
     saving_listeners: Sequence[Any],
 ) -> list[Any]:
-    """Return the hooks of a training run in the order of their calls."""
+    """Return the hooks of a training run, in the order in which the session calls them.
+
+    The argument `hooks` contains the user's hooks.
+    """
     config, loop = program.config, train_graph.loop
     model_and_user_hooks = [*hooks, *(train_graph.spec.training_hooks or ())]
     chief_hooks = train_graph.spec.training_chief_hooks or ()
@@ -181,15 +194,16 @@ def _training_hooks(
             start,
             plan,
             others=model_and_user_hooks,
-            # Count the workers only if they share a global step, which needs parameter servers.
+            # Pass the number of workers only if they share a global step, as they do with parameter
+            # servers.
             workers=config.num_worker_replicas if config.num_ps_replicas else 1,
         ),
         NanLossHook(loop.loss),
         progress_hook,
     ]
     if config.is_chief:
-        # Add the hooks that save checkpoints after the NanTensorHook, so that no checkpoint of a
-        # NaN loss is saved.
+        # Add the hooks that save checkpoints after the NanLossHook. So training stops at a NaN loss
+        # before a checkpoint is saved.
         all_hooks += [
             *checkpoint_hooks,
             *chief_hooks,
@@ -217,10 +231,17 @@ def _find_compile_step(
     steps: int | None,
     max_steps: int | None,
 ) -> bool | str:
-    """Return the config's compile_step, or False if it is "auto" and training is short.
+    """Return the config's compile_step, or False if it is "auto" and the training is short.
 
-    A trial of XLA would not pay in a short training. The ops for the trial are then not built,
-    which saves some tenths of a second.
+    With "auto", training tries out whether a step that XLA compiles is faster. In a short training
+    the trial costs more time than it can save, so the ops for it are not built.
+
+    Args:
+      config: the settings of the run.
+      plan: determines the number of steps of each `session.run`.
+      checkpoint: the checkpoint from which training starts; None for initial values.
+      steps: the number of steps to train; None for no limit.
+      max_steps: the global step at which to stop; None for no limit.
     """
     if max_steps is not None:
         done = 0 if checkpoint is None else checkpoints.read_global_step(checkpoint)
@@ -255,11 +276,17 @@ def _checkpoint_hooks(
 ) -> list[Any]:
     """Return a list with the hook that saves checkpoints, or an empty list.
 
-    The list is empty if `others`, the hooks of the caller and the model, contain a
-    CheckpointSaverHook, or if the config disables checkpoints.
+    The list is empty if another hook saves checkpoints, or if the config disables checkpoints.
+
+    Args:
+      program: the user's model_fn and its settings.
+      scaffold: the tf.compat.v1.train.Scaffold with the saver.
+      others: the hooks of the user and of model_fn. If one of them is a CheckpointSaverHook, it
+        calls the saving_listeners.
+      saving_listeners: CheckpointSaverListeners, which are called for each checkpoint.
 
     Raises:
-      InvalidSetting: there are saving_listeners, and nothing saves checkpoints.
+      InvalidSetting: there are saving_listeners, but no hook saves checkpoints.
     """
     config = program.config
     protobuf_compat.patch_graph_io()
@@ -290,8 +317,8 @@ def _checkpoint_hooks(
 
 
 def _set_steps_per_run(hook: Any, steps_per_run: int) -> None:
-    # Tell TensorFlow's hooks that count steps how many steps a loop makes. Otherwise they would
-    # expect one step, and save or log a loop too late.
+    # Pass the number of steps of one `session.run` to TensorFlow's hooks that count steps. By
+    # default they expect one step, and would save or log one `session.run` too late.
     set_steps_per_run = getattr(hook, "_set_steps_per_run", None)
     if set_steps_per_run is not None:
         set_steps_per_run(steps_per_run)
