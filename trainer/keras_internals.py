@@ -222,7 +222,7 @@ def check_keras_internals(package: str) -> None:
 
 
 def _missing_names(package: str) -> Iterator[str]:
-    """Yield the private names that a package lacks, or that trainer cannot call as it does."""
+    """Yield the private names that a package lacks, or that have unexpected parameters."""
     for name, path in _NAMES.items():
         if _is_in(package, path[0]):
             yield from _check_name(

@@ -25,7 +25,7 @@ class GradientCapture:
     """
 
     def __init__(self) -> None:
-        """Create the anchor, in the default graph."""
+        """Create the anchor variable in the default graph, or in the graph around a step."""
         with tf.init_scope():
             self._anchor = tf.compat.v1.Variable(
                 [0.0],
@@ -40,7 +40,7 @@ class GradientCapture:
         """Return copies of tensors whose gradients are recorded; the model must use the copies.
 
         Args:
-          tensors: name for `gradients` → tensor.
+          tensors: name → tensor. `gradients` returns the gradients under the same names.
         """
         anchor = self._anchor.read_value()
         return {name: self._watch(name, tensor, anchor) for name, tensor in tensors.items()}

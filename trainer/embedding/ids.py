@@ -133,10 +133,10 @@ def _categorical_column(column: Any) -> Any:
 
 
 def is_padded_for_core(features: Any) -> bool:
-    """Return whether features contain a result of `pad_features` for a lookup in the model.
+    """Return whether features contain dense ids that the model itself looks up.
 
-    Such a lookup belongs to EmbeddingConfigSpec.tensor_core_feature_columns. `pad_features` adds a
-    mask for each of these columns.
+    These ids belong to EmbeddingConfigSpec.tensor_core_feature_columns. `pad_features` adds a mask
+    for each of them, by which this function recognises them.
     """
     return isinstance(features, Mapping) and any(
         str(name).endswith(_MASK_SUFFIX) for name in features

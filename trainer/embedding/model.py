@@ -63,7 +63,7 @@ class EmbeddingModel:
     def call(
         self, model_fn: Callable[[Any], Any], features: Any, mode: str, is_export: bool
     ) -> Any:
-        """Call a model_fn with activations in place of ids; return model_fn's EstimatorSpec.
+        """Call a model_fn with rows of the tables in place of ids; return its EstimatorSpec.
 
         Args:
           model_fn: takes the features and returns the spec.
@@ -125,8 +125,9 @@ def _call_with_activations(
     is_pipelined = on_tpu and config.spec.pipeline_execution_with_tensor_core
     tables = StepTables(config, replicas, is_pipelined=is_pipelined)
     activations = tables.look_up(features)
-    # Create the capture's variable in every mode, and not only in TRAIN. A model_fn may build its
-    # train_op in any mode, and its optimizer then needs a variable that depends on the activations.
+    # Create the GradientCapture in every mode, although only TRAIN needs gradients. It creates a
+    # trainable variable, and a model_fn that builds its train_op in every mode must find the same
+    # variables in each.
     capture = GradientCapture()
     watched = capture.watch(activations)
     # Read the global step before train_op changes it. In a step on a TPU, no control dependency is

@@ -30,7 +30,7 @@ def update_later(
     Args:
       name: prefix of the names of the variables that store the gradients.
       collected: the gradients of this step.
-      activations: the results of the lookups of this step, which come before the update.
+      activations: the results of the lookups of this step, which must run before the update.
       update: takes gradients, and builds the ops that apply them to the table.
     """
     (is_last,) = tf.compat.v1.get_collection(IS_LAST_STEP)[-1:]

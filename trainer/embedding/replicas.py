@@ -16,7 +16,7 @@ class Replicas:
     """
 
     def __init__(self, count: int) -> None:
-        """Create the object inside the step.
+        """Create the object; called while the step of a replica is built.
 
         Args:
           count: number of replicas.

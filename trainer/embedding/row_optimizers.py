@@ -35,7 +35,7 @@ class Slot:
     """A slot variable of a table's optimizer, such as a momentum, with the shape of the table.
 
     Attributes:
-      suffix: the end of the slot's name, which is "<name of the table's variable>/<suffix>".
+      suffix: the end of the slot variable's name, "<name of the table's variable>/<suffix>".
       initial_value: the initial value of all entries.
     """
 
@@ -44,7 +44,7 @@ class Slot:
 
 
 class RowOptimizer(ABC):
-    """Computes new rows of a table and of its slots.
+    """Computes new rows of a table and of the optimizer's slot variables.
 
     Attributes:
       parameters: the parameters of the optimizer.
@@ -186,7 +186,7 @@ class _Ftrl(RowOptimizer):
 class _Momentum(RowOptimizer):
     """Gradient descent with momentum: m' = momentum m + g, and w' = w - r m'.
 
-    With use_nesterov, w' = w - r (g + momentum m').
+    The slot variable m is the momentum. With use_nesterov, w' = w - r (g + momentum m').
     Source: TensorFlow's kernel ApplyMomentum (tensorflow/core/kernels/training_ops.cc).
     """
 
@@ -204,6 +204,7 @@ class _Momentum(RowOptimizer):
 class _RMSProp(RowOptimizer):
     """RMSProp: s' = rho s + (1 - rho) g^2, m' = momentum m + r g / sqrt(s' + epsilon), w' = w - m'.
 
+    The slot variables are s, the mean of the squared gradients, and m, the momentum.
     Source: TensorFlow's kernel ApplyRMSProp (tensorflow/core/kernels/training_ops.cc).
     """
 
@@ -222,7 +223,8 @@ class _RMSProp(RowOptimizer):
 class _ProximalAdagrad(RowOptimizer):
     """Adagrad with L1 and L2 penalties: a' = a + g^2, s = r / sqrt(a'), w' = shrink(w - s g, s).
 
-    The function `_shrink` applies the penalties.
+    The slot variable a is the sum of the squared gradients. The function `_shrink` applies the
+    penalties.
     Source: TensorFlow's kernel ApplyProximalAdagrad (tensorflow/core/kernels/training_ops.cc).
     """
 
@@ -242,8 +244,8 @@ class _ProximalYogi(RowOptimizer):
     """Yogi with L1 and L2 penalties, without bias correction.
 
     v' = v - (1 - beta2) sign(v - g^2) g^2, m' = beta1 m + (1 - beta1) g,
-    s = r / (sqrt(v') + epsilon), and w' = shrink(w - s m', s). The function `_shrink` applies the
-    penalties.
+    s = r / (sqrt(v') + epsilon), and w' = shrink(w - s m', s). The slot variables v and m are the
+    second and the first moments. The function `_shrink` applies the penalties.
     Sources: algorithm 2 of "Adaptive Methods for Nonconvex Optimization" by Zaheer and others; for
     the penalties, the optimizer Yogi of TensorFlow Addons.
     """
@@ -303,7 +305,7 @@ _OPTIMIZERS: Mapping[type[OptimizationParameters], type[RowOptimizer]] = {
 def build_optimizer(
     parameters: OptimizationParameters, clipping_limit: float | None
 ) -> RowOptimizer:
-    """Return the optimizer that some parameters choose.
+    """Return the optimizer that an OptimizationParameters object chooses.
 
     The arguments are those of `RowOptimizer`.
     """

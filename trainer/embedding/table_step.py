@@ -55,7 +55,7 @@ class TableStep:
         partition_strategy: str,
         handle: Any,
     ) -> None:
-        """Create the object inside the step.
+        """Create the object; called while the step of a replica is built.
 
         Args:
           table: the settings of the table.
@@ -250,7 +250,8 @@ def divide_rows(table: Table, strategy: str, replicas: int) -> RowSharding | Non
 def mark(operation: Any, sharding: RowSharding) -> None:
     """Set the attribute of `tpuserve.graph.row_sharding` on an op of a divided variable.
 
-    A pass over the graph finds by it the variables whose rows are divided among the replicas.
+    By this attribute, later passes over the graph find the variables whose rows are divided among
+    the replicas.
 
     Args:
       operation: the op that creates or writes the variable.
@@ -284,7 +285,7 @@ class _Occurrences:
         self.most = tf.reduce_max(self._ranks) + 1
 
     def sum_gradients(self) -> Any:
-        """Return the sum of the gradients of each segment, float32 [n, dimension]."""
+        """Return the sum of the gradients of each id in `ids`, float32 [n, dimension]."""
         return tf.math.unsorted_segment_sum(self._gradients, self._segments, self._count)
 
     def nth(self, rank: Any) -> tuple[Any, Any]:

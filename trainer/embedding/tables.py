@@ -26,7 +26,7 @@ class StepTables:
     def __init__(
         self, config: EmbeddingConfig, replicas: int, *, is_pipelined: bool = False
     ) -> None:
-        """Create the object inside the step.
+        """Create the object; called while the step of a replica is built.
 
         Args:
           config: the tables and the features.

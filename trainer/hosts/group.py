@@ -29,7 +29,7 @@ SILENCE_SECS = 40.0
 # How long, in seconds, a process continues after the loss of a host for which it does not wait, by
 # default. The time is enough to finish saving a checkpoint.
 _GRACE_SECS = 15.0
-# How long, in seconds, host 0 waits after a loss until the other hosts have ended, by default.
+# How long, in seconds, host 0 waits by default for the other hosts to end, after a host is lost.
 _OTHERS_END_SECS = 2.0
 # How long, in seconds, the main thread waits before it raises an error of the devices. If a lost
 # host caused the error, the group notices the loss in this time and ends the process with a clear
@@ -412,7 +412,7 @@ class HostGroup:
 
 
 def _try_to_send(connection: Connection, **message: Any) -> None:
-    """Send a message, and ignore that the connection has ended, because `_receive` reports it."""
+    """Send a message; do nothing if the connection has ended, because `_receive` reports this."""
     try:
         connection.send(**message)
     except OSError:

@@ -75,7 +75,7 @@ def _accept_others(
     Args:
       hosts: the addresses of all hosts.
       deadline: when to stop waiting, as a value of time.monotonic.
-      timeout_secs: how long to wait in all, in seconds, for the error message.
+      timeout_secs: the whole time to wait, in seconds, which the error message shows.
 
     Returns:
       Number of a host → the connection to it.

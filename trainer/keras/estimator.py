@@ -130,7 +130,8 @@ class KerasTPUEstimator(TPUEstimator):
     ) -> bytes:
         """Write a SavedModel.
 
-        This is the older name of `export_saved_model`, with the same arguments.
+        This is the older name of `export_saved_model`. The arguments are those of
+        `trainer.TPUEstimator.export_savedmodel`, except that serving_input_receiver_fn may be None.
         """
         return super().export_savedmodel(
             export_dir_base,

@@ -132,7 +132,7 @@ def _run_loops(
 
     Args:
       session: the MonitoredSession.
-      loop: the train_op.
+      loop: has the train_op.
       start: determines the last step.
       hooks: the hooks of the session. A CompiledStepHook may ask to go on after an error.
     """

@@ -138,7 +138,7 @@ class TpuBackend:
             ) or nan_errors.explain_nan_error(error)
             if explained is None:
                 raise
-            # Hide TensorFlow's error and its tracebacks: the new error names the user's line.
+            # Hide TensorFlow's error and its tracebacks: the new error names the line of model_fn.
             raise explained from None
 
     def _recorded(self, program: TPUModelProgram) -> TPUModelProgram:

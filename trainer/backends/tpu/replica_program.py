@@ -1,6 +1,6 @@
-"""Wraps the user's program so that input_fn and model_fn receive batch size and TPUContext.
+"""Adds the batch size and a TPUContext to the `params` that input_fn and model_fn receive.
 
-TPUEstimator passes both in `params`, as this module does.
+TensorFlow's TPUEstimator does the same.
 """
 
 import dataclasses

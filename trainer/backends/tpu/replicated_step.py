@@ -31,11 +31,11 @@ class ConnectedStep:
 
     Attributes:
       done: the tensor to fetch in order to run the loop once.
-      receiver: hands the tensors that arrive from the outfeed to the step parts.
+      receiver: passes the tensors that arrive from the outfeed to the `StepPart`s.
       infeed_outfeed_hook: drives infeed and outfeed. Pass the number of steps to its
         `send_next_batch_signal` before each run of the loop.
       hooks: SessionRunHooks of the infeed and the outfeed.
-      part_hooks: SessionRunHooks of the step parts.
+      part_hooks: SessionRunHooks of the `StepPart`s.
     """
 
     done: Any
@@ -53,7 +53,7 @@ class ReplicatedStep:
 
     Attributes:
       infeed: feeds the batches.
-      outfeed: transfers the tensors of the step parts to the host.
+      outfeed: transfers the tensors of the `StepPart`s to the host.
       iterations: int32 placeholder []: the number of steps that a run of the loop makes.
       spec: the EstimatorSpec or TPUEstimatorSpec that model_fn returned; set by `build_loop`.
     """

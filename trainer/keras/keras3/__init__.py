@@ -1,1 +1,1 @@
-"""The adapter through which this package uses models of Keras 3."""
+"""The adapter through which trainer.keras uses models of Keras 3."""

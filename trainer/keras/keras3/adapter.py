@@ -1,4 +1,4 @@
-"""The adapter through which this package uses models of Keras 3, on the TensorFlow backend."""
+"""The adapter through which trainer.keras uses models of Keras 3, on the TensorFlow backend."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -239,7 +239,7 @@ def _complete_optimizer(optimizer: Any, variables: Sequence[Any], path: str) -> 
 
     When Keras loads an .h5 file, it may create slot variables only for variables of the model
     itself, and none for those of its layers. In this case the result is a new optimizer with the
-    values of the file. Otherwise it is the given optimizer.
+    values of the file. Otherwise it is the optimizer that was passed.
 
     Args:
       optimizer: the optimizer of a model that was loaded from a file.
@@ -297,7 +297,7 @@ def _sum_activity_losses_over_batch(layers: Iterable[Any]) -> Iterator[None]:
 
 
 def _multiply_regularizer(regularizer: Any, factor: int) -> Any:
-    """Return a regularizer whose loss is that of another one, multiplied by a factor."""
+    """Return a regularizer that multiplies the loss of another regularizer by a factor."""
     return lambda output: regularizer(output) * float(factor)
 
 

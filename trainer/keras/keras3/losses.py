@@ -13,7 +13,7 @@ from trainer.keras_internals import CompileLoss, get_private_attribute
 class _CompileLossWithoutMetrics(CompileLoss):
     """A CompileLoss without the metrics that report the loss of each output.
 
-    A training step on a TPU must not update metrics.
+    The training and evaluation steps of an estimator must not update metrics.
     """
 
     @property

@@ -252,7 +252,7 @@ def _find_adapter_of_file(path: str) -> KerasAdapter:
 
 
 def _keras_version_of_zip(file: Path) -> str | None:
-    """Return the version of Keras that wrote a .keras file; None if a zip file is no such file."""
+    """Return the version of Keras that wrote a zip file; None if it is not a .keras file."""
     with zipfile.ZipFile(file) as archive:
         if "metadata.json" not in archive.namelist():
             return None
@@ -261,7 +261,7 @@ def _keras_version_of_zip(file: Path) -> str | None:
 
 
 def _keras_version_of_h5(file: Path) -> str | None:
-    """Return the version of Keras that wrote an .h5 file; None if a file is no Keras model."""
+    """Return the version of Keras that wrote an .h5 file; None if the file is no Keras model."""
     import h5py  # type: ignore[import-untyped]
 
     if not h5py.is_hdf5(file):

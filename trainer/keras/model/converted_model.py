@@ -90,14 +90,14 @@ class ConvertedModel:
     def variables(self) -> list[variables.CheckpointVariable]:
         """Return the variables of the model and of its optimizer, with their names in checkpoints.
 
-        The variables must exist.
+        The model must be built. The variables of its optimizer are created if necessary.
         """
         if self._variables is None:
             self._variables = variables.collect_variables(self.adapter, self.model)
         return self._variables
 
     def initial_values(self) -> dict[str, Any]:
-        """Return name of a variable → its initial value, an array.
+        """Return the initial values of all variables: name → array.
 
         The result is empty if a checkpoint has the variables.
         """

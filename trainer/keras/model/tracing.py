@@ -52,7 +52,7 @@ def trace_function(function: Callable[..., Any], specs: Sequence[Any], *, for_xl
     def traced(*arguments: Any) -> list[Any]:
         with _xla_context() if for_xla else contextlib.nullcontext():
             # Add an identity op for each result. Otherwise an argument that the function returns
-            # unchanged would be a placeholder, and no op, of the traced graph.
+            # unchanged would be a placeholder of the traced graph, and the import removes these.
             return [tf.identity(tensor) for tensor in function(*arguments)]
 
     with eager_mode():

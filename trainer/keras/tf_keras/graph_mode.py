@@ -178,8 +178,8 @@ def _copy_trainable_flags(model: Any, clone: Any, label: str) -> None:
       label: a description of the model for the error, such as "tf_keras model digits".
 
     Raises:
-      InvalidSetting: a layer has a loss that was added by add_loss outside of the layer's call, so
-        the cloned layer does not have it.
+      InvalidSetting: a layer has a loss that the cloned layer does not have, because the user has
+        passed a function to the layer's method add_loss.
     """
     compiled_flags = getattr(model, "_compiled_trainable_state", {})
     for layer, cloned in zip(_get_layers(model), _get_layers(clone), strict=True):

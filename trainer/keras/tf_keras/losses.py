@@ -25,7 +25,7 @@ class _LossesContainerWithoutMetrics(LossesContainer):
     """A LossesContainer without the metrics that report the loss of each output."""
 
     def _create_metrics(self) -> None:
-        """Set the list of metrics to None for each output; LossesContainer calls this method."""
+        """Store None in place of the metrics of each output; LossesContainer calls this method."""
         self._per_output_metrics = [None] * len(self._losses)
 
 

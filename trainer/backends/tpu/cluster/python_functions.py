@@ -62,7 +62,7 @@ def note_call(mode: str, input_fn: Callable[..., Any]) -> None:
 def is_served_by_workers(token: bytes) -> bool:
     """Return whether the workers of a cluster can find the Python function of a token.
 
-    They can if the token is one of `name_functions`, and not one of TensorFlow's own.
+    They can if the function was registered in the context `_named`, and not by TensorFlow alone.
     """
     return token.startswith(f"{_PREFIX}{_SEPARATOR}".encode())
 
@@ -71,9 +71,11 @@ def name_functions(call_input_fn: Callable[[Pipeline], Any]) -> Callable[[Pipeli
     """Return a function that calls input_fn and gives its Python functions tokens for the workers.
 
     Args:
-      call_input_fn: takes an input pipeline and calls the user's input_fn for it. It is returned
-        unchanged if the workers do not know this input_fn: they know that of the first call of
-        `train`, `evaluate` or `predict`.
+      call_input_fn: takes an input pipeline and calls the user's input_fn for it.
+
+    Returns:
+      The function. It is call_input_fn itself if the workers do not know this input_fn. They know
+      only the input_fn of the first call of `train`, `evaluate` or `predict`.
     """
     if _newest_call is None or _newest_call != _first_call:
         return call_input_fn
@@ -143,8 +145,12 @@ def _call_in_graph(call_input_fn: Callable[[Pipeline], Any], run: int, pipeline:
 def _named(run: int, pipeline: Pipeline) -> Iterator[None]:
     """Return a context in which this thread registers Python functions under repeatable tokens.
 
-    A token contains the number of the run, of the pipeline and of the function, so that it is the
-    same in all processes.
+    A token contains the arguments of this function and the number of the Python function, so that
+    it is the same in all processes.
+
+    Args:
+      run: the number of the graph that the leader builds.
+      pipeline: the input pipeline to which the Python functions belong.
     """
     registry, thread = script_ops._py_funcs, threading.get_ident()
     insert_unnamed = registry.insert

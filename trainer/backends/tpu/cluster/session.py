@@ -54,8 +54,8 @@ class ClusterSession(session_interface.SessionInterface):
 
     def close(self) -> None:
         """Close the session; return after a few seconds if a lost process keeps it from closing."""
-        # Close the session in a thread: TensorFlow waits until all processes have answered that
-        # they have dropped their steps, and a lost process never answers.
+        # Close the session in a thread, because the call may not return: TensorFlow waits until all
+        # processes have answered, and a lost process never answers.
         thread = threading.Thread(target=self._session.close, daemon=True)
         thread.start()
         thread.join(_CLOSE_SECS)
@@ -120,7 +120,7 @@ class ClusterSessionCreator(tf.compat.v1.train.SessionCreator):
         self._copy: Any = None
 
     def create_session(self) -> Any:
-        """Create a session after the servers of all processes have answered."""
+        """Create a session after the servers of all processes of the cluster have answered."""
         scaffold = self._scaffold.finalize() or self._scaffold
         graph = tf.compat.v1.get_default_graph()
         if self._copy is None:

@@ -71,7 +71,7 @@ def _needs_leader(node: Any) -> bool:
 
 
 def _callers_of(is_node: Callable[[Any], bool], functions: dict[str, Any]) -> set[str]:
-    """Return the names of the functions that contain certain nodes, directly or by a call.
+    """Return the names of functions that contain certain nodes, or call a function with such nodes.
 
     Args:
       is_node: returns whether a NodeDef is one of these nodes.

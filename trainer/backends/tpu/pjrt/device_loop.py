@@ -123,8 +123,8 @@ class DeviceLoop:
                     self.variables.mark_changed_on_devices(self._program.step.changed_variables)
                 self._num_steps += taken
                 done += taken
-                # Put the results of the previous dispatch into the queues while the devices compute
-                # this one.
+                # Put the results of the previous steps into the outfeed queues while the devices
+                # compute the current steps.
                 self._put_results(session, previous)
                 previous = dispatch
         self._put_results(session, previous)
@@ -202,7 +202,7 @@ class DeviceLoop:
     def _agree_on_batches(
         self, taken: int, sizes: list[int], end: Exception | None
     ) -> tuple[int, list[int], Exception | None]:
-        """Agree with the other hosts on the number of steps and the sizes of the next dispatch.
+        """Agree with the other hosts on the next steps, which all hosts dispatch together.
 
         Args:
           taken: the number of steps that this host has batches for.
@@ -225,11 +225,11 @@ class DeviceLoop:
         return min(host[0] for host in hosts), [max(sizes) for sizes in all_sizes], end
 
     def _put_results(self, session: Any, dispatch: Dispatch | None) -> None:
-        """Put the tensors that the replicas sent in a dispatch into the outfeed queues.
+        """Put the tensors that the replicas have sent in some steps into the outfeed queues.
 
         Args:
           session: the session that has the queues.
-          dispatch: the steps that ran as one computation; None to do nothing.
+          dispatch: the results of the steps, which ran as one computation; None to do nothing.
         """
         if dispatch is None or not self._results:
             return

@@ -96,7 +96,8 @@ class ResidentVariables:
 
         Args:
           values: index of a variable → the value in the session of this host. This method replaces
-            the values by those of host 0, except those of divided variables.
+            the values by those of host 0, except if the rows of a variable are divided among the
+            replicas.
         """
         whole = [index for index in values if index not in self._row_shardings]
         with self._hosts.needing_all():
@@ -115,9 +116,10 @@ class ResidentVariables:
             self._newer_on_devices.update(values, self._newer_in_session)
 
     def _receive_shards(self, index: int, value: Any) -> Iterator[Any]:
-        """Receive host 0's value of a divided variable; yield the rows of each local replica.
+        """Receive the rows of a variable from host 0; yield the rows of each replica of this host.
 
-        Host 0 sends all rows to all hosts, so all hosts call this method together.
+        The rows of the variable are divided among the replicas. Host 0 sends all rows to all hosts,
+        so all hosts call this method together.
 
         Args:
           index: the index of the variable.
@@ -160,10 +162,10 @@ class ResidentVariables:
         self._newer_on_devices.difference_update(newer)
 
     def _check_collection(self, divided: Sequence[int]) -> None:
-        """Check that this thread may collect the rows of divided variables from the other hosts.
+        """Check that this thread may collect rows of variables from the other hosts.
 
         Args:
-          divided: the indices of the variables, for the error message.
+          divided: the indices of variables whose rows are divided among the replicas.
 
         Raises:
           WrongContext: this process is not host 0, or the thread is not the one that trains.
@@ -179,15 +181,19 @@ class ResidentVariables:
         )
 
     def _send_rows(self, indices: Sequence[int]) -> None:
-        """Send this host's rows of divided variables to host 0; host 0 calls this on all hosts."""
+        """Send this host's rows of some variables to host 0, which calls this method remotely.
+
+        Args:
+          indices: the indices of variables whose rows are divided among the replicas.
+        """
         for _ in self._exchange_rows(indices):
             pass
 
     def _exchange_rows(self, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
-        """Exchange the rows of divided variables between the hosts; all hosts call this together.
+        """Exchange rows of variables between the hosts; all hosts call this method together.
 
         Args:
-          indices: the indices of the variables.
+          indices: the indices of variables whose rows are divided among the replicas.
 
         Yields:
           (index of a variable, its value with all rows).

@@ -98,7 +98,7 @@ class TpuRuntime(ABC):
     def wrap_session(self, session: Any) -> Any:
         """Return a session that runs TPU computations, by wrapping a session on the master.
 
-        A runtime that runs the computations in the session itself returns it unchanged.
+        The session is returned unchanged if it runs the computations itself.
         """
         return session
 
@@ -120,9 +120,9 @@ class TpuRuntime(ABC):
         """
 
     def device_assignment(self, topology: BatchTopology, config: RunConfig) -> Any:
-        """Return the tf.tpu.experimental.DeviceAssignment of the replicas to cores.
+        """Return the tf.tpu.experimental.DeviceAssignment, which gives each replica its cores.
 
-        None means that replica i has core i, which is so without model parallelism.
+        Without model parallelism the result is None, which means that replica i has core i.
         """
         return self.assign_cores(topology, config) if topology.is_model_parallel else None
 

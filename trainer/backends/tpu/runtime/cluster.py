@@ -39,7 +39,7 @@ class ClusterRuntime(EmulatedRuntime):
     timeout_secs: float
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
-        """Copy the targets with CPU ops in place of TPU ops; return the copies.
+        """Copy the ops to run, with CPU ops in place of TPU ops; return the copies.
 
         The CPU ops of a core run in the process that emulates the core's host.
         """
@@ -63,11 +63,11 @@ class ClusterRuntime(EmulatedRuntime):
         session_config = tf.compat.v1.ConfigProto()
         session_config.CopyFrom(proto)
         session_config.isolate_session_state = True
-        # Remove the device filters. They hide workers from each other, as parameter servers need,
-        # but a session over all hosts must see all workers.
+        # Remove the device filters, which hide workers from each other. They are meant for clusters
+        # with parameter servers, but this session must see all workers.
         del session_config.device_filters[:]
-        # Remove the cluster definition, because the servers already have one, and refuse a session
-        # with another.
+        # Remove the cluster definition. The servers already have one, and refuse a session that
+        # brings another.
         session_config.ClearField("cluster_def")
         return session_config
 

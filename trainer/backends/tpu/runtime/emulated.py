@@ -42,7 +42,7 @@ class EmulatedRuntime(TpuRuntime):
         return assign_consecutive_cores(topology)
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
-        """Copy the targets with CPU ops in place of TPU ops; return the copies."""
+        """Copy the ops to run, with CPU ops in place of TPU ops; return the copies."""
         return self._lower(targets)
 
     def _lower(self, targets: Sequence[Any], core_devices: Sequence[str] = ()) -> PreparedTargets:
@@ -60,7 +60,7 @@ class EmulatedRuntime(TpuRuntime):
 
     @contextmanager
     def initialized_system(self, topology: BatchTopology, config: RunConfig) -> Iterator[None]:
-        """Do nothing: an emulated TPU needs no initialisation."""
+        """Return a context that does nothing: an emulated TPU needs no initialisation."""
         yield
 
     def preemption_hooks(self, config: RunConfig) -> tuple[Any, ...]:

@@ -73,7 +73,7 @@ class TensorFlowRuntime(TpuRuntime):
         )
 
     def prepare_targets(self, targets: Sequence[Any], topology: BatchTopology) -> PreparedTargets:
-        """Return the targets unchanged: a real TPU runs the TPU graph as it is."""
+        """Return the ops to run unchanged: a real TPU runs the TPU graph as it is."""
         return PreparedTargets(list(targets))
 
     def session_config(self, proto: Any) -> Any:
