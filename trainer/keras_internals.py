@@ -66,7 +66,7 @@ _METHODS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     "tf_keras.Model": {"_flatten_layers": (1, ())},
 }
 # The base classes of layers and of models in tf_keras, each as (module, name): the class for
-# TensorFlow 2 → the class for TensorFlow 1. tf_keras uses the latter while eager execution is off.
+# TensorFlow 2 → the class for TensorFlow 1, which tf_keras uses while eager execution is off.
 _ENGINE_CLASSES = {
     ("tf_keras.src.engine.base_layer", "Layer"): ("tf_keras.src.engine.base_layer_v1", "Layer"),
     ("tf_keras.src.engine.training", "Model"): ("tf_keras.src.engine.training_v1", "Model"),

@@ -130,8 +130,8 @@ def _call_with_activations(
     # variables in each.
     capture = GradientCapture()
     watched = capture.watch(activations)
-    # Read the global step before train_op changes it. In a step on a TPU, no control dependency is
-    # needed, because reads of variables come before writes.
+    # Read the global step, on which learning rates may depend, before train_op changes it. In a
+    # step on a TPU, no control dependency is needed, because reads of variables come before writes.
     step = tf.identity(tf.compat.v1.train.get_or_create_global_step().read_value())
     with tf.control_dependencies([] if on_tpu else [step]):
         spec = model_fn({**features, **watched})

@@ -15,7 +15,7 @@ from tpuserve.graph import batch_rows
 from trainer.embedding.table_step import RowGradients
 
 # Key of a collection in the graph of a step. The collection holds one bool tensor of shape []:
-# whether the step is the last of its loop, which must also apply its own gradients.
+# whether the step is the last of its loop. The last step must also apply its own gradients.
 IS_LAST_STEP = "tpuserve/is_last_step"
 
 

@@ -1,6 +1,6 @@
 """Builds the default serving_input_receiver_fn of a Keras model.
 
-It has one placeholder for each input that the model defines.
+The function has one placeholder for each input that the model defines.
 """
 
 import contextlib

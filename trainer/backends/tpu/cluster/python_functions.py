@@ -104,8 +104,8 @@ def serve_functions(
     registry = script_ops._py_funcs
     get_known = registry.get
     lock = threading.Lock()
-    # Index of an input pipeline → (number of the leader's graph, the graph of the newest call of
-    # input_fn). Storing the latter graph keeps the functions alive.
+    # Index of an input pipeline → (number of the leader's graph, the graph that the newest call of
+    # input_fn has built). The functions stay alive as long as the graph of the call is stored.
     graphs: dict[int, tuple[int, Any]] = {}
 
     def get(token: str, default: Any = None) -> Any:

@@ -239,8 +239,8 @@ class PaddedOutfeedReceiver:
             with self._host_ops.shared_variables():
                 self._partial_host_ops = HostOps(self._outfeed, self._parts, None)
         except Exception as error:
-            # Store the error: metric_fn or the function of the host_call needs static shapes. This
-            # is a failure only if in the last step some replicas have no batch.
+            # Store the error, which occurs if metric_fn or the function of the host_call needs
+            # static shapes. It is raised only if some replicas have no batch in the last step.
             self._partial_error = error
 
     def receive(self, session: Any, values: Any) -> None:
