@@ -31,7 +31,7 @@ __all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
+    """Import the module of a public name when a program first uses the name."""
     if name not in _MODULES:
         raise AttributeError(f"module 'trainer' has no attribute {name!r}")
     if _MODULES[name] == __name__:

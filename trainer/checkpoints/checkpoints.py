@@ -12,15 +12,17 @@ GLOBAL_STEP = "global_step"
 
 
 def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
-    """Return the model's Scaffold, or a new one; make sure that the Scaffold has a Saver.
+    """Make sure that the model has a Scaffold, and that the Scaffold has a Saver.
+
+    A Scaffold without a Saver gets the first Saver in the graph's collection SAVERS or, if the
+    collection is empty, a new Saver.
 
     Args:
-      scaffold: the Scaffold of the model's spec, or None.
-      config: determines how many checkpoints a new saver keeps.
+      scaffold: the Scaffold of the model's EstimatorSpec; None creates a new Scaffold.
+      config: the settings of the run, which determine how many checkpoints a new Saver keeps.
 
     Returns:
-      The Scaffold. If it had no saver, it now has the first saver in the graph's collection SAVERS
-      or, if the collection is empty, a new saver.
+      The Scaffold.
     """
     scaffold = scaffold or tf.compat.v1.train.Scaffold()
     savers = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SAVERS)
@@ -45,21 +47,31 @@ def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
 
 
 class _RunSaver(tf.compat.v1.train.Saver):
-    """A Saver that also restores checkpoints that lack variables that hooks create in begin().
+    """A Saver that can restore a checkpoint in which the variables of hooks are missing.
 
-    The first checkpoint of a converted Keras model is written before any hook exists. A hook's
-    variables that the checkpoint lacks get their initial values.
+    Hooks create such variables in begin(). The first checkpoint of a converted Keras model is
+    written before any hook exists. When it is restored, the variables of hooks get their initial
+    values.
     """
 
     def __init__(self, **options: Any) -> None:
-        """Record which variables exist: those of the model, as no hook has been called yet."""
+        """Create the saver, and record the names of the model's variables.
+
+        The model's variables are all that exist at this time, because no hook has been called yet.
+
+        Args:
+          options: the arguments of tf.compat.v1.train.Saver.
+        """
         self._names_of_model = {variable.op.name for variable in tf.compat.v1.global_variables()}
         self._variables_of_hooks: list[Any] = []
         self._saver_of_model: Any = None
         super().__init__(**options)
 
     def build(self) -> None:
-        """Build the Saver's ops, and ops that restore all variables except those of hooks."""
+        """Build the ops that save and restore all variables.
+
+        If hooks have created variables, also build ops that restore only the model's variables.
+        """
         super().build()
         variables = tf.compat.v1.global_variables()
         self._variables_of_hooks = [
@@ -88,7 +100,7 @@ def read_global_step(checkpoint: str) -> int:
 
 
 def find_checkpoint(model_dir: str, checkpoint_path: str | None = None) -> str:
-    """Return the path of the checkpoint to read; see `find_checkpoint_or_none`.
+    """Return checkpoint_path or, if it is None, the path of the newest checkpoint of model_dir.
 
     Raises:
       CheckpointNotFound: checkpoint_path does not exist, or model_dir holds no checkpoint.
@@ -103,14 +115,17 @@ def find_checkpoint(model_dir: str, checkpoint_path: str | None = None) -> str:
 
 
 def find_checkpoint_or_none(model_dir: str, checkpoint_path: str | None = None) -> str | None:
-    """Return the path of the checkpoint to read, or None if there is no checkpoint.
+    """Return checkpoint_path or, if it is None, the path of the newest checkpoint of model_dir.
 
-    The newest checkpoint is the last one that the file `checkpoint` lists. TensorFlow updates the
-    file after it has written a checkpoint, so the files of an incomplete checkpoint are ignored.
+    The newest checkpoint is the last one that the file `checkpoint` in model_dir lists. TensorFlow
+    updates that file after it has written a checkpoint, so an incomplete checkpoint is ignored.
 
     Args:
       model_dir: the directory of the checkpoints.
-      checkpoint_path: the checkpoint to read; None takes the newest checkpoint of model_dir.
+      checkpoint_path: the path of a checkpoint, without the ending ".index"; or None.
+
+    Returns:
+      The path; None if checkpoint_path is None and model_dir has no checkpoint.
 
     Raises:
       CheckpointNotFound: checkpoint_path does not exist.
@@ -127,7 +142,15 @@ def find_checkpoint_or_none(model_dir: str, checkpoint_path: str | None = None) 
 
 
 def missing_variables(saver: Any, checkpoint: str) -> list[str]:
-    """Return the sorted names of the variables that a built saver saves and a checkpoint lacks."""
+    """Return the names of the variables that a saver needs and a checkpoint does not contain.
+
+    Args:
+      saver: a Saver whose ops have been built.
+      checkpoint: the path of the checkpoint.
+
+    Returns:
+      The names in checkpoints, sorted; empty if the saver can restore the checkpoint.
+    """
     saved = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
     return sorted(saved_variable_names(saver) - set(saved))
 
@@ -144,7 +167,7 @@ def saved_variable_names(saver: Any) -> set[str]:
 
 
 def _saved_names(name: str | None, saveable: Any) -> list[str]:
-    """Return the names of the tensors that an object has in checkpoints.
+    """Return the names under which a Saver stores the tensors of an object in checkpoints.
 
     Args:
       name: the name that the Saver gives to a variable; None for the variable's own name.
@@ -157,7 +180,10 @@ def _saved_names(name: str | None, saveable: Any) -> list[str]:
 
 
 def _saved_name(saveable: Any) -> str:
-    """Return a variable's name in checkpoints; the partitions of a variable share one name."""
+    """Return a variable's name in checkpoints.
+
+    For a partition of a partitioned variable, this is the name of the whole variable.
+    """
     slice_info = getattr(saveable, "_save_slice_info", None)
     if slice_info is not None:
         return str(slice_info.full_name)
@@ -165,10 +191,10 @@ def _saved_name(saveable: Any) -> str:
 
 
 def check_variable_shapes(checkpoint: str) -> None:
-    """Check that a checkpoint matches the shapes of the default graph's variables.
+    """Check that the variables of the default graph have the shapes that a checkpoint has.
 
-    This check is needed because TensorFlow restores a value of another shape into a resource
-    variable without an error.
+    This check is needed because TensorFlow raises no error when it restores a value of another
+    shape into a resource variable.
 
     Raises:
       CheckpointMismatch: a shape differs; the message names the variable, both shapes and the

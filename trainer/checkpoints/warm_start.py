@@ -88,7 +88,10 @@ def to_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
 def check_checkpoint_or_warm_start(
     checkpoint: str | None, settings: WarmStartSettings | None
 ) -> None:
-    """Check a checkpoint's shapes or, if there is no checkpoint, warm-start the variables.
+    """Prepare the variables' first values: check the model's checkpoint, or set up a warm start.
+
+    If the model has a checkpoint, check that its shapes match. If there is none, let the variables
+    start from the values that the settings select.
 
     Args:
       checkpoint: the path of the model's own checkpoint; None if it has none yet.

@@ -1,4 +1,7 @@
-"""The tasks of a cluster as the hosts of an emulated TPU, one process on each."""
+"""Finds the tasks of a cluster that act as the hosts of an emulated TPU.
+
+The process of each such task emulates the TPU cores of one host.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,8 +40,9 @@ class ClusterHosts:
     """The tasks of a cluster that train one model together, in one session.
 
     Attributes:
-      hosts: the tasks that have cores, in the order of the hosts' numbers.
-      leader: the task that runs the program; the other tasks serve it.
+      hosts: the tasks whose processes emulate TPU cores, in the order of the hosts' numbers.
+      leader: the task whose process builds the graph and runs the session. The processes of the
+        other tasks only run TensorFlow servers for that session.
       own: the task of this process; None if this process is outside of the cluster.
     """
 
@@ -48,28 +52,30 @@ class ClusterHosts:
 
     @property
     def is_led_by_other(self) -> bool:
-        """Whether another process runs the program, and this process only serves that process."""
+        """Whether another process runs the session, and this process only serves it."""
         return self.own is not None and self.own != self.leader
 
     @property
     def others(self) -> tuple[Task, ...]:
-        """The tasks of the other processes."""
+        """The hosts and the leader, without the task of this process."""
         return tuple(task for task in dict.fromkeys((self.leader, *self.hosts)) if task != self.own)
 
 
 def find_cluster_hosts(config: RunConfig) -> ClusterHosts | None:
-    """Return the hosts of the cluster that the config's cluster resolver or TF_CONFIG describes.
+    """Return the tasks of a cluster that act as the hosts of an emulated TPU.
 
-    The chief and the workers are the hosts, and the chief is host 0. In a cluster without a chief,
-    the hosts are the tasks of the job of the TPU workers (see `RunConfig.tpu_job`). The leader is
-    then the task of the job "coordinator" or, if there is no such job, the first host.
+    The cluster is that of the config's cluster resolver or, without a resolver, of TF_CONFIG. The
+    chief and the workers are the hosts, and the chief is host 0 and the leader. In a cluster
+    without a chief, the hosts are the tasks of the job of the TPU workers, whose name
+    TPUConfig.tpu_job_name may set. The leader is then the task of the job "coordinator" or, if
+    there is no such job, the first host.
 
     Args:
       config: the settings of the run.
 
     Returns:
-      None for fewer than two hosts, for the cluster of a real TPU, and for an evaluator, which is
-      outside of the cluster.
+      The hosts. None if there are fewer than two hosts, if the cluster has a real TPU, or if this
+      process is an evaluator, which is outside of the cluster.
 
     Raises:
       InvalidSetting: the cluster has jobs that cannot be hosts, such as parameter servers.
@@ -119,6 +125,8 @@ def _select_hosts(
 
 def _check_no_parameter_servers(jobs: Mapping[str, Any]) -> None:
     """Check that the cluster has no parameter servers.
+
+    On an emulated TPU, parameter servers would have nothing to do: the chief holds the variables.
 
     Raises:
       InvalidSetting: the cluster has a job "ps".

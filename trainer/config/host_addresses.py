@@ -1,4 +1,7 @@
-"""The addresses of the hosts that run a program together, and the number of this host."""
+"""Reads the addresses of the hosts that run one program together, and the number of this host.
+
+The addresses are in environment variables that `tpuserve run` or Google Kubernetes Engine sets.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,10 +9,12 @@ from dataclasses import dataclass
 from tpuserve.errors import InvalidSetting
 
 HOSTS_VARIABLE, HOST_INDEX_VARIABLE = "TPUSERVE_HOSTS", "TPUSERVE_HOST_INDEX"
-"""The variables that `tpuserve run` sets: all addresses, with commas, and a number from 0."""
+"""The environment variables that `tpuserve run` sets.
 
-# The variables with the addresses of all hosts and the number of this host that Google Kubernetes
-# Engine sets on the machines of a TPU.
+They contain the addresses of all hosts, with commas between them, and the number of this host."""
+
+# The environment variables that Google Kubernetes Engine sets on the machines of a TPU: one has the
+# addresses of all hosts, with commas between them, and the other the number of this host.
 _WORKERS_VARIABLE, _WORKER_INDEX_VARIABLE = "TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID"
 
 DEFAULT_PORT = 8490
@@ -40,13 +45,16 @@ class HostAddresses:
 
 
 def read_host_addresses(environ: Mapping[str, str]) -> HostAddresses | None:
-    """Read the addresses from TPUSERVE_HOSTS, or else from TPU_WORKER_HOSTNAMES.
+    """Read the hosts' addresses and the number of this host from environment variables.
+
+    The variables are TPUSERVE_HOSTS and TPUSERVE_HOST_INDEX or, if these name no hosts,
+    TPU_WORKER_HOSTNAMES and TPU_WORKER_ID.
 
     Args:
       environ: the environment variables.
 
     Returns:
-      None if the variables are not set or name a single host.
+      The addresses; None if the variables are not set or name a single host.
 
     Raises:
       InvalidSetting: the number of this host is missing or out of range, an address is empty, or
@@ -68,6 +76,12 @@ def _check(
     addresses_variable: str, addresses: tuple[str, ...], index_variable: str, index: str
 ) -> None:
     """Check the addresses of all hosts and the number of this host.
+
+    Args:
+      addresses_variable: the name of the environment variable with the addresses.
+      addresses: the address of each host.
+      index_variable: the name of the environment variable with the number of this host.
+      index: the value of index_variable.
 
     Raises:
       InvalidSetting: an address is empty, the number is not that of a host, or the port of host 0
@@ -91,7 +105,7 @@ def check_port(source: str, address: str) -> None:
     """Check that the port in the address of host 0, if there is one, is a number.
 
     Args:
-      source: the variable that has the address.
+      source: the name of the environment variable that contains the address, for the error.
       address: "NAME" or "NAME:PORT".
 
     Raises:

@@ -1,4 +1,4 @@
-"""Hyperparameters: a dict, or an object with the interface of HParams."""
+"""Copies, extends and reads hyperparameters: a dict, or an object with HParams's methods."""
 
 import copy
 from collections.abc import Mapping, MutableMapping
@@ -8,10 +8,10 @@ from tpuserve.errors import InvalidType
 
 
 def copy_hyperparameters(params: Any, *, takes_items: bool) -> Any:
-    """Return a deep copy of hyperparameters, of the same type; an empty dict for None.
+    """Return a deep copy of hyperparameters that has the type of the original.
 
     Args:
-      params: the hyperparameters.
+      params: the hyperparameters; None for an empty dict.
       takes_items: whether the caller will add items, as TPUEstimator adds "batch_size".
 
     Raises:
@@ -32,11 +32,11 @@ def copy_hyperparameters(params: Any, *, takes_items: bool) -> Any:
 
 
 def with_hyperparameters(params: Any, items: Mapping[str, Any]) -> Any:
-    """Return a deep copy of hyperparameters with further items.
+    """Return a deep copy of hyperparameters to which items are added.
 
     Args:
       params: a mutable mapping or an HParams.
-      items: name → value; replaces existing items of the same names.
+      items: the hyperparameters to add: name → value. They replace existing ones of the same name.
     """
     extended = copy.deepcopy(params)
     for name, value in items.items():
@@ -50,7 +50,7 @@ def with_hyperparameters(params: Any, items: Mapping[str, Any]) -> Any:
 
 
 def get_hyperparameter(params: Any, name: str) -> Any:
-    """Return the value of a hyperparameter, which must exist."""
+    """Return the value of a hyperparameter, which must exist, from a dict or an HParams."""
     return getattr(params, name) if _is_hparams(params) else params[name]
 
 

@@ -10,7 +10,7 @@ _Self = TypeVar("_Self", bound="NamedTupleMixin")
 
 
 class _FieldNames:
-    """A descriptor whose value is a tuple of the names of a dataclass's positional fields."""
+    """Descriptor of `_fields`: returns the names of a dataclass's positional fields as a tuple."""
 
     def __get__(self, instance: Any, owner: Any) -> tuple[str, ...]:
         return tuple(field.name for field in dataclasses.fields(owner) if not field.kw_only)
@@ -18,6 +18,8 @@ class _FieldNames:
 
 class NamedTupleMixin:
     """Gives a frozen dataclass the methods of a named tuple.
+
+    Programs for tf.estimator may use these methods on TPUConfig, for example.
 
     Attributes:
       _fields: the names of the positional fields.

@@ -1,6 +1,6 @@
-"""RunConfig: the settings of a run on any device.
+"""RunConfig: the settings with which an Estimator runs, on any device.
 
-Names and defaults are those of tf.estimator.RunConfig.
+The names and defaults of the settings are those of tf.estimator.RunConfig.
 """
 
 import copy
@@ -21,14 +21,18 @@ __all__ = ["InputPipelineConfig", "RunConfig", "TPUConfig"]
 
 DEFAULT_SAVE_CHECKPOINTS_SECS = 600
 
-# The value of RunConfig.compile_step with which a trial decides whether XLA compiles the step.
+# The value of RunConfig.compile_step that lets measurements decide whether XLA compiles the step.
 COMPILE_AUTO = "auto"
 
 _PROTOCOLS = (None, "grpc", "grpc+verbs")
 
 
 class _Unset:
-    """The default of both checkpoint intervals; unlike None, it does not disable checkpoints."""
+    """The type of the default of save_checkpoints_steps and save_checkpoints_secs.
+
+    The default must differ from None: None for both arguments disables checkpoints, while the
+    default of both saves one every 600 seconds.
+    """
 
     def __repr__(self) -> str:
         return "unset"
@@ -50,17 +54,18 @@ class RunConfig:
     Attributes:
       tpu_config: the settings of the training loop; None stands for `TPUConfig()`. A path is taken
         as model_dir, which is the first argument of tf.estimator.RunConfig.
-      evaluation_master: the session target of evaluation. None takes eval_session_master of
-        TF_CONFIG or, if that is missing, the target of training. The exceptions are an evaluator
-        process, and a task of TF_CONFIG's cluster if tpu_config, master and cluster are not given:
-        there, this process is the target if eval_session_master is missing. After construction it
-        is a string; '' is this process.
-      master: the session target of training. None takes the target of TF_CONFIG or of the
-        cluster. After construction it is a string; '' is this process.
+      evaluation_master: the session target of evaluation; '' is this process. None takes
+        eval_session_master of TF_CONFIG or, if that is missing, the target of training. In two
+        cases, None takes this process instead of the target of training: if this process is an
+        evaluator, and if it is a task of TF_CONFIG's cluster and none of tpu_config, master and
+        cluster is passed. The constructor replaces None by the chosen target.
+      master: the session target of training; '' is this process. None takes the target of
+        `cluster` or of TF_CONFIG. The constructor replaces None by the chosen target.
       cluster: a tf.distribute.cluster_resolver.ClusterResolver, as an alternative to master. A
-        TFConfigClusterResolver says the same as TF_CONFIG, and is replaced by None.
+        TFConfigClusterResolver that describes the task of this process as TF_CONFIG does is
+        replaced by None.
       model_dir: the directory of checkpoints and summaries. None takes the directory of
-        TF_CONFIG; if that is missing too, the estimator chooses.
+        TF_CONFIG; if that is missing too, the estimator chooses a directory.
       tf_random_seed: the seed of initial values and of random ops, such as dropout; None for
         different values in each run.
       save_summary_steps: the number of steps between two TensorBoard summaries; 0 or None writes
@@ -70,8 +75,8 @@ class RunConfig:
       save_checkpoints_secs: the time between two checkpoints, in seconds; 600 if neither interval
         is set.
       session_config: a tf.compat.v1.ConfigProto; None for soft placement and TensorFlow's
-        defaults. In a task of TF_CONFIG's cluster, if tpu_config, master and cluster are not given,
-        None is replaced by a ConfigProto with device filters.
+        defaults. In a task of TF_CONFIG's cluster, if none of tpu_config, master and cluster is
+        passed, None is replaced by a ConfigProto with device filters.
       keep_checkpoint_max: the number of recent checkpoints to keep; 0 or None keeps all.
       keep_checkpoint_every_n_hours: one checkpoint of each interval of this length, in hours, is
         kept permanently. With None, every checkpoint is kept, as in tf.estimator.
@@ -92,8 +97,8 @@ class RunConfig:
         included; None to disable the profiler.
       compile_step: whether XLA compiles the training step if training runs on the CPU of this
         process, without a TPU. True, False, or "auto": a longer run then measures steps with and
-        without XLA, and keeps the faster way. The last step of each session.run never runs in XLA,
-        so that hooks can fetch all of its tensors.
+        without XLA, and continues in the faster way. XLA never compiles the last step of a
+        session.run, so that hooks can fetch all tensors of that step.
       task: the task of this process in the cluster of TF_CONFIG.
       has_tpu_config: whether a TPUConfig was passed.
 
@@ -129,11 +134,14 @@ class RunConfig:
     task: clusters.ClusterTask = field(init=False, repr=False)
     has_tpu_config: bool = field(init=False, repr=False, compare=False)
 
-    # The fields that properties of a subclass override.
+    # The names of the fields that a subclass overrides by properties; empty in RunConfig.
     _overridden: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Let a subclass override a setting by a property, which needs no setter."""
+        """Let a subclass override a setting by a property.
+
+        A property without a setter gets one, because the constructor assigns to every setting.
+        """
         super().__init_subclass__(**options)
         members = {
             name: inspect.getattr_static(cls, name, None) for name in RunConfig.__dataclass_fields__
@@ -261,7 +269,10 @@ class RunConfig:
             self._set(name, value)
 
     def _resolve_first_argument(self) -> None:
-        """Use the first argument as tpu_config or, if it is a path, as model_dir."""
+        """Use the constructor's first argument as tpu_config or, if it is a path, as model_dir.
+
+        The path is accepted because model_dir is the first argument of tf.estimator.RunConfig.
+        """
         first: Any = self.tpu_config
         self._set("has_tpu_config", isinstance(first, TPUConfig))
         if isinstance(first, str | os.PathLike):
@@ -286,7 +297,7 @@ class RunConfig:
                 )
 
     def _resolve_model_dir(self) -> None:
-        """Take model_dir from the argument or from TF_CONFIG."""
+        """Take model_dir from the argument or from TF_CONFIG; refuse two different directories."""
         self._normalize_model_dir()
         argument, from_environment = self.model_dir, self.task.model_dir
         if from_environment is not None and not isinstance(from_environment, str):
@@ -364,10 +375,11 @@ class RunConfig:
         self._resolve("evaluation_master", evaluation)
 
     def _resolve_as_plain_task(self) -> None:
-        """Set what tf.estimator.RunConfig sets for a task of TF_CONFIG's cluster.
+        """Set evaluation_master and session_config as tf.estimator.RunConfig does.
 
-        Evaluation runs in this process, because in a session of the cluster it would overwrite the
-        variables that the workers train. The session_config gets device filters.
+        This applies to a task of TF_CONFIG's cluster. Evaluation runs in this process, because in
+        a session of the cluster it would overwrite the variables that the workers train. The
+        session_config gets device filters.
         """
         if self.evaluation_master is None:
             self._resolve("evaluation_master", self.task.evaluation_master)
@@ -375,7 +387,10 @@ class RunConfig:
             self._resolve("session_config", session_defaults.make_session_config(self.task))
 
     def _is_resolved_by_tf_config(self) -> bool:
-        """Return whether the cluster resolver only reads the task of this process in TF_CONFIG."""
+        """Return whether the cluster resolver describes the same cluster and task as TF_CONFIG.
+
+        Such a resolver can be dropped, because RunConfig reads TF_CONFIG itself.
+        """
         classes = {base.__name__ for base in type(self.cluster).__mro__}
         is_reader = "TFConfigClusterResolver" in classes and bool(
             clusters.read_tf_config(os.environ).get("cluster")
@@ -407,7 +422,7 @@ class RunConfig:
         self._resolve("session_config", session_config)
 
     def _check(self) -> None:
-        """Check types and ranges of all settings."""
+        """Check the types and ranges of all settings."""
         if not isinstance(self.tpu_config, TPUConfig):
             raise InvalidType(
                 f"RunConfig tpu_config is {self.tpu_config!r}. Give a TPUConfig, or None."
@@ -482,8 +497,8 @@ class RunConfig:
             raise InvalidType(
                 f"RunConfig device_fn is {self.device_fn!r}. Give a function of op, or None."
             )
-        # Leave out keyword-only arguments with a default, such as those that functools.partial has
-        # bound: the caller of device_fn need not pass them.
+        # Do not count keyword-only arguments with a default, such as the arguments that
+        # functools.partial has bound: TensorFlow calls device_fn without them.
         names = [
             name
             for name, parameter in inspect.signature(self.device_fn).parameters.items()
@@ -515,9 +530,10 @@ class RunConfig:
 
 
 def _make_field_setter(name: str) -> Callable[[RunConfig, Any], None]:
-    """Return the setter of a property that overrides a field.
+    """Return a setter for a subclass's property that overrides a field of RunConfig.
 
-    The setter stores the value of the constructor's argument where `super()` finds it.
+    The setter stores the value of the constructor's argument, so that the property can read it
+    with `super()`.
     """
 
     def set_field(config: RunConfig, value: Any) -> None:
@@ -527,10 +543,11 @@ def _make_field_setter(name: str) -> Callable[[RunConfig, Any], None]:
 
 
 class _FieldValue:
-    """A descriptor that reads a field of a RunConfig; it is the class attribute of the field.
+    """A descriptor that returns the value of one field of a RunConfig.
 
-    If a property of a subclass overrides the field, the property can read the field's value with
-    `super()`. On the class itself, the attribute is the field's default, as in every dataclass.
+    It allows a subclass's property that overrides the field to read the field's value with
+    `super()`. Read from the class instead of an instance, it returns the field's default, as in
+    every dataclass.
     """
 
     def __init__(self, name: str, default: Any) -> None:
@@ -547,9 +564,10 @@ _REPLACEABLE = tuple(
 
 
 def _set_new_attribute(config: RunConfig, name: str, value: Any) -> None:
-    """Replace RunConfig.__setattr__: set a new attribute, but refuse to change a field.
+    """Set a new attribute of a RunConfig, but refuse to change a field.
 
-    Programs store values of their own on a config, to read them in model_fn.
+    This function replaces RunConfig.__setattr__. New attributes are allowed because user programs
+    store values on a config in order to read them in model_fn.
 
     Raises:
       FrozenInstanceError: the name is a field or a member of RunConfig.

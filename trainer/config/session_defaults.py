@@ -17,8 +17,8 @@ def make_session_config(task: ClusterTask | None) -> Any:
     Args:
       task: the task of this process in a cluster; None for a process without a cluster.
     """
-    # Import TensorFlow here and not at the top: RunConfig is created without TensorFlow where there
-    # is no cluster.
+    # Import TensorFlow here and not at the top of the module: the import takes seconds, and without
+    # a cluster a RunConfig can be created without it.
     import tensorflow as tf
 
     proto = tf.compat.v1.ConfigProto(allow_soft_placement=True)
@@ -30,7 +30,7 @@ def make_session_config(task: ClusterTask | None) -> Any:
 
 
 def has_device_filters(task: ClusterTask) -> bool:
-    """Return whether tf.estimator.RunConfig sets device filters for a task."""
+    """Return whether the sessions of a task get device filters, as in tf.estimator.RunConfig."""
     return bool(task.jobs) and task.task_type in _FILTERED_TYPES
 
 

@@ -1,4 +1,4 @@
-"""The environment variable TF_CONFIG: the cluster, and the task of this process in it."""
+"""Reads the environment variable TF_CONFIG: the cluster, and the task of this process in it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from trainer.config.host_addresses import HostAddresses
 
 VARIABLE = "TF_CONFIG"
 
-# DEFAULT_TPU_JOB is the job of the TPU workers if the cluster spec names no jobs. COORDINATOR is
-# the job of the coordinator, which is never taken for the job of the TPU workers. See
-# `infer_tpu_job_name`.
+# DEFAULT_TPU_JOB is the job name of the TPU workers if the cluster spec names no jobs. COORDINATOR
+# is the job name of the process that only coordinates TPU workers: `infer_tpu_job_name` skips it
+# when it looks for the job of the TPU workers.
 DEFAULT_TPU_JOB, COORDINATOR = "tpu_worker", "coordinator"
 
 CHIEF, MASTER, WORKER, PS, EVALUATOR = "chief", "master", "worker", "ps", "evaluator"
@@ -21,7 +21,7 @@ CHIEF, MASTER, WORKER, PS, EVALUATOR = "chief", "master", "worker", "ps", "evalu
 
 @dataclass(frozen=True)
 class ClusterTask:
-    """The task of a process in its cluster; by default there is no cluster.
+    """The task of this process in its cluster; the defaults describe a process without a cluster.
 
     Attributes:
       task_type: 'chief', 'master', 'worker', 'ps', 'evaluator' or another job of the cluster.
@@ -36,7 +36,8 @@ class ClusterTask:
       jobs: job name → task index → address; empty without a cluster.
       service: the value of "service" in TF_CONFIG, unchanged.
       model_dir: the model directory in TF_CONFIG, or None.
-      hosts: the hosts that run a program on a TPU together; None for a single host.
+      hosts: the addresses of the hosts that run one program on a TPU together; None for a single
+        host.
     """
 
     task_type: str = WORKER
@@ -86,16 +87,17 @@ def read_tf_config(environ: Mapping[str, str]) -> dict[str, Any]:
 def read_cluster_task(environ: Mapping[str, str]) -> ClusterTask:
     """Determine the task of this process in the cluster that TF_CONFIG describes.
 
-    Without a cluster in TF_CONFIG, other variables may name the hosts of a program on a TPU; see
-    `host_addresses.read_host_addresses`. These hosts are workers, and worker 0 is the chief.
+    If TF_CONFIG has no cluster, other environment variables such as TPUSERVE_HOSTS may contain the
+    addresses of the hosts that run one program on a TPU together. These hosts are workers, and
+    worker 0 is the chief.
 
     Args:
       environ: the environment variables.
 
     Raises:
       InvalidSetting: the cluster does not have exactly one chief or master, contains an
-        evaluator, or lacks the task.
-      InvalidType: a part of the variable has a wrong JSON type.
+        evaluator, or does not contain the task of this process.
+      InvalidType: a part of TF_CONFIG has a wrong JSON type.
     """
     config = read_tf_config(environ)
     jobs = _parse_jobs(config)
@@ -114,7 +116,7 @@ def read_cluster_task(environ: Mapping[str, str]) -> ClusterTask:
 
 
 def infer_tpu_job_name(master: str, tpu_job_name: str | None, jobs: Sequence[str]) -> str | None:
-    """Infer the job name of the TPU workers.
+    """Return the job name of the TPU workers; infer it from the cluster if the user set none.
 
     Args:
       master: the session target; '' and 'local' are this process.
@@ -148,11 +150,11 @@ def infer_tpu_job_name(master: str, tpu_job_name: str | None, jobs: Sequence[str
 
 
 def _make_single_task(config: dict[str, Any], common: dict[str, Any]) -> ClusterTask:
-    """Build the task of a process without a cluster.
+    """Build the ClusterTask of a process without a cluster.
 
     Args:
-      config: the object in TF_CONFIG.
-      common: the attributes service and model_dir of the task.
+      config: the JSON object in TF_CONFIG.
+      common: the task's attributes `service` and `model_dir`: name → value.
 
     Raises:
       InvalidSetting: TF_CONFIG names another task than worker 0.
@@ -177,7 +179,12 @@ def _make_single_task(config: dict[str, Any], common: dict[str, Any]) -> Cluster
 
 
 def _make_host_task(hosts: HostAddresses, common: dict[str, Any]) -> ClusterTask:
-    """Build the task of one of the hosts that run a program on a TPU together."""
+    """Build the ClusterTask of this process on one of the hosts that run a program together.
+
+    Args:
+      hosts: the addresses of all hosts, and the number of this host.
+      common: the task's attributes `service` and `model_dir`: name → value.
+    """
     return ClusterTask(
         task_id=hosts.index,
         is_chief=hosts.index == 0,
@@ -191,12 +198,14 @@ def _make_host_task(hosts: HostAddresses, common: dict[str, Any]) -> ClusterTask
 def _make_cluster_task(
     config: dict[str, Any], jobs: dict[str, dict[int, str]], common: dict[str, Any]
 ) -> ClusterTask:
-    """Build the task of a process in a cluster, or of an evaluator, which is outside the cluster.
+    """Build the ClusterTask of a process whose TF_CONFIG has a cluster.
+
+    The process is a task of the cluster, or an evaluator, which is outside of the cluster.
 
     Args:
-      config: the object in TF_CONFIG.
-      jobs: job name → task index → address.
-      common: the attributes service and model_dir of the task.
+      config: the JSON object in TF_CONFIG.
+      jobs: the jobs of the cluster: job name → task index → address.
+      common: the task's attributes `service` and `model_dir`: name → value.
 
     Raises:
       InvalidSetting: the cluster or the task is invalid.
@@ -238,10 +247,17 @@ def _make_cluster_task(
 def _hosts_of_cluster(
     jobs: dict[str, dict[int, str]], chief: str, task_type: str, task_id: int
 ) -> HostAddresses | None:
-    """Return the chief and the workers as the hosts of a program on a TPU.
+    """Return the addresses of the chief and the workers, as the hosts of one program on a TPU.
+
+    Args:
+      jobs: the jobs of the cluster: job name → task index → address.
+      chief: the job name of the chief, which is host 0.
+      task_type: the job name of this process.
+      task_id: the index of this process within its job.
 
     Returns:
-      None for a single host, and for a cluster with other jobs, such as parameter servers.
+      The addresses. None for a single host, and for a cluster with other jobs, such as parameter
+      servers.
     """
     workers = sorted(jobs.get(WORKER, {}).items())
     if not workers or set(jobs) - {chief, WORKER}:
@@ -254,7 +270,7 @@ def _hosts_of_cluster(
 
 
 def _parse_jobs(config: dict[str, Any]) -> dict[str, dict[int, str]]:
-    """Return the jobs of the cluster: job name → task index → address.
+    """Return the jobs of the cluster in TF_CONFIG: job name → task index → address.
 
     Raises:
       InvalidSetting: a task index is not a whole number.
@@ -280,7 +296,7 @@ def _parse_jobs(config: dict[str, Any]) -> dict[str, dict[int, str]]:
 
 
 def _find_chief_type(jobs: dict[str, dict[int, str]]) -> str:
-    """Return the job name of the chief: "chief" or "master".
+    """Return the job name that the cluster uses for the chief: "chief" or "master".
 
     Raises:
       InvalidSetting: there is not exactly one chief, or the cluster contains an evaluator.
@@ -358,7 +374,7 @@ def _to_int(number: Any) -> int | None:
 def _session_target(
     config: dict[str, Any], jobs: dict[str, dict[int, str]], task_type: str, task_id: int
 ) -> str:
-    """Return the session target of a task, "PROTOCOL://ADDRESS"; '' in a cluster of one task."""
+    """Return a task's session target, "PROTOCOL://ADDRESS"; '' if the cluster has one task."""
     if len(jobs) == 1 and len(jobs[task_type]) == 1:
         return ""
     return f"{config.get('rpc_layer') or 'grpc'}://{jobs[task_type][task_id]}"

@@ -1,4 +1,4 @@
-"""TPUConfig: the settings of the training loop and its input, and InputPipelineConfig."""
+"""TPUConfig and InputPipelineConfig: the settings of the training loop and of its input."""
 
 import os
 import re
@@ -41,9 +41,10 @@ class TPUConfig(NamedTupleMixin):
     """The settings of the training loop and of its input.
 
     Attributes:
-      iterations_per_loop: the number of steps of one `session.run`, on every device. Hooks,
-        checkpoints and summaries run between loops, so their intervals are at least one loop. With
-        '30s', '5m' or '1h', the number of steps is adapted so that a loop takes that time.
+      iterations_per_loop: the number of steps of one loop, which is one `session.run`. It applies
+        to training on every device, not only on a TPU. Hooks, checkpoints and summaries run between
+        loops, so their intervals are at least one loop. A string such as '30s', '5m' or '1h' is the
+        duration of a loop: the number of steps is then adapted to it.
       num_shards: the number of replicas to train on, which must be the number that the TPU offers;
         None takes all. As an exception, 1 trains on a single core if num_cores_per_replica is None.
         Ignored on the CPU.
@@ -62,9 +63,9 @@ class TPUConfig(NamedTupleMixin):
       experimental_host_call_every_n_steps: the number of steps between two runs of the host_call.
       experimental_allow_per_host_v2_parallel_get_next: whether replicas may take batches in any
         order under PER_HOST_V2.
-      experimental_feed_hook: a function that returns the hook that feeds the TPU, in place of
-        `InfeedOutfeedHook` (trainer.backends.tpu.transfer). The function takes the arguments of
-        that class, and the hook must have its methods.
+      experimental_feed_hook: a function that returns the hook that feeds the TPU. The hook replaces
+        `InfeedOutfeedHook` (trainer.backends.tpu.transfer) and must have the methods of that class.
+        The function takes the arguments of that class.
       compile_emulated: whether XLA compiles the step on an emulated TPU, and so refuses the ops
         that a TPU refuses. False runs the step uncompiled, which starts faster.
 
@@ -164,7 +165,7 @@ class TPUConfig(NamedTupleMixin):
             object.__setattr__(self, name, InputPipelineConfig(value))
 
     def _resolve_job_name(self) -> None:
-        """Set tpu_job_name to the value in TF_CONFIG if the argument is None."""
+        """Set tpu_job_name to service.tpu_worker_job_name of TF_CONFIG if the argument is None."""
         job = self.tpu_job_name
         if job is None:
             service = clusters.read_tf_config(os.environ).get("service") or {}

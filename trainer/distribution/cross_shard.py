@@ -34,7 +34,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         name: str = "CrossShardOptimizer",
         group_assignment: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Wrap an optimizer.
+        """Wrap an optimizer, which computes and applies the gradients.
 
         Args:
           opt: a tf.compat.v1.train.Optimizer.
@@ -66,10 +66,15 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     def compute_gradients(
         self, loss: Any, var_list: Any = None, **kwargs: Any
     ) -> list[tuple[Any, Any]]:
-        """Return the gradients of this replica's loss.
+        """Return the gradients of this replica's loss, as (gradient, variable) pairs.
 
-        For Reduction.MEAN, the loss is first divided by the number of replicas, so that the sum of
-        the gradients over the replicas is their mean.
+        For Reduction.MEAN, the loss is first divided by the number of replicas. The sum over the
+        replicas, which `apply_gradients` computes, is then the mean.
+
+        Args:
+          loss: the loss of this replica.
+          var_list: the variables; None for all trainable variables.
+          kwargs: further arguments of the wrapped optimizer's compute_gradients.
         """
         replicas = _num_replicas()
         if replicas > 1 and self._reduction == _MEAN:
@@ -81,7 +86,13 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Return the op that sums gradients over the replicas and applies the sums."""
+        """Return the op that sums gradients over the replicas, and applies the sums to variables.
+
+        Args:
+          grads_and_vars: (gradient, variable) pairs of this replica.
+          global_step: a variable that the op increments; None for none.
+          name: the name of the op.
+        """
         pairs = list(grads_and_vars)
         if _num_replicas() > 1:
             if self._reduction == _MEAN and not self._has_scaled:

@@ -1,4 +1,4 @@
-"""The distribution of a mode's batches over the hosts, replicas and cores of a TPU system."""
+"""Computes how batches are distributed over the hosts, replicas and cores of a TPU system."""
 
 import logging
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ from trainer.config.run_config import InputPipelineConfig, TPUConfig
 logger = logging.getLogger("tensorflow.trainer")
 
 LOCAL_DEVICE = "/replica:0/task:0/device:CPU:0"
-# The values of ModeKeys. VERBS has for each value the Estimator method that runs the mode.
+# The values of ModeKeys. For each value, VERBS has the name of the Estimator method that runs the
+# mode.
 _TRAIN, _EVAL, _PREDICT = "train", "eval", "infer"
 VERBS = {_TRAIN: "train", _EVAL: "evaluate", _PREDICT: "predict"}
 _WHOLE_BATCH = (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED)
@@ -19,7 +20,9 @@ _WHOLE_BATCH = (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED)
 
 @dataclass(frozen=True)
 class TpuSlice:
-    """The hosts and cores of the TPU system that a run uses, with TensorFlow's numbering.
+    """The hosts and cores of a TPU system, and the names by which TensorFlow's ops find them.
+
+    This class describes a real TPU; its subclasses describe emulated TPUs and PJRT devices.
 
     Attributes:
       hosts: number of machines that the cores are attached to.
@@ -52,10 +55,13 @@ class TpuSlice:
         return core % cores_per_host
 
     def infeed_device_assignment(self, device_assignment: Any) -> Any:
-        """Return the tf.tpu.experimental.DeviceAssignment that infeed ops need to find cores.
+        """Return the DeviceAssignment that infeed ops need to find cores.
+
+        Args:
+          device_assignment: the tf.tpu.experimental.DeviceAssignment of the run, or None.
 
         Returns:
-          None if infeed ops find the cores by their numbers.
+          device_assignment; None in subclasses whose infeed ops find cores by their numbers.
         """
         return device_assignment
 
@@ -70,8 +76,8 @@ class TpuSlice:
 class EmulatedTpuSlice(TpuSlice):
     """The hosts and cores of an emulated TPU, which all belong to this process.
 
-    The emulated hosts share one process and its queues, which emulate infeed and outfeed. So the
-    ordinal of a core is its number among the cores of all hosts.
+    All emulated hosts share the queues of this process, which emulate infeed and outfeed.
+    Therefore the device ordinal of a core is its number among the cores of all hosts.
     """
 
     def host_device(self, host: int) -> str:
@@ -79,11 +85,11 @@ class EmulatedTpuSlice(TpuSlice):
         return LOCAL_DEVICE
 
     def core_ordinal(self, core: int, cores_per_host: int) -> int:
-        """Return the core's number, which counts the cores of all hosts."""
+        """Return the core's number among the cores of all hosts; it is the device ordinal here."""
         return core
 
     def infeed_device_assignment(self, device_assignment: Any) -> None:
-        """Return None: infeed ops feed only a replica's first core, found by its number."""
+        """Return None: infeed ops find a replica's first core by its number, and feed no other."""
 
     def __str__(self) -> str:
         return self._describe("emulated TPU core")
@@ -91,7 +97,7 @@ class EmulatedTpuSlice(TpuSlice):
 
 @dataclass(frozen=True)
 class EmulatedClusterSlice(EmulatedTpuSlice):
-    """The hosts and cores of an emulated TPU, each host a process of a cluster.
+    """The hosts and cores of an emulated TPU in which each host is a process of a cluster.
 
     Attributes:
       host_devices: the name of each host's CPU device.
@@ -105,17 +111,18 @@ class EmulatedClusterSlice(EmulatedTpuSlice):
 
     @property
     def core_devices(self) -> tuple[str, ...]:
-        """The device that does the work of each core."""
+        """The names of the CPU devices that emulate the cores, in the order of the cores."""
         cores_per_host = self.cores // self.hosts
         return tuple(self.host_devices[core // cores_per_host] for core in range(self.cores))
 
 
 @dataclass(frozen=True)
 class PjrtSlice(TpuSlice):
-    """The devices of jax's PJRT clients; on several hosts, each host has a process of its own.
+    """The hosts and devices that jax's PJRT clients offer; each device counts as one core.
 
-    The ordinal of a core is its number among the cores of all hosts, because each process receives
-    the results of all of these cores, from one queue per core.
+    If there are several hosts, each runs a process of its own. Each process receives the results
+    of all cores of all hosts, from one queue per core. Therefore the device ordinal of a core is
+    its number among the cores of all hosts.
 
     Attributes:
       platform: the platform of the devices, "tpu" or "cpu".
@@ -124,11 +131,11 @@ class PjrtSlice(TpuSlice):
     platform: str = "tpu"
 
     def core_ordinal(self, core: int, cores_per_host: int) -> int:
-        """Return the core's number, which counts the cores of all hosts."""
+        """Return the core's number among the cores of all hosts; it is the device ordinal here."""
         return core
 
     def infeed_device_assignment(self, device_assignment: Any) -> None:
-        """Return None: a replica has one device, found by its number."""
+        """Return None: a replica has one device, which infeed ops find by its number."""
 
     def __str__(self) -> str:
         return f"{self._describe('PJRT device')} ({self.platform})"
@@ -136,10 +143,10 @@ class PjrtSlice(TpuSlice):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """One input pipeline: one call of input_fn.
+    """The input pipeline that one call of input_fn builds.
 
     Attributes:
-      index: number of the call, from 0.
+      index: number of the call of input_fn, from 0.
       host: number of the host that the pipeline runs on.
       device: the device that the pipeline's ops are placed on.
       replicas: numbers of the replicas that the pipeline feeds, in order.
@@ -153,7 +160,9 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class BatchTopology:
-    """The distribution of one mode's batches over hosts, replicas and cores.
+    """Describes how batches are distributed over hosts, replicas and cores in one mode.
+
+    The mode is training, evaluation or prediction.
 
     Call `check()` first: the other methods assume a topology that `check()` accepts.
 
@@ -161,7 +170,8 @@ class BatchTopology:
       system: the hosts and cores of the TPU system.
       tpu_config: the user's settings.
       mode: 'train', 'eval' or 'infer'.
-      global_batch_size: rows of one step over all replicas; `check()` refuses None.
+      global_batch_size: number of examples that all replicas together process in one step;
+        `check()` refuses None.
     """
 
     system: TpuSlice
@@ -181,7 +191,7 @@ class BatchTopology:
 
     @property
     def input_mode(self) -> int:
-        """The constant of `InputPipelineConfig` that applies in this mode."""
+        """How input_fn is called in this mode, as a constant of `InputPipelineConfig`."""
         if self.mode == _TRAIN:
             return self.tpu_config.per_host_input_for_training
         if self.tpu_config.eval_training_input_configuration == InputPipelineConfig.SLICED:
@@ -227,7 +237,7 @@ class BatchTopology:
 
     @property
     def batch_size_for_input_fn(self) -> int:
-        """Number of rows of one batch of input_fn; input_fn's params['batch_size']."""
+        """Number of examples in one batch of input_fn, which is its params['batch_size']."""
         if self.input_mode == InputPipelineConfig.PER_HOST_V1:
             return self._batch_size // self.hosts
         if self.input_mode in _WHOLE_BATCH:
@@ -236,7 +246,7 @@ class BatchTopology:
 
     @property
     def batch_size_for_model_fn(self) -> int:
-        """Number of rows of one replica's batch; model_fn's params['batch_size']."""
+        """Number of examples in one replica's batch, which is model_fn's params['batch_size']."""
         if self.input_mode == InputPipelineConfig.BROADCAST:
             return self._batch_size
         return self._batch_size // self.replicas
@@ -250,8 +260,8 @@ class BatchTopology:
         elif self.input_mode == InputPipelineConfig.PER_SHARD_V1:
             groups = [(replica,) for replica in all_replicas]
         else:
-            # A host gets no pipeline if it has no replica's first core: the host of the replica's
-            # first core feeds all cores of the replica.
+            # If a replica has cores on several hosts, the host of its first core feeds all of its
+            # cores. A host without any replica's first core therefore gets no pipeline.
             hosts = sorted({self.host_of(replica) for replica in all_replicas})
             groups = [tuple(r for r in all_replicas if self.host_of(r) == host) for host in hosts]
         return tuple(
@@ -286,7 +296,12 @@ class BatchTopology:
         return replica * self.cores_per_replica // self.cores_per_host
 
     def ordinal_of(self, replica: int, logical_core: int = 0) -> int:
-        """Return the device ordinal by which infeed and outfeed ops name a replica's core."""
+        """Return the device ordinal by which infeed and outfeed ops name a replica's core.
+
+        Args:
+          replica: number of the replica.
+          logical_core: number of the core within the replica.
+        """
         core = replica * self.cores_per_replica + logical_core
         return self.system.core_ordinal(core, self.cores_per_host)
 
@@ -373,7 +388,9 @@ class BatchTopology:
             )
 
     def _check_processes(self) -> None:
-        """Check the settings if each host has a process of its own, which feeds the host's cores.
+        """Check the settings of a run in which each host has a process of its own.
+
+        Each process then feeds only the cores of its host.
 
         Raises:
           InvalidSetting: num_shards is 1, or the input mode feeds the cores of all hosts from one

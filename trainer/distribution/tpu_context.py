@@ -1,4 +1,7 @@
-"""TPUContext, which describes the TPU system to user functions; passed in params['context']."""
+"""TPUContext, which describes the TPU system to input_fn and model_fn.
+
+Both functions get it in params['context'].
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +26,12 @@ class TPUContext:
 
     @classmethod
     def for_input_fn(cls, topology: BatchTopology, pipeline: Pipeline) -> "TPUContext":
-        """Return the TPUContext for one call of input_fn."""
+        """Return the TPUContext for one call of input_fn.
+
+        Args:
+          topology: the distribution of the mode's batches over hosts, replicas and cores.
+          pipeline: the input pipeline that the call builds.
+        """
         return cls(topology, pipeline=pipeline)
 
     @classmethod
@@ -65,7 +73,7 @@ class TPUContext:
         return self._input_pipeline("current_host").host
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Return the position of this call among all calls of input_fn.
+        """Return which of all calls of input_fn this call is, and what it feeds.
 
         Returns:
           The device of the call's ops, the number of the call (from 0), the number of calls, and
@@ -103,8 +111,9 @@ class TPUContext:
         self._check_in_range("replica", replica_id, self.num_replicas)
         assignment = self._topology.system.infeed_device_assignment(self._device_assignment)
         if assignment is not None:
-            # Look the host up in the DeviceAssignment. Under model parallelism a replica's cores
-            # are neighbours in the mesh, so the host does not follow from the replica's number.
+            # Look the host up in the DeviceAssignment. Under model parallelism, a replica's cores
+            # are neighbours in the mesh of chips, so the host cannot be computed from the number
+            # of the replica.
             coordinates = assignment.coordinates(replica_id, 0)
             host = int(assignment.topology.task_ordinal_at_coordinates(coordinates))
             ordinal = int(assignment.tpu_ordinal(replica=replica_id))
