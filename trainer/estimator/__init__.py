@@ -1,1 +1,1 @@
-"""The estimators, and the functions and hooks that work on an estimator."""
+"""Estimator and TPUEstimator, and the functions and hooks that take an estimator as an argument."""

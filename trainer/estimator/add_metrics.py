@@ -18,16 +18,16 @@ _ARGUMENTS = ("features", "labels", "predictions", "config")
 def add_metrics(estimator: Any, metric_fn: Callable[..., Mapping[str, Any]]) -> Any:
     """Return an estimator whose evaluations also compute the metrics of `metric_fn`.
 
-    A metric of metric_fn replaces a metric of the model with the same name. On a TPU, metric_fn
-    runs on the host, as the model's own metric function does, and receives the concatenated rows
-    of all replicas.
+    If metric_fn and the model have a metric of the same name, that of metric_fn is computed. On a
+    TPU, metric_fn runs on the host, as the model's own metric function does. It then receives the
+    concatenated examples of all replicas.
 
     Args:
       estimator: the estimator to extend; it is not changed. The new estimator shares its
         model_dir and settings.
       metric_fn: takes any of the arguments features, labels, predictions and config by name, and
-        returns metric name → (value tensor, update op). The predictions come from the spec that
-        model_fn returns for evaluation.
+        returns metric name → (value tensor, update op). The predictions are those of the
+        EstimatorSpec that model_fn returns for evaluation.
 
     Returns:
       An estimator of the same class.
@@ -58,13 +58,13 @@ def _extended_model_fn(
     names: tuple[str, ...],
     config: Any,
 ) -> Callable[..., Any]:
-    """Wrap a model_fn so that its evaluation spec contains the metrics of metric_fn.
+    """Wrap a model_fn so that its EstimatorSpec for evaluation contains the metrics of metric_fn.
 
     Args:
       model_fn: the model_fn to wrap.
       metric_fn: computes the metrics to add.
       names: the names of metric_fn's arguments: some of features, labels, predictions and config.
-      config: the value of metric_fn's argument "config", if it has one.
+      config: the RunConfig, passed to metric_fn if "config" is among its arguments.
     """
 
     @functools.wraps(model_fn)
@@ -92,8 +92,9 @@ def _extended_model_fn(
         metrics = {**(spec.eval_metric_ops or {}), **metric_fn(**passed, **constants)}
         return spec._replace(eval_metric_ops=metrics)
 
-    # Copy the attribute `keywords`, which holds the arguments that functools.partial has bound:
-    # ModelProgram reads it and does not pass these arguments to the model_fn.
+    # If model_fn is a functools.partial, its attribute `keywords` holds the arguments that it has
+    # bound. Copy the attribute to the wrapper, because ModelProgram reads it in order not to pass
+    # these arguments again.
     extended_model_fn.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
     return extended_model_fn
 
@@ -101,7 +102,7 @@ def _extended_model_fn(
 def _combine_metrics(
     eval_metrics: Any, metric_fn: Callable[..., Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Combine the eval_metrics of a TPUEstimatorSpec with a further metric function.
+    """Add a metric function to the eval_metrics of a TPUEstimatorSpec.
 
     The tensors of both functions are sent to the host in one flat dict, because eval_metrics does
     not support nested structures.
@@ -109,10 +110,11 @@ def _combine_metrics(
     Args:
       eval_metrics: the spec's (metric function, tensors), or None.
       metric_fn: the function to add.
-      arguments: the arguments of metric_fn by name, nests of tensors.
+      arguments: the arguments of metric_fn by name; each is a nested structure of tensors.
 
     Returns:
-      (metric function, name → tensor) that computes the metrics of both functions.
+      New eval_metrics: a metric function that computes the metrics of both functions, and its
+      arguments as a dict name → tensor.
     """
     flat_arguments = tf.nest.flatten(dict(arguments), expand_composites=True)
     model_tensors = eval_metrics[1] if eval_metrics else {}

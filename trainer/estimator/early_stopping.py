@@ -20,8 +20,8 @@ from trainer.hooks import event_files
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# The collection of the stop signal, the variable by which the chief stops the workers. Checkpoints
-# do not contain the variables of this collection, unlike the variables of the default collection.
+# The graph collection of the stop signal, a variable by which the chief stops the other workers.
+# The variable is in no other collection, so that checkpoints do not contain it.
 _SIGNAL_COLLECTION = "early_stopping_signals"
 
 
@@ -85,12 +85,14 @@ def stop_if_higher_hook(
     Args:
       estimator: the estimator that is trained.
       metric_name: the name of an evaluation metric, such as "accuracy".
-      threshold: the highest value of the metric that does not stop training.
+      threshold: training stops once a value of the metric is greater than this number.
       eval_dir: the directory of the evaluation's event files; None stands for the directory of
         an evaluation without a name.
       min_steps: the first global step whose results count; earlier results are ignored.
-      run_every_secs: see `make_early_stopping_hook`.
-      run_every_steps: see `make_early_stopping_hook`.
+      run_every_secs: the minimum time between two checks of the metric, in seconds; None to count
+        steps.
+      run_every_steps: the minimum number of training steps between two checks; None to count
+        seconds.
 
     Returns:
       A SessionRunHook for `estimator.train`.
@@ -122,11 +124,14 @@ def stop_if_lower_hook(
     Args:
       estimator: the estimator that is trained.
       metric_name: the name of an evaluation metric, such as "loss".
-      threshold: the lowest value of the metric that does not stop training.
-      eval_dir: see `stop_if_higher_hook`.
-      min_steps: see `stop_if_higher_hook`.
-      run_every_secs: see `make_early_stopping_hook`.
-      run_every_steps: see `make_early_stopping_hook`.
+      threshold: training stops once a value of the metric is less than this number.
+      eval_dir: the directory of the evaluation's event files; None stands for the directory of
+        an evaluation without a name.
+      min_steps: the first global step whose results count; earlier results are ignored.
+      run_every_secs: the minimum time between two checks of the metric, in seconds; None to count
+        steps.
+      run_every_steps: the minimum number of training steps between two checks; None to count
+        seconds.
 
     Returns:
       A SessionRunHook for `estimator.train`.
@@ -158,12 +163,15 @@ def stop_if_no_increase_hook(
     Args:
       estimator: the estimator that is trained.
       metric_name: the name of an evaluation metric, such as "accuracy".
-      max_steps_without_increase: the number of training steps, counted from the step of the
-        highest value, after which training stops unless a higher value follows.
-      eval_dir: see `stop_if_higher_hook`.
-      min_steps: see `stop_if_higher_hook`.
-      run_every_secs: see `make_early_stopping_hook`.
-      run_every_steps: see `make_early_stopping_hook`.
+      max_steps_without_increase: training stops if no evaluation within this number of training
+        steps after the highest value has given a higher value.
+      eval_dir: the directory of the evaluation's event files; None stands for the directory of
+        an evaluation without a name.
+      min_steps: the first global step whose results count; earlier results are ignored.
+      run_every_secs: the minimum time between two checks of the metric, in seconds; None to count
+        steps.
+      run_every_steps: the minimum number of training steps between two checks; None to count
+        seconds.
 
     Returns:
       A SessionRunHook for `estimator.train`.
@@ -195,12 +203,15 @@ def stop_if_no_decrease_hook(
     Args:
       estimator: the estimator that is trained.
       metric_name: the name of an evaluation metric, such as "loss".
-      max_steps_without_decrease: the number of training steps, counted from the step of the
-        lowest value, after which training stops unless a lower value follows.
-      eval_dir: see `stop_if_higher_hook`.
-      min_steps: see `stop_if_higher_hook`.
-      run_every_secs: see `make_early_stopping_hook`.
-      run_every_steps: see `make_early_stopping_hook`.
+      max_steps_without_decrease: training stops if no evaluation within this number of training
+        steps after the lowest value has given a lower value.
+      eval_dir: the directory of the evaluation's event files; None stands for the directory of
+        an evaluation without a name.
+      min_steps: the first global step whose results count; earlier results are ignored.
+      run_every_secs: the minimum time between two checks of the metric, in seconds; None to count
+        steps.
+      run_every_steps: the minimum number of training steps between two checks; None to count
+        seconds.
 
     Returns:
       A SessionRunHook for `estimator.train`.
@@ -251,11 +262,13 @@ class _EvalMetric:
     def has_passed(
         self, threshold: float, is_beyond: Callable[[float, float], bool], side: str
     ) -> bool:
-        """Return whether any value of the metric lies beyond a threshold; log the first such value.
+        """Return whether any value of the metric lies beyond a threshold.
+
+        The first value beyond the threshold is logged.
 
         Args:
-          threshold: the value to compare with.
-          is_beyond: takes a value and the threshold; `operator.gt` or `operator.lt`.
+          threshold: the number to compare the values with.
+          is_beyond: compares a value with the threshold: `operator.gt` or `operator.lt`.
           side: "above" or "below", for the log.
         """
         for step, value in self._read_history():
@@ -267,12 +280,12 @@ class _EvalMetric:
     def stagnates(
         self, max_steps: int, is_better: Callable[[float, float], bool], change: str
     ) -> bool:
-        """Return whether too many steps have passed since the best value of the metric.
+        """Return whether the metric has not improved for too many training steps.
 
         Args:
           max_steps: the number of training steps after the best value at which the metric counts as
             stagnant.
-          is_better: takes a value and the best value so far; `operator.gt` or `operator.lt`.
+          is_better: compares a value with the best value so far: `operator.gt` or `operator.lt`.
           change: "increased" or "decreased", for the log.
         """
         best_step, best = 0, None
@@ -288,10 +301,10 @@ class _EvalMetric:
         return False
 
     def _read_history(self) -> Sequence[tuple[int, float]]:
-        """Read the values of the metric as (global step, value), in ascending order of steps.
+        """Read the metric's values from the event files: (global step, value), ascending by step.
 
         Raises:
-          InvalidSetting: there are results, and none of them has the metric.
+          InvalidSetting: the event files contain results, but none of this metric.
         """
         eval_dir = self.eval_dir or self.estimator.eval_dir()
         results = read_eval_metrics(eval_dir)
@@ -350,18 +363,18 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         self._steps_per_run = steps_per_run
 
     def begin(self) -> None:
-        """Find the global step variable; create the stop signal's variable if there are workers."""
+        """Find the global step variable; if there are other workers, create the stop signal."""
         self._next_call = None
         self._global_step = tf.compat.v1.train.get_global_step()
         self._signal = _stop_signal() if self._has_workers else None
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Set the variable of the stop signal to False, because an earlier run may have set it."""
+        """Set the stop signal to False, because an earlier run may have left it True."""
         if self._signal is not None:
             session.run(self._signal.initializer)
 
     def before_run(self, run_context: Any) -> Any:
-        """Let the next `session.run` fetch the global step too, which `after_run` reads."""
+        """Let the next `session.run` also fetch the global step, which `after_run` reads."""
         return tf.compat.v1.train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -382,15 +395,17 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
     def _now(self, session: Any, fetched_step: int) -> float:
         """Return the current time in seconds or, if the interval is in steps, the global step.
 
+        `after_run` compares the result with the time or step of the next call of should_stop_fn.
+
         Args:
           session: the session of the training run.
           fetched_step: the global step that the last `session.run` has fetched.
         """
         if not self._counts_steps:
             return self._clock()
-        # If a call of should_stop_fn may be due, read the global step by a further session.run: the
-        # fetched step may be older, because TensorFlow may fetch it before the same run increments
-        # it. Otherwise avoid the further run.
+        # TensorFlow may have fetched the global step before the same session.run incremented it. So
+        # if a call of should_stop_fn may be due, read the exact step by another session.run. If no
+        # call can be due, save the time of that run.
         latest = fetched_step + self._steps_per_run
         if self._next_call is not None and latest < self._next_call:
             return latest
@@ -411,7 +426,7 @@ class FollowChiefHook(tf.compat.v1.train.SessionRunHook):
         self._has_stopped = tf.cond(signal.is_initialized(), signal.read_value, lambda: False)
 
     def before_run(self, run_context: Any) -> Any:
-        """Let the next `session.run` fetch the stop signal too, which `after_run` reads."""
+        """Let the next `session.run` also fetch the stop signal, which `after_run` reads."""
         return tf.compat.v1.train.SessionRunArgs(self._has_stopped)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:

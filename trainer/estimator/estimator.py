@@ -1,4 +1,7 @@
-"""Estimator: validates arguments; the package `trainer.modes` trains, evaluates and predicts."""
+"""Estimator: validates the arguments of its methods, and calls the package that does the work.
+
+The package `trainer.modes` trains, evaluates and predicts; `trainer.exporting` exports.
+"""
 
 import copy
 import dataclasses
@@ -38,10 +41,11 @@ class Estimator:
       estimator.export_saved_model("/tmp/export", serving_input_receiver_fn)
 
     Attributes:
-      config: a copy of the RunConfig; its model_dir is the estimator's.
+      config: a copy of the RunConfig, with the model_dir of the estimator.
       params: a copy of the hyperparameters.
       model_dir: the directory of checkpoints and summaries.
-      model_fn: the model_fn as a function of features, labels, mode and config; params are bound.
+      model_fn: the model_fn as a function of features, labels, mode and config; the value of its
+        argument params is the estimator's.
     """
 
     def __init__(
@@ -85,11 +89,11 @@ class Estimator:
 
         Args:
           program_type: the class of the ModelProgram, which holds the model_fn and its settings.
-          model_fn: see the constructor.
-          model_dir: see the constructor.
-          config: see the constructor; not None.
-          params: see the constructor.
-          warm_start_from: see the constructor.
+          model_fn: the constructor's argument.
+          model_dir: the constructor's argument; None takes that of the config.
+          config: the RunConfig; not None.
+          params: the hyperparameters.
+          warm_start_from: the constructor's argument: the source of initial values, or None.
           program_arguments: further arguments of program_type.
         """
         sealed.check_no_overrides(type(self))
@@ -126,7 +130,7 @@ class Estimator:
 
     @property
     def model_fn(self) -> Callable[..., Any]:
-        """The model_fn as a function of features, labels, mode and config."""
+        """The model_fn as a function of features, labels, mode and config, without params."""
 
         def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
             return self._program.call_model_fn(features, labels, mode, config=config)
@@ -205,18 +209,20 @@ class Estimator:
             TPUConfig.iterations_per_loop steps long, or one step in an Estimator whose RunConfig
             was created without a TPUConfig.
           steps: the number of steps to train, starting from the current global step.
-          max_steps: the global step at which to stop; training does nothing beyond that step.
-          saving_listeners: CheckpointSaverListeners, called around each saved checkpoint.
+          max_steps: the global step at which to stop. If the checkpoint has reached this step,
+            train() does nothing.
+          saving_listeners: CheckpointSaverListeners, called before and after each checkpoint is
+            saved.
 
         Returns:
           The estimator, so that calls can be chained.
 
         Raises:
-          InvalidSetting: both numbers of steps are set, a number is not positive, or the task of
-            this process does not train.
+          InvalidSetting: both numbers of steps are set, a number is not positive, or this process
+            is an evaluator or a parameter server, which does not train.
           InvalidType: a hook or a listener has a wrong type.
-          SystemExit: with status 0 after a SIGTERM, once the running loop has ended and its
-            checkpoint is saved.
+          SystemExit: SIGTERM arrived. The exception has status 0. It is raised after the current
+            training loop has ended and a checkpoint is saved.
         """
         if steps is not None and max_steps is not None:
             raise InvalidSetting(
@@ -299,17 +305,18 @@ class Estimator:
         """Yield predictions in the order of the input, until the input ends.
 
         Args:
-          input_fn: returns batches of features; model_fn receives labels, if there are any.
+          input_fn: returns batches of features, or of (features, labels): model_fn then receives
+            the labels too.
           predict_keys: the names of the predictions to yield if the model's predictions are a
             dict; None yields all.
           hooks: SessionRunHooks; they run once per batch.
           checkpoint_path: the checkpoint to predict with; None takes the newest checkpoint, or
             initial values if there is no checkpoint.
-          yield_single_examples: whether to yield row by row; False yields whole batches.
+          yield_single_examples: whether to yield example by example; False yields whole batches.
 
         Yields:
-          The predictions of one row, or of one batch: a dict of arrays by name, or one array.
-          Arrays of a batch are [b, ...]; those of a row lack the first dimension.
+          The predictions for one example, or for one batch: a dict of arrays by name, or one array.
+          Arrays for a batch are [b, ...]; those for one example lack the first dimension.
 
         Raises:
           InvalidType: a hook has a wrong type.
@@ -339,7 +346,7 @@ class Estimator:
     ) -> bytes:
         """Write a SavedModel of a checkpoint to a new version directory. Needs no TPU.
 
-        Of several hosts that train together, host 0 writes, and all return the directory.
+        If several hosts train together, only host 0 writes. All hosts return the directory.
 
         Args:
           export_dir_base: the directory that receives the version directory.
@@ -378,16 +385,18 @@ class Estimator:
         *,
         warm_up: WarmUp | bool | None = None,
     ) -> bytes:
-        """Write a SavedModel for serving; the older name of `export_saved_model`.
+        """Write a SavedModel for serving; an older variant of `export_saved_model`.
 
         Args:
-          export_dir_base: see `export_saved_model`.
-          serving_input_receiver_fn: see `export_saved_model`.
-          assets_extra: see `export_saved_model`.
-          as_text: see `export_saved_model`.
-          checkpoint_path: see `export_saved_model`.
+          export_dir_base: the directory that receives the version directory.
+          serving_input_receiver_fn: builds the placeholders and the features, and returns a
+            ServingInputReceiver.
+          assets_extra: path below assets.extra/ → path of the file to copy there.
+          as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
+          checkpoint_path: the checkpoint to export; None takes the newest checkpoint.
           strip_default_attrs: whether to omit op attributes that have their default value.
-          warm_up: see `export_saved_model`.
+          warm_up: which warm-up requests to write into assets.extra/; True writes one request per
+            signature and batch size.
 
         Returns:
           The path of the version directory as bytes.
@@ -420,13 +429,14 @@ class Estimator:
         """Write a SavedModel with one metagraph for each of several modes.
 
         Args:
-          export_dir_base: see `export_saved_model`.
+          export_dir_base: the directory that receives the version directory.
           input_receiver_fn_map: mode → function that returns a ServingInputReceiver (PREDICT) or a
             SupervisedInputReceiver (TRAIN, EVAL).
-          assets_extra: see `export_saved_model`.
-          as_text: see `export_saved_model`.
-          checkpoint_path: see `export_saved_model`.
-          warm_up: see `export_saved_model`.
+          assets_extra: path below assets.extra/ → path of the file to copy there.
+          as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
+          checkpoint_path: the checkpoint to export; None takes the newest checkpoint.
+          warm_up: which warm-up requests to write into assets.extra/; True writes one request per
+            signature and batch size.
 
         Returns:
           The path of the version directory as bytes.
@@ -442,7 +452,7 @@ class Estimator:
         )
 
     def _adapt_input_fn(self, input_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return an input_fn whose results model_fn accepts; a subclass may wrap input_fn."""
+        """Return input_fn itself; a subclass may wrap it to convert its results for model_fn."""
         return input_fn
 
     def _select_backend(
@@ -452,12 +462,12 @@ class Estimator:
 
         Args:
           mode: one of `ModeKeys`.
-          input_fn: the input_fn that the caller runs the mode with.
+          input_fn: the input_fn of this run of the mode; a subclass may need it.
         """
         return registry.create_backend(registry.LOCAL, self._program, mode)
 
     def _export_targets(self) -> ExportTargets:
-        """Return for which devices an export writes metagraphs: for the CPU, the TPU or both."""
+        """Return which metagraphs an export writes: for the CPU, for the TPU, or both."""
         return ExportTargets(to_cpu=True, to_tpu=False)
 
     def _export(
@@ -471,17 +481,18 @@ class Estimator:
         strip_default_attrs: bool = True,
         targets: ExportTargets | None = None,
     ) -> bytes:
-        """Write a SavedModel, and return its version directory; see `export_saved_model`.
+        """Write a SavedModel, and return the path of its version directory as bytes.
 
-        Of several hosts, host 0 writes, and the others wait.
+        All public export methods call this method. If several hosts train together, host 0 writes,
+        and the other hosts wait.
 
         Args:
-          export_dir_base: see `export_saved_model`.
-          input_receiver_fns: mode → receiver function.
-          assets_extra: see `export_saved_model`.
-          as_text: see `export_saved_model`.
-          checkpoint_path: see `export_saved_model`.
-          warm_up: see `export_saved_model`.
+          export_dir_base: the directory that receives the version directory.
+          input_receiver_fns: mode → function that returns an input receiver.
+          assets_extra: path below assets.extra/ → path of the file to copy there.
+          as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
+          checkpoint_path: the checkpoint to export; None takes the newest checkpoint.
+          warm_up: which warm-up requests to write; see `export_saved_model`.
           strip_default_attrs: whether to omit op attributes that have their default value.
           targets: which metagraphs to write; None takes the result of `_export_targets`.
         """
@@ -503,7 +514,10 @@ class Estimator:
         return directory.encode()
 
     def _join_hosts(self) -> HostGroup:
-        """Return the hosts that run this program together; a subclass may first connect to them."""
+        """Return the group of hosts that run this program together.
+
+        A subclass may first connect to the other hosts.
+        """
         return current_group()
 
 

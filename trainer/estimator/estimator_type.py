@@ -1,4 +1,4 @@
-"""The type check for functions that take an estimator as an argument."""
+"""Checks that an argument of a function, such as add_metrics, is an estimator."""
 
 from typing import Any
 

@@ -11,16 +11,16 @@ from tpuserve.errors import InvalidSetting
 from trainer.estimator import estimator_type
 from trainer.execution import graceful_shutdown
 
-# The value of each variable of the training session, by variable name.
+# Maps the name of each variable of the training session to its value, a numpy array.
 VariableValues = dict[str, Any]
 
 
 class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
-    """Evaluates the current variables before training, at intervals of steps, and at the end.
+    """Evaluates the model before training, at intervals of training steps, and after training.
 
     The hook copies the variables from the training session, so no checkpoint is needed. Results
-    are written to the event files of evaluate(). Training pauses during an evaluation and both
-    graphs stay in memory, so the hook suits small evaluations.
+    are written to the event files of evaluate(). Training pauses during an evaluation, and the
+    graphs of training and evaluation are in memory together, so the hook suits small evaluations.
 
     Example:
       evaluator = InMemoryEvaluatorHook(estimator, eval_input_fn, every_n_iter=100)
@@ -93,10 +93,10 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
         self._last_evaluated = None
 
     def before_run(self, run_context: Any) -> Any:
-        """Let the next `session.run` fetch the global step too; evaluate before the first one.
+        """Evaluate the initial values before the first `session.run`; fetch the global step.
 
-        The first evaluation is of the initial values. It cannot take place in
-        `after_create_session`, because a later hook may still change the variables there.
+        The first evaluation cannot take place in `after_create_session`, because there a later hook
+        may still change the variables. The fetched global step is for `after_run`.
         """
         if self._last_evaluated is None:
             self._evaluate(run_context.session)
@@ -104,9 +104,9 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Evaluate if enough steps have passed since the last evaluation."""
-        # If an evaluation may be due, read the global step by a further session.run: the fetched
-        # step may be older, because TensorFlow may fetch it before the training loop increments it.
-        # Otherwise avoid the further run.
+        # TensorFlow may have fetched the global step before the training loop incremented it. So if
+        # an evaluation may be due, read the exact step by another session.run. If no evaluation can
+        # be due, save the time of that run.
         assert self._last_evaluated is not None
         latest_step = int(run_values.results) + self._steps_per_run
         if latest_step - self._last_evaluated < self._every_n_iter:
@@ -116,16 +116,16 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
             self._evaluate(run_context.session)
 
     def end(self, session: Any) -> None:
-        """Evaluate the final values, unless the last evaluation was of the same step."""
+        """Evaluate the final values, unless the last evaluation was of the same global step."""
         if int(session.run(self._global_step)) != self._last_evaluated:
             self._evaluate(session)
 
     def _evaluate(self, session: Any) -> None:
-        """Evaluate the model with the values that its variables have in a training session."""
+        """Evaluate the model with the variables' current values in the training session."""
         values = session.run(self._variables)
         self._last_evaluated = int(session.run(self._global_step))
-        # Return to training if SIGTERM ends the evaluation. Training then saves a checkpoint and
-        # stops.
+        # If a SIGTERM ends the evaluation, do not let GracefulExit end the process: return to
+        # training, which saves a checkpoint and stops.
         with contextlib.suppress(graceful_shutdown.GracefulExit):
             self._estimator.evaluate(
                 self._input_fn,
@@ -136,15 +136,15 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
 
 
 class _LoadHook(tf.compat.v1.train.SessionRunHook):
-    """Assigns given values to the variables of the evaluation graph that have the same names."""
+    """Assigns the values of training variables to the evaluation variables of the same names."""
 
     def __init__(self, values: VariableValues) -> None:
         self._values = values
 
     def _set_scaffold(self, scaffold: Any) -> None:
-        """Check that the scaffold of the evaluation's spec has no saver and no init_fn.
+        """Check that the Scaffold of the evaluation's EstimatorSpec has no saver and no init_fn.
 
-        They would give variables other values than those of the training session.
+        A saver or an init_fn would overwrite the values from the training session.
 
         Raises:
           InvalidSetting: the scaffold has a saver or an init_fn.
@@ -164,8 +164,8 @@ class _LoadHook(tf.compat.v1.train.SessionRunHook):
             for variable in tf.compat.v1.global_variables()
             if variable.op.name in self._values
         ]
-        # Run the initializer op of each variable. Its second input is the initial value: feed the
-        # value to assign in place of it.
+        # Assign the values by running each variable's initializer op. The second input of the op is
+        # the initial value: feed the value from training in its place.
         session.run(
             [variable.initializer for variable in variables],
             {

@@ -1,4 +1,4 @@
-"""Exports an Estimator that is not a TPUEstimator, for CPU and TPU."""
+"""Exports an Estimator that is not a TPUEstimator for both CPU and TPU."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,20 +22,22 @@ def export_estimator_savedmodel(
 ) -> bytes:
     """Write a SavedModel with the metagraphs {serve} and {serve, tpu}, as TPUEstimator does.
 
-    The function is for estimators whose own export writes only {serve}. The whole model is placed
-    on the TPU, as with ExportSavedModelApiVersion.V1.
+    Use this function for an Estimator whose method export_saved_model writes only {serve}. In the
+    TPU metagraph the whole model runs on the TPU, as with ExportSavedModelApiVersion.V1.
 
     Args:
       estimator: a trained `trainer.Estimator`, usually not a TPUEstimator.
-      export_dir_base: see `Estimator.export_saved_model`.
-      serving_input_receiver_fn: see `Estimator.export_saved_model`.
-      assets_extra: see `Estimator.export_saved_model`.
-      as_text: see `Estimator.export_saved_model`.
-      checkpoint_path: see `Estimator.export_saved_model`.
-      warm_up: see `Estimator.export_saved_model`.
+      export_dir_base: the directory that receives the version directory.
+      serving_input_receiver_fn: builds the placeholders and the features, and returns a
+        ServingInputReceiver.
+      assets_extra: path below assets.extra/ → path of the file to copy there.
+      as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
+      checkpoint_path: the checkpoint to export; None takes the newest checkpoint.
+      warm_up: which warm-up requests to write into assets.extra/; True writes one request per
+        signature and batch size.
 
     Returns:
-      The path of the version directory as bytes.
+      The path of the new version directory as bytes.
 
     Raises:
       InvalidType: estimator is not a `trainer.Estimator`.

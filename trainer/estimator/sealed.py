@@ -6,9 +6,10 @@ _MODULE_PREFIX = "trainer."
 
 
 def check_no_overrides(estimator_type: type) -> None:
-    """Check that no subclass outside of this package overrides a member of an estimator.
+    """Check that no subclass outside of `trainer` overrides a member of an estimator.
 
-    A user-defined estimator must instead pass its own model_fn to the constructor.
+    tf.estimator refuses such subclasses too. A user-defined estimator must instead pass its own
+    model_fn to the constructor.
 
     Args:
       estimator_type: the class of the estimator that is constructed.

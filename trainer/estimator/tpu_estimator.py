@@ -73,10 +73,11 @@ class TPUEstimator(Estimator):
     To place the whole model on the TPU in V2, call `model_fn_inference_on_tpu` in model_fn.
 
     Attributes:
-      config: see `Estimator`.
-      params: see `Estimator`.
-      model_dir: see `Estimator`.
-      model_fn: see `Estimator`.
+      config: a copy of the RunConfig, with the model_dir of the estimator.
+      params: a copy of the hyperparameters.
+      model_dir: the directory of checkpoints and summaries.
+      model_fn: the model_fn as a function of features, labels, mode and config; the value of its
+        argument params is the estimator's.
     """
 
     def __init__(
@@ -102,24 +103,27 @@ class TPUEstimator(Estimator):
         Args:
           model_fn: a function of features and of any of labels, mode, params and config, passed
             by name. It returns a TPUEstimatorSpec; on the CPU it may return an EstimatorSpec.
-          model_dir: see `Estimator`.
+          model_dir: the directory of checkpoints and summaries. None takes the model_dir of the
+            config or, if that is None too, creates a temporary directory.
           config: the settings of the run; required.
           params: hyperparameters for model_fn and input_fn, a dict or an HParams. The keys
             "batch_size" and "context" are reserved.
           use_tpu: whether to run on a TPU; False runs on the CPU.
-          train_batch_size: the global batch size of training, in rows; required to train on a
+          train_batch_size: the global batch size of training, in examples; required to train on a
             TPU. input_fn and model_fn find the batch size of the mode in params["batch_size"].
-          eval_batch_size: the global batch size of evaluation, in rows.
-          predict_batch_size: the global batch size of prediction, in rows.
-          batch_axis: for each tensor of features and labels the dimension that is the batch, or
+          eval_batch_size: the global batch size of evaluation, in examples.
+          predict_batch_size: the global batch size of prediction, in examples.
+          batch_axis: for each tensor of features and labels, the dimension that is the batch, or
             None for a tensor that every replica receives whole.
           eval_on_tpu: whether evaluation runs on the TPU too; False evaluates on the CPU.
-          export_to_tpu: whether exports hold a {serve, tpu} metagraph.
-          export_to_cpu: whether exports hold a {serve} metagraph.
-          warm_start_from: see `Estimator`.
+          export_to_tpu: whether exports contain a {serve, tpu} metagraph.
+          export_to_cpu: whether exports contain a {serve} metagraph.
+          warm_start_from: the source of initial values if model_dir holds no checkpoint: the path
+            of a checkpoint or of a SavedModel, or a `WarmStartSettings`.
           embedding_config_spec: the embedding tables of the model, an EmbeddingConfigSpec; None
-            for none.
-          export_saved_model_api_version: see `ExportSavedModelApiVersion`.
+            for a model without embedding tables.
+          export_saved_model_api_version: which part of an exported model runs on the TPU: all of it
+            (V1), or the part that model_fn chooses (V2).
 
         Raises:
           InvalidSetting: an argument is missing, out of range, or contradicts another argument.
@@ -163,10 +167,10 @@ class TPUEstimator(Estimator):
         max_steps: int | None = None,
         saving_listeners: Sequence[Any] | None = None,
     ) -> Self:
-        """Train; see `Estimator.train`.
+        """Train the model. The arguments and the result are those of `trainer.Estimator.train`.
 
-        In a program that `tpuserve compile --train` runs, the training step is compiled instead,
-        and the program ends.
+        If `tpuserve compile --train` runs the program, this method only compiles the training
+        step and ends the program.
         """
         request = train_step_request.find_pending()
         if request is not None:
@@ -187,9 +191,10 @@ class TPUEstimator(Estimator):
         compiler's estimates.
 
         Args:
-          input_fn: as for `train`; its batches determine the shapes.
+          input_fn: returns batches of (features, labels), as for `train`. The batches determine
+            the shapes of the compiled step.
           topologies: TPU topologies in libtpu's notation, such as "v5e:2x2".
-          batch_sizes: global batch sizes, in rows; empty for train_batch_size.
+          batch_sizes: global batch sizes, in examples; empty for train_batch_size only.
 
         Returns:
           A report with an entry for each batch size and topology. The entry of a compilation that
@@ -209,7 +214,10 @@ class TPUEstimator(Estimator):
     def _answer(
         self, request: train_step_request.TrainStepRequest, input_fn: Callable[..., Any]
     ) -> TrainStepReport:
-        """Compile the training step for each topology and batch size that a request names."""
+        """Compile the training step for each topology and batch size of a request.
+
+        The request comes from `compile_train_step` or from `tpuserve compile --train`.
+        """
         assert isinstance(self._program, TPUModelProgram)
         default_batch_size = self._program.batch_sizes[ModeKeys.TRAIN]
         if default_batch_size is None and not request.batch_sizes:
@@ -232,17 +240,21 @@ class TPUEstimator(Estimator):
 
     @property
     def is_in_cluster_session(self) -> bool:
-        """Whether the processes of a cluster train and evaluate in one session of the leader."""
+        """Whether the processes of a cluster emulate a TPU together, in one common session."""
         return self._use_tpu and cluster.find_cluster(self._program.config) is not None
 
     def _serve_leader(
         self, mode: str | None = None, input_fn: Callable[..., Any] | None = None
     ) -> None:
-        """If another process of the cluster runs the program, serve it, and end this process.
+        """If this process is not the leader of its cluster, serve the leader, and then exit.
+
+        The leader is the process whose session runs the training; its ops run in the other
+        processes too. In the leader, or without a cluster, this method returns.
 
         Args:
-          mode: one of `ModeKeys`; None if this call needs no input.
-          input_fn: the input_fn of the mode. The leader's ops may call its Python code here.
+          mode: one of `ModeKeys`; None if the leader needs no input from this process.
+          input_fn: the input_fn of the mode; None without a mode. The ops that the leader places on
+            this process may call its Python functions.
         """
         hosts = cluster.find_cluster(self._program.config) if self._use_tpu else None
         if hosts is None:
@@ -256,7 +268,7 @@ class TPUEstimator(Estimator):
             cluster.serve(hosts, self._program.config)
 
     def _join_hosts(self) -> HostGroup:
-        """Connect to the other hosts if this program runs on several; return all its hosts."""
+        """Return the group of hosts that run this program; connect to them if there are several."""
         self._serve_leader()
         return program.join_hosts(self._program.config) if self._use_tpu else current_group()
 
@@ -264,6 +276,12 @@ class TPUEstimator(Estimator):
         self, mode: str, input_fn: Callable[..., Any] | None = None
     ) -> ExecutionBackend:
         """Return the execution backend (CPU and GPU, or TPU) that runs one of `ModeKeys`.
+
+        In a process of a cluster that only serves the leader, this method does not return.
+
+        Args:
+          mode: one of `ModeKeys`.
+          input_fn: the input_fn of this run of the mode.
 
         Raises:
           InvalidSetting: train_batch_size is not set for training on a TPU, or the mode is EVAL,
@@ -273,8 +291,8 @@ class TPUEstimator(Estimator):
         is_on_tpu = self.evaluates_on_tpu if mode == ModeKeys.EVAL else self._use_tpu
         if is_on_tpu:
             assert isinstance(self._program, TPUModelProgram)
-            # Check the batch size before `create_backend` searches for a TPU, so that machines
-            # without a TPU report the missing batch size too.
+            # Check the batch size before `create_backend` searches for a TPU. On a machine without
+            # a TPU, the error is then about the missing batch size and not about the TPU.
             if mode == ModeKeys.TRAIN and self._program.batch_sizes[mode] is None:
                 raise InvalidSetting(
                     "train_batch_size is None: `train_batch_size` is needed to train on a TPU. "
@@ -287,7 +305,7 @@ class TPUEstimator(Estimator):
         return super()._select_backend(mode, input_fn)
 
     def _check_not_sliced(self, mode: str) -> None:
-        """Check that evaluation off the TPU is not configured for SLICED input.
+        """Check that evaluation on the CPU is not configured for SLICED input.
 
         Raises:
           InvalidSetting: the mode is EVAL and the configuration is SLICED.
@@ -302,12 +320,12 @@ class TPUEstimator(Estimator):
             )
 
     def _export_targets(self) -> ExportTargets:
-        """Return for which devices an export writes metagraphs: for the CPU, the TPU or both."""
+        """Return which metagraphs an export writes: for the CPU, for the TPU, or both."""
         return ExportTargets(self._export_to_cpu, self._export_to_tpu, self._export_version)
 
 
 def _check_config(config: Any) -> None:
-    """Check that a config is set.
+    """Check that TPUEstimator's argument config, which is required, is not None.
 
     Raises:
       InvalidSetting: config is None.
@@ -367,9 +385,9 @@ def _check_input_configuration(config: RunConfig) -> None:
 
 
 def _check_batch_axis(batch_axis: Any) -> None:
-    """Check that every axis is a whole number of at least 0.
+    """Check that every axis in TPUEstimator's batch_axis is None or a whole number of at least 0.
 
-    Whether the axes match the input is checked when the input is built.
+    Whether the axes match the tensors of the input is checked later, when the input is built.
 
     Raises:
       InvalidSetting: an axis is negative.

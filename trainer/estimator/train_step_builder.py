@@ -1,4 +1,4 @@
-"""Builds the training step of a program, so that it can be compiled without a TPU."""
+"""Builds the training step of an estimator, so that it can be compiled without a TPU."""
 
 import dataclasses
 from collections.abc import Callable
@@ -31,29 +31,31 @@ _NO_MASTER = "grpc://none:1"
 
 
 class TrainStepBuilder:
-    """Builds the graph of a training run on a TPU, and extracts a replica's step from the graph."""
+    """Builds the graph of a training run on a TPU, and extracts the step of one replica from it."""
 
     def __init__(
         self, program: TPUModelProgram, input_fn: Callable[..., Any], batch_axis: Any
     ) -> None:
-        """Initialise the builder; nothing is built yet.
+        """Store the arguments; `build` builds the step.
 
         Args:
           program: the user's model_fn and its settings.
           input_fn: returns batches of (features, labels).
-          batch_axis: see TPUEstimator.
+          batch_axis: for each tensor of features and labels, the dimension that is the batch, or
+            None for a tensor that every replica receives whole.
         """
         self._program, self._input_fn, self._batch_axis = program, input_fn, batch_axis
         self._steps: dict[tuple[int, int], SerializedStep] = {}
 
     def build(self, target: CompileTarget, batch_size: int) -> SerializedStep:
-        """Return a replica's step, for a run with one replica on each device of a topology.
+        """Return the training step of one replica, ready for libtpu's compiler.
 
-        The graph is built for one host with all devices: the step is the same on several hosts.
+        The step is that of a run with one replica on each device of the topology. The graph is
+        built for a single host with all devices, because a step is the same on several hosts.
 
         Args:
           target: the TPU topology to compile for.
-          batch_size: the global batch size, in rows.
+          batch_size: the global batch size, in examples.
 
         Raises:
           InvalidSetting: the program uses several cores for a replica, or the replicas cannot share
@@ -115,9 +117,13 @@ class TrainStepBuilder:
         )
 
     def _find_first_sizes(self, program: TPUModelProgram, topology: BatchTopology) -> list[int]:
-        """Return the sizes, in the first batch, of the dimensions that input_fn leaves unknown.
+        """Return sizes for the dimensions of the input whose size is not known statically.
 
-        They are rounded up to powers of two, as in a run.
+        The first batch of input_fn determines the sizes. They are rounded up to powers of two, as
+        in a training run.
+
+        Returns:
+          The sizes, in the order of the tensors of a batch and of their dimensions.
         """
         pipeline = topology.local_pipelines[0]
         replica_program = make_replica_program(program, topology, device_assignment=None)
