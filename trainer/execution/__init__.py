@@ -1,1 +1,1 @@
-"""The graph of a run, the loop of steps in one session.run, and the handling of signals."""
+"""Creates the graph of a run, builds the loop of steps in one session.run, and handles signals."""

@@ -15,38 +15,39 @@ from trainer.execution import max_pool_gradient, step_partition
 from trainer.execution.held_variables import HeldVariables
 from trainer.execution.step_copy import StepCopier, outside_inputs
 
-# The name scope of the op that calls the compiled part. TensorFlow's errors about the call contain
-# the scope, by which `is_failure_of_xla` recognizes them.
+# The name scope of the op that calls the part of the step that XLA compiles. TensorFlow's errors
+# about this op contain the scope, so `CompiledStep.is_failure_of_xla` can recognize them.
 _SCOPE = "tpuserve_xla_step"
-# The beginnings of the lines that TensorFlow puts before the text of an error.
+# The first words of the heading lines that TensorFlow puts before the text of an error.
+# `CompiledStep.describe_failure` skips these lines.
 _HEADINGS = ("Graph execution error", "Detected at node")
 
 
 class CompiledStep:
-    """A training step, a part of which runs either in XLA or in TensorFlow's kernels.
+    """A training step with an XLA part: ops that run either in XLA or in TensorFlow's kernels.
 
-    The rest of the step always runs in TensorFlow's kernels: the ops that draw random numbers, read
-    the next batch or print messages. So a run that changes from one way to the other in the middle
-    continues with the same batches and random numbers.
+    The other ops of the step always run in TensorFlow's kernels. They draw random numbers, read
+    the next batch or print messages. A training that starts or stops to use XLA therefore continues
+    with the same batches and random numbers.
 
     Attributes:
-      uses_xla: bool [], a placeholder: whether the part runs in XLA; False by default.
-      xla_steps: int32 [], a placeholder: the number of steps at the beginning of a run that may use
-        XLA; all steps by default.
-      unknown_sizes: int32 [n]: the sizes, in the last step, of all inputs of the part that have no
-        static shape; empty if all inputs have one.
+      uses_xla: bool [], a placeholder: whether the XLA part runs in XLA; False by default.
+      xla_steps: int32 [], a placeholder: the number of steps at the beginning of each session.run
+        that may use XLA; all steps by default.
+      unknown_sizes: int32 [n]: the sizes of all dimensions, in the last step, of those inputs of
+        the XLA part that have no static shape. n is 0 if all inputs have a static shape.
       compiled_sizes: int32 [n], a placeholder: the value of `unknown_sizes` for which XLA may
         compile the part. A step with other sizes runs in TensorFlow's kernels, because each
         compilation takes seconds.
     """
 
     def __init__(self, step: step_partition.Operations, line_of: LineOf) -> None:
-        """Divide a step of the default graph into the part for XLA and the rest.
+        """Divide a step of the default graph into the XLA part and the other ops.
 
         Args:
           step: the operations of the step, by name.
-          line_of: takes a node as "node@function"; returns the line of user code that created the
-            node.
+          line_of: takes "node@function", the name of a node and of the function that contains the
+            node; returns the line of user code that created the node. For error messages.
         """
         self._line_of = line_of
         self._copier = StepCopier()
@@ -56,7 +57,8 @@ class CompiledStep:
             tensor for tensor in outside_inputs(self._parts.compiled) if tensor.dtype != tf.resource
         ]
         self._function: Any = None
-        # The id of a tensor in the copy of the step → the name of the original tensor.
+        # Python's id of a tensor in the copy of the step → the name of the tensor in the original
+        # step. `check` uses it to find the shapes of the XLA part's inputs.
         self._originals: dict[int, str] = {}
         self.uses_xla = tf.compat.v1.placeholder_with_default(False, [], name="uses_xla")
         self.xla_steps = tf.compat.v1.placeholder_with_default(tf.int32.max, [], name="xla_steps")
@@ -90,15 +92,16 @@ class CompiledStep:
 
     @property
     def num_compiled(self) -> int:
-        """The number of operations that XLA compiles."""
+        """The number of operations in the XLA part."""
         return len(self._parts.compiled)
 
     @property
     def shares_ops(self) -> bool:
-        """Whether each step of one loop must be able to run in XLA and in TensorFlow's kernels.
+        """Whether one loop runs all steps and decides in each step whether to use XLA.
 
-        This is so if the step draws random numbers or has inputs of unknown sizes. Otherwise there
-        are two loops, one for XLA and one for the kernels, which costs less time per step.
+        One loop is needed if the step draws random numbers, or if the XLA part has inputs of
+        unknown sizes. Otherwise there are two loops, one for the steps in XLA and one for the steps
+        in TensorFlow's kernels, which costs less time per step.
         """
         return self.num_unknown_sizes > 0 or any(
             step_partition.draws_random_numbers(operation)
@@ -112,7 +115,7 @@ class CompiledStep:
         return HeldVariables.can_hold([variable for part in parts for variable in part.values()])
 
     def find_variables(self) -> list[Any]:
-        """Return the handles of the variables that the compiled part reads or changes."""
+        """Return the handles of the variables that the XLA part reads or changes."""
         handles = {
             tensor.op.name: tensor
             for tensor in outside_inputs(self._parts.compiled)
@@ -125,7 +128,8 @@ class CompiledStep:
 
         Args:
           number: int32 []: the number of the step in its run, from 0.
-          can_choose: whether `uses_xla` decides if the part runs in XLA; False always uses XLA.
+          can_choose: whether the step decides at run time, by `uses_xla`, `xla_steps` and
+            `compiled_sizes`, if its XLA part runs in XLA; False always runs the part in XLA.
 
         Returns:
           An operation whose completion ends the step.
@@ -181,7 +185,7 @@ class CompiledStep:
         return tf.group(done, *last)
 
     def check(self, sizes: Sequence[int]) -> None:
-        """Check that XLA can translate its part of the step; nothing is compiled to machine code.
+        """Check that XLA can translate the XLA part; nothing is compiled to machine code.
 
         Args:
           sizes: the value of `unknown_sizes`.
@@ -212,20 +216,25 @@ class CompiledStep:
 
     @staticmethod
     def is_failure_of_xla(error: Exception) -> bool:
-        """Return whether a run failed because XLA could not compile or run the part."""
+        """Return whether a session.run failed because XLA could not compile or run the XLA part.
+
+        Args:
+          error: the exception that the session.run raised.
+        """
         return isinstance(error, tf.errors.OpError) and _SCOPE in str(error)
 
     @staticmethod
     def describe_failure(error: Exception) -> str:
-        """Return the line, without its full stop, in which an error of XLA says what has failed."""
+        """Return the line of an XLA error that says what has failed, without its full stop."""
         lines = (line.strip().rstrip(".") for line in str(error).splitlines())
         return next(line for line in lines if line and not line.startswith(_HEADINGS))
 
     def _compute(self, tensors: Any, results: Sequence[Any], *, is_xla: bool) -> list[Any]:
-        """Copy the part for XLA into the default graph, which is the graph of a function.
+        """Copy the XLA part into the default graph, which is the graph of a function.
 
         Args:
-          tensors: name of an input of the part → the tensor to use instead.
+          tensors: name of a tensor that the part takes from other ops → the tensor that the copy
+            takes instead.
           results: the tensors of the original step whose copies to return.
           is_xla: whether XLA compiles the copy.
 

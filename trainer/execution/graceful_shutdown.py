@@ -21,7 +21,7 @@ _active_hook: "GracefulShutdownHook | None" = None
 
 
 class GracefulExit(SystemExit):
-    """Ends the process after SIGTERM, with exit code 0, unless the caller catches the exception."""
+    """The exception that ends the process with exit code 0 after SIGTERM, unless it is caught."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -31,7 +31,8 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
     """Stops training after the training loop (one `session.run`) in which SIGTERM arrived.
 
     Attributes:
-      has_sigterm: whether SIGTERM has arrived in this process, or on another host of a TPU.
+      has_sigterm: whether SIGTERM has arrived in this process, or in the process of another host
+        that trains with this one.
       is_training: whether there is a session with variables that must be saved.
     """
 
@@ -41,11 +42,11 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
 
     @property
     def is_requested(self) -> bool:
-        """Whether training must stop: after a SIGTERM, or a request of the cluster."""
+        """Whether training must stop, because of a SIGTERM here or in a process of the cluster."""
         return self.has_sigterm or stop_request.is_stop_requested()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Record that the session has variables, which must be saved before the process exits."""
+        """Record that training has begun, so that SIGTERM does not end the process at once."""
         self.is_training = True
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -72,9 +73,9 @@ def sigterm_watcher() -> Iterator[GracefulShutdownHook]:
 
     At SIGTERM, training finishes its current `session.run` and saves a checkpoint, and then the
     process exits with code 0. If the process is not training, it exits at once. A second SIGTERM
-    kills the process. A nested context shares the hook of the outer context. The context does not
-    handle the signal if the caller has a handler for SIGTERM, or if the thread is not the main
-    thread. In a cluster, a SIGTERM of a process that serves this one stops training too.
+    kills the process. A nested context yields the hook of the outer context. The context does not
+    handle the signal if the program has its own handler for SIGTERM, or if the thread is not the
+    main thread. In a cluster, a SIGTERM in a process that serves this one stops training too.
 
     Raises:
       GracefulExit: SIGTERM arrived.
@@ -122,7 +123,9 @@ def _exit_after_training(shutdown_hook: GracefulShutdownHook) -> Iterator[None]:
 
 
 def exit_if_stop_is_requested() -> None:
-    """End this process if training must stop; for waits that no training loop interrupts.
+    """Raise GracefulExit if training must stop.
+
+    Code that waits for a long time outside of a training loop calls this function repeatedly.
 
     Raises:
       GracefulExit: SIGTERM arrived, here or in a process of the cluster that serves this one.
@@ -140,7 +143,8 @@ def _exit_if_cluster_stops() -> None:
 def current_training_shutdown() -> GracefulShutdownHook | None:
     """Return the shutdown hook of the training run in this thread; None if there is no such run.
 
-    With this hook, an evaluation between two training loops can stop when training must stop.
+    An evaluation that runs between two training loops watches this hook, so that it stops too when
+    training must stop.
     """
     is_main = threading.current_thread() is threading.main_thread()
     return (

@@ -1,4 +1,7 @@
-"""Keeps the values of variables in memory while XLA runs a step for the first time."""
+"""Keeps the values of variables intact while XLA runs a step for the first time.
+
+If XLA fails, training continues from these values without XLA.
+"""
 
 import re
 from collections.abc import Sequence
@@ -6,22 +9,23 @@ from typing import Any
 
 import tensorflow as tf
 
-# If one of these ops uses a variable, each read of the variable returns a copy. A copy does not
-# protect the memory of the value, so the value cannot be held.
+# Matches the ops that update a variable sparsely. If such an op uses a variable, each read of the
+# variable returns a copy. A copy does not protect the memory of the variable, so `HeldVariables`
+# cannot hold its value.
 _COPIES_VALUE = re.compile(r"Resource(Sparse|Scatter)\w+")
 
 
 class HeldVariables:
-    """Keeps the values of variables from being overwritten in memory, without copying them.
+    """Prevents XLA from overwriting the values of variables in memory, without copying them.
 
-    XLA writes the new value of a variable into the memory of the old value, unless something else
-    refers to that memory. If the computation then fails, TensorFlow frees the memory twice, and the
-    next use of the variable ends the process. A held value is a further reference to the memory, so
-    XLA writes the new value to another place.
+    XLA writes the new value of a variable into the memory of the old value, unless there is another
+    reference to that memory. If the computation then fails, TensorFlow frees the memory twice, and
+    the next use of the variable ends the process. This class holds another reference to the memory,
+    so XLA writes the new value to other memory.
     """
 
     def __init__(self, variables: Sequence[Any]) -> None:
-        """Build the ops in the default graph.
+        """Build the ops that hold and release the values, in the default graph.
 
         Args:
           variables: the handles of the variables, outputs of VarHandleOps.
@@ -40,7 +44,9 @@ class HeldVariables:
 
     @staticmethod
     def can_hold(operations: Sequence[Any]) -> bool:
-        """Return whether the values of the variables that a step uses can be held.
+        """Return whether the values of all variables that a step uses can be held.
+
+        A value cannot be held if an op of the step updates its variable sparsely.
 
         Args:
           operations: the operations of the step.
@@ -54,12 +60,12 @@ class HeldVariables:
 
     def hold(self, session: Any) -> None:
         """Hold the values that the variables have now."""
-        # Keep only the raw handles, which are strings. When a TensorHandle object is freed,
-        # TensorFlow adds ops to the graph to delete its value.
+        # Keep only the raw handles, which are strings, and not the TensorHandle objects: when such
+        # an object is freed, TensorFlow adds ops to the graph in order to delete its value.
         self._held = [handle.get_raw_handle() for handle in session.run(self._holds)]
 
     def forget(self) -> None:
-        """Record that no values are held, because the session is a new one."""
+        """Record that no values are held, because a new session has replaced the old one."""
         self._held = None
 
     def release(self, session: Any) -> None:

@@ -1,6 +1,6 @@
-"""Decisions that the hosts of a run make together: when to stop, and where to start.
+"""Lets the hosts of a run decide together: from which checkpoint to start and when to stop.
 
-Otherwise a host could stop alone, and the others would wait for it forever.
+If one host stopped alone, the other hosts would wait for it forever.
 """
 
 import os
@@ -15,8 +15,8 @@ from trainer.execution.graceful_shutdown import GracefulShutdownHook
 from trainer.execution.iterations_per_loop import IterationPlan
 from trainer.hosts.group import current_group
 
-# How many times, and at which interval in seconds, the hosts look for the newest checkpoint until
-# all of them find the same one.
+# The maximum number of times that the hosts look for the newest checkpoint until all of them find
+# the same one, and the time between two attempts in seconds.
 _ATTEMPTS, _RETRY_SECS = 10, 1.0
 
 
@@ -52,20 +52,21 @@ def stop_together(name: str, shutdown: GracefulShutdownHook | None) -> list[Any]
     """Return a list with a `StopTogetherHook`, or an empty list if there is only one host.
 
     Args:
-      name: see `StopTogetherHook`.
-      shutdown: see `StopTogetherHook`.
+      name: what the session does, such as "training".
+      shutdown: the hook that records whether SIGTERM has arrived; None without such a hook.
     """
     return [StopTogetherHook(name, shutdown)] if current_group().size > 1 else []
 
 
 class FirstHostIterations:
-    """An IterationPlan by which host 0 decides the number of steps for all hosts.
+    """An IterationPlan by which all hosts make the number of steps that host 0 has planned.
 
-    The hosts could not decide by themselves: a plan may depend on durations, which differ.
+    If each host followed a plan of its own, the numbers could differ, because a plan may depend on
+    the durations of earlier runs.
     """
 
     def __init__(self, plan: IterationPlan) -> None:
-        """Wrap the plan of this host."""
+        """Wrap the plan of this host; only that of host 0 counts."""
         self.max_iterations = plan.max_iterations
         self._plan = plan
 
@@ -81,7 +82,7 @@ class FirstHostIterations:
 
 
 def agree_on_plan(plan: IterationPlan) -> IterationPlan:
-    """Return a plan that gives all hosts the same number of steps."""
+    """Wrap the plan of this host so that all hosts make the same number of steps."""
     return FirstHostIterations(plan) if current_group().size > 1 else plan
 
 

@@ -1,4 +1,4 @@
-"""A training step that includes the ops of a host_call, so that they run in each step of a loop."""
+"""Adds the ops of a host_call to a training step, so that they run in each step of a loop."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,8 +16,9 @@ def join_host_call(train_op: Any, tensors: Any, fetches: Any) -> Any:
 
     Args:
       train_op: the op or tensor that makes one step.
-      tensors: the tensors of the host_call, a nest.
-      fetches: the return value of the host_call's function: a nest of tensors, ops and Nones.
+      tensors: the tensors that the host_call's function takes, a nested structure.
+      fetches: the return value of the host_call's function: a nested structure of tensors, ops and
+        Nones.
     """
     parts = [part for part in tf.nest.flatten(fetches) if part is not None]
     step = reachability.reachable_ops([getattr(train_op, "op", train_op)])
@@ -26,9 +27,10 @@ def join_host_call(train_op: Any, tensors: Any, fetches: Any) -> Any:
 
 
 def _order_reads_before_writes(tensors: Iterable[Any], step: Mapping[str, Any]) -> None:
-    """Make each write of a variable in a step wait for the reads that the host_call depends on.
+    """Let a host_call read the values that variables have before the step writes them.
 
-    A read that itself depends on the write, by a control dependency of model_fn, stays as it is.
+    Each write of a variable gets a control input from the host_call's reads of the variable. The
+    exception is a read that model_fn has made wait for the write by a control dependency.
 
     Args:
       tensors: the operations that produce the tensors of the host_call.

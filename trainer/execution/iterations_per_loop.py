@@ -1,12 +1,12 @@
-"""The number of steps of one `session.run`: a fixed number, or a number derived from a duration."""
+"""Decides how many steps one `session.run` makes: a fixed number, or as many as fit a duration."""
 
 from collections import deque
 from typing import Protocol
 
 from trainer.config.run_config import TPUConfig
 
-# Stands for no limit on the number of steps. The loop in the graph needs some limit; it counts in
-# int32, and no run reaches the largest int32.
+# The maximum number of steps of a `session.run` that stands for no limit. The loop in the graph
+# needs a number: this is the largest int32, the dtype in which the loop counts.
 UNBOUNDED = 2**31 - 1
 
 _NUM_TIMED_RUNS = 20
@@ -33,7 +33,7 @@ class IterationPlan(Protocol):
 
 
 class FixedIterations:
-    """A plan with the same number of steps in each `session.run`."""
+    """An IterationPlan with the same number of steps in each `session.run`."""
 
     def __init__(self, iterations: int) -> None:
         self.max_iterations = iterations
@@ -47,7 +47,7 @@ class FixedIterations:
 
 
 class TimedIterations:
-    """A plan in which each `session.run` takes a given time.
+    """An IterationPlan in which each `session.run` takes about the same, chosen time.
 
     The first `session.run` has one step. The durations of the last runs determine the number of
     steps of the next run.
@@ -80,7 +80,10 @@ class TimedIterations:
 
 
 def build_iteration_plan(config: TPUConfig) -> IterationPlan:
-    """Build the plan for TPUConfig.iterations_per_loop: a number of steps, or a duration."""
+    """Build the IterationPlan that TPUConfig.iterations_per_loop describes.
+
+    The setting is a number of steps, or the duration of a `session.run`.
+    """
     if config.loop_secs is not None:
         return TimedIterations(config.loop_secs)
     return FixedIterations(int(config.iterations_per_loop))

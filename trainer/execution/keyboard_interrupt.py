@@ -1,8 +1,8 @@
-"""Handling of Ctrl-C during a long `session.run`.
+"""Handles Ctrl-C during a long `session.run`.
 
-Python runs a signal handler only between two Python instructions, so a loop inside TensorFlow would
-first run to its end. The hook in this module starts a thread that is notified of the signal at
-once. The thread closes the session, which ends the loop.
+Python runs a signal handler only between two Python instructions, so without this module a loop
+inside TensorFlow would first run to its end. The hook in this module starts a thread that is
+notified of the signal at once. The thread closes the session, which ends the loop.
 """
 
 import os
@@ -18,7 +18,7 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
     """Closes the session at Ctrl-C, and raises KeyboardInterrupt in place of the session's error.
 
     The object is a hook of the session, and a context manager for the code around the session. It
-    does nothing outside the main thread, or if the caller has a handler for SIGINT.
+    does nothing outside the main thread, or if the program has its own handler for SIGINT.
     """
 
     def __init__(self) -> None:
@@ -27,12 +27,12 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
         self._is_interrupted = False
         self._wakeup_sockets: tuple[socket.socket, socket.socket] | None = None
         self._thread: threading.Thread | None = None
-        # The SIGINT handler and the wakeup file descriptor from before the run, which are restored
-        # after the run; None outside of a run.
+        # The SIGINT handler and the wakeup file descriptor from before the session.run, which are
+        # restored after it; None while no session.run is in progress.
         self._previous: tuple[Any, int] | None = None
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Store the session, which Ctrl-C closes."""
+        """Store the session, which the thread closes at Ctrl-C."""
         self._session = session
 
     def before_run(self, run_context: Any) -> None:
@@ -40,8 +40,8 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
         self._restore_handler()
         is_main = threading.current_thread() is threading.main_thread()
         handler = signal.getsignal(signal.SIGINT)
-        # Replace Python's default handler, or the handler of an outer KeyboardInterruptHook: an
-        # evaluation within training has its own hook. Leave a handler of the caller in place.
+        # Replace only Python's default handler, or the handler of another KeyboardInterruptHook,
+        # which exists if this run is an evaluation within training. A handler of the program stays.
         is_ours = isinstance(getattr(handler, "__self__", None), KeyboardInterruptHook)
         if not is_main or not (is_ours or handler is signal.default_int_handler):
             return
@@ -52,9 +52,9 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
                 target=self._close_session_at_signal, name="keyboard-interrupt", daemon=True
             )
             self._thread.start()
-        # This handler only sets a flag. Python's default handler raises KeyboardInterrupt at an
-        # arbitrary instruction, where code that handles the session's errors would treat it as a
-        # failure.
+        # Install a handler that only sets a flag. Python's default handler would raise
+        # KeyboardInterrupt at an arbitrary instruction. Code that handles errors of the session
+        # could then take the exception for such an error.
         signal.signal(signal.SIGINT, self._handle_signal)
         sender = self._wakeup_sockets[1].fileno()
         self._previous = handler, signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
@@ -76,7 +76,8 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
         """Stop handling SIGINT, and end the thread.
 
         Raises:
-          KeyboardInterrupt: Ctrl-C was pressed; raised in place of the closed session's error.
+          KeyboardInterrupt: Ctrl-C was pressed. It replaces the error that the closed session
+            raised.
         """
         self._restore_handler()
         if self._wakeup_sockets is not None:
@@ -90,8 +91,8 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
 
     def _handle_signal(self, number: int, frame: Any) -> None:
         if self._is_interrupted:
-            # At the second Ctrl-C, interrupt the main thread wherever it is. The first one closed
-            # the session, which does not stop a main thread that is outside of session.run.
+            # At the second Ctrl-C, interrupt the main thread wherever it is. The first Ctrl-C only
+            # closed the session, which does not stop a main thread that is outside of session.run.
             raise KeyboardInterrupt
         self._is_interrupted = True
 

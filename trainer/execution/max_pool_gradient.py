@@ -1,9 +1,9 @@
 """Replaces gradients of max pooling by ops that XLA computes faster on a CPU.
 
 XLA computes a MaxPoolGrad with a SelectAndScatter, which on a CPU takes twice the time of
-TensorFlow's kernel. If the windows of the pooling do not overlap, an input gets the gradient of its
-window if it is the window's first maximum. Comparisons compute that faster, with the same bits in
-the result.
+TensorFlow's kernel. If the windows of the pooling do not overlap, the gradient of a window belongs
+to the first maximum of the window. Comparisons find this maximum faster than a SelectAndScatter,
+and the result is bitwise equal.
 """
 
 from typing import Any
@@ -14,10 +14,10 @@ _OP = "MaxPoolGrad"
 
 
 def replace_max_pool_gradients(definition: Any, shapes: dict[str, Any]) -> None:
-    """Replace the gradients of max pooling over windows that do not overlap, in place.
+    """Replace the MaxPoolGrad nodes of a GraphDef whose pooling windows do not overlap.
 
     Args:
-      definition: the GraphDef with the MaxPoolGrad nodes.
+      definition: the GraphDef; it is changed in place.
       shapes: name of a node → the tf.TensorShape of the pooling's input. A node without a fully
         known shape is not changed.
     """
@@ -42,15 +42,22 @@ def _can_replace(node: Any, window: tuple[int, ...], shape: list[int]) -> bool:
         node.attr["data_format"].s in (b"", b"NHWC")
         and window[0] == window[3] == 1
         and window == tuple(node.attr["strides"].list.i)
-        # If the height and width of the input are multiples of the window's height and width,
-        # neither the padding SAME nor VALID adds or drops a pixel.
+        # Accept only inputs whose height and width are multiples of the window's. Then the padding
+        # does not matter: neither SAME nor VALID adds or drops a pixel.
         and shape[1] % window[1] == 0
         and shape[2] % window[2] == 0
     )
 
 
 def _make_function(height: int, width: int, dtype: Any, shape: Any) -> Any:
-    """Return the FunctionDef of the gradient for windows of height x width."""
+    """Return a FunctionDef that computes the gradient of max pooling by comparisons.
+
+    Args:
+      height: the height of a pooling window, which is also the stride.
+      width: the width of a pooling window, which is also the stride.
+      dtype: the dtype of the pooling's input.
+      shape: the tf.TensorShape of the pooling's input, [b, height, width, channels].
+    """
     rows, columns = shape[1] // height, shape[2] // width
     pooled = tf.TensorShape([shape[0], rows, columns, shape[3]])
 

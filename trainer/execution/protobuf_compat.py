@@ -1,4 +1,7 @@
-"""A patch for writing graph.pbtxt: TensorFlow 2.20 passes an argument that protobuf 7 removed."""
+"""Patches TensorFlow so that it can write graph.pbtxt with protobuf 7.
+
+TensorFlow 2.20 passes an argument, `float_format`, that protobuf 7 removed.
+"""
 
 import inspect
 from types import SimpleNamespace
@@ -17,6 +20,9 @@ def patch_graph_io() -> None:
 
 
 def _message_to_string(message: Any, *, float_format: str = "", **options: Any) -> str:
-    """Return a message as text; float_format must be empty, which means the default format."""
+    """Return a protobuf message as text, without passing `float_format` to protobuf.
+
+    TensorFlow passes an empty `float_format`, which means the default format.
+    """
     assert not float_format
     return str(text_format.MessageToString(message, **options))

@@ -1,4 +1,4 @@
-"""Creation of the graph for training, evaluation or prediction, with a seed and a global step."""
+"""Creates the graph for training, evaluation or prediction, with a seed and a global step."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -22,14 +22,15 @@ def new_run_graph(
     """Create a new default graph with the run's seed and a global step; yield the global step.
 
     Variables of the graph are resource variables, because the training loop and a TPU computation
-    can use no others. A checkpoint that was written with reference variables can be restored,
-    because the names in checkpoints are the same.
+    cannot use reference variables. A checkpoint that was written with reference variables can still
+    be restored, because both kinds of variables have the same names in checkpoints.
 
     Args:
-      config: gives the random seed.
-      has_single_replica: whether sums over replicas are built as identities; see
-        `SingleReplicaGraph`.
-      device_fn: takes an operation and returns its device; also called for the global step.
+      config: the settings of the run, which contain the random seed.
+      has_single_replica: whether the run has one replica, so that a CrossReplicaSum op is replaced
+        by an identity.
+      device_fn: takes an operation and returns its device. It is called for all operations,
+        including those of the global step. None leaves the placement to TensorFlow.
     """
     graph = SingleReplicaGraph() if has_single_replica else tf.Graph()
     with (
@@ -45,9 +46,9 @@ def new_run_graph(
 
 @contextmanager
 def _repeatable_layers(seed: int | None) -> Iterator[None]:
-    # If there is a seed, let legacy Keras use a random generator with this seed. Keras ignores the
-    # graph's seed, and draws the seeds of tf.layers' initializers from a generator of its own (one
-    # for each thread), so the initial values of variables would differ from run to run.
+    # Let legacy Keras draw from a random generator with the run's seed. Keras ignores the seed of
+    # the graph: it draws the seeds of tf.layers' initializers from a generator that it keeps for
+    # each thread. Without this context, the initial values of variables would differ between runs.
     if seed is None:
         yield
         return

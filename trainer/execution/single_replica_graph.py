@@ -1,4 +1,4 @@
-"""A graph in which sums over replicas are identities, for runs with one replica."""
+"""A tf.Graph for runs with one replica, in which each sum over replicas is an identity."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ class SingleReplicaGraph(tf.Graph):
     """A graph that replaces each sum over replicas by an identity.
 
     tf.compat.v1.tpu's CrossShardOptimizer and cross_replica_sum create CrossReplicaSum ops, which
-    have kernels on TPUs only. For one replica the sum is the identity. The graph replaces a sum
-    when the op is created. A sum in a function, such as the body of a loop, is replaced when the
-    function is added to the graph.
+    have kernels on TPUs only. With one replica, the sum is its input. This graph replaces a
+    CrossReplicaSum by an Identity when the op is created. A CrossReplicaSum in a function, such as
+    the body of a loop, is replaced when the function is added to the graph.
     """
 
     def _create_op_internal(
@@ -50,7 +50,7 @@ def _replace_sums(definition: Any) -> Any:
     for node in copy.node_def:
         if node.op == _SUM:
             node.op = "Identity"
-            # Remove the second input, the group assignment, which an Identity does not have. Keep
-            # the control inputs.
+            # Remove only the second input, the group assignment, because an Identity has one input.
+            # The other inputs are control inputs, which stay.
             del node.input[1]
     return copy

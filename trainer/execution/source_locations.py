@@ -1,4 +1,4 @@
-"""Source locations in model_fn for the ops of a graph."""
+"""Finds the source line in model_fn that created an op of a graph, for error messages."""
 
 import linecache
 from collections.abc import Callable
@@ -10,22 +10,22 @@ import tensorflow as tf
 
 from trainer.execution import single_replica_graph
 
-# Stack frames in these files are not the user's: the directory of the installed packages, and the
-# module whose graph class creates each op.
+# Paths that contain no user code: the directory of the installed packages, and the module with the
+# graph class through which each op is created. Stack frames below these paths are skipped.
 _NO_USER_CODE = (str(Path(tf.__file__).parents[1]), single_replica_graph.__file__)
 
 
 class SourceLocations:
-    """The lines of model_fn that created the ops of a graph."""
+    """Records the ops that model_fn creates, and finds the source line that created each op."""
 
     def __init__(self) -> None:
-        """Create an object without lines; the wrapper from `recording` adds lines."""
-        # TensorFlow frees the traceback of an operation with the graph, even if an object refers to
-        # the traceback. So keep the operations, which keep their graph.
+        """Create an object without ops; `record` and the wrapper from `recording` add ops."""
+        # Keep the operations and not their tracebacks. TensorFlow frees a traceback together with
+        # its graph, even if there is a reference to the traceback; an operation keeps its graph.
         self._operations: dict[str, Any] = {}
 
     def recording(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a model_fn; the wrapper records the ops that model_fn creates."""
+        """Wrap a model_fn so that the ops that it creates are recorded."""
 
         @wraps(model_fn)
         def record_and_call(*arguments: Any, **named: Any) -> Any:
@@ -34,8 +34,8 @@ class SourceLocations:
             finally:
                 self.record(tf.compat.v1.get_default_graph())
 
-        # If model_fn is a functools.partial, copy its attribute `keywords` to the wrapper: there
-        # `unbound_argument_names` finds the arguments that are bound already.
+        # If model_fn is a functools.partial, its attribute `keywords` holds the arguments that are
+        # bound already. Copy the attribute to the wrapper, so that they are not passed again.
         record_and_call.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
         return record_and_call
 
@@ -55,5 +55,9 @@ class SourceLocations:
         return f"{frame.filename}:{frame.lineno}: {source}"
 
     def line_of(self, node: str) -> str | None:
-        """Return the line that created a node, given as "node@function"; see `find_line`."""
+        """Return the source line that created a node, or None; see `find_line`.
+
+        Args:
+          node: "NODE@FUNCTION", the name of a node and of the function that contains the node.
+        """
         return self.find_line(node.rpartition("@")[0])

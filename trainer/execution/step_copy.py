@@ -9,10 +9,12 @@ _SEED_DISTANCE = 0x5EED
 
 
 class StepCopier:
-    """Copies operations of the graph that is the default when the copier is created.
+    """Copies operations from a graph into another graph, such as that of a loop's body.
+
+    The graph to copy from is the default graph at the time when the copier is created.
 
     Attributes:
-      library: the functions of the graph: name → FunctionDef.
+      library: the functions of the graph to copy from: name → FunctionDef.
     """
 
     def __init__(self) -> None:
@@ -32,17 +34,17 @@ class StepCopier:
         name: str = "step",
         rewrite: Callable[[Any], None] | None = None,
     ) -> list[Any]:
-        """Copy operations of the snapshot into the present default graph, the graph of a function.
+        """Copy operations of the snapshot into the default graph, which is that of a function.
 
-        Control inputs from other operations are left out.
+        The copies keep control inputs among themselves and drop those from other operations.
 
         Args:
           operations: the operations to copy, by name.
-          tensors: name of an input from outside the copied operations → the tensor that replaces
-            the input. The function captures all other inputs from outside.
+          tensors: name of a tensor that the operations take from other operations → the tensor that
+            the copies take instead. The function captures all inputs that are not in this mapping.
           results: names of operations and tensors of the snapshot whose copies to return.
           name: the name scope of the copies.
-          rewrite: changes the GraphDef of the operations before the copies are made.
+          rewrite: takes the GraphDef of the operations and changes it before the copies are made.
 
         Returns:
           The copies of `results`.
@@ -71,7 +73,8 @@ class StepCopier:
                 continue
             copy = definition.node.add()
             copy.CopyFrom(node)
-            # Remove the colocation attribute: it names variables, which stay outside the copies.
+            # Remove the colocation attribute: it names operations, such as variables, that are not
+            # copied.
             copy.attr.pop("_class", None)
             _reseed(copy)
             inputs = [
@@ -83,7 +86,11 @@ class StepCopier:
 
 
 def outside_inputs(operations: Mapping[str, Any]) -> list[Any]:
-    """Return the tensors that operations take from other operations, each once."""
+    """Return the tensors that a set of operations takes from other operations, each tensor once.
+
+    Args:
+      operations: the set of operations, by name.
+    """
     tensors: Iterable[Any] = (
         tensor for operation in operations.values() for tensor in operation.inputs
     )
@@ -93,7 +100,7 @@ def outside_inputs(operations: Mapping[str, Any]) -> list[Any]:
 
 def _reseed(node: Any) -> None:
     # Give the copy of a random op another seed than the original op. With the same seed, both would
-    # draw the same numbers, although they run in different steps.
+    # draw the same random numbers, although they belong to different training steps.
     seeds = [node.attr[name].i for name in ("seed", "seed2") if name in node.attr]
     if len(seeds) == 2 and any(seeds):
         node.attr["seed2"].i = (seeds[1] + _SEED_DISTANCE) % 2**31

@@ -1,4 +1,4 @@
-"""Division of a training step into the ops that XLA compiles, and those before and after them."""
+"""Divides a training step into the ops that XLA compiles and the ops before and after these."""
 
 import re
 from collections import defaultdict
@@ -12,7 +12,8 @@ from tpuserve.graph.traversal import find_reachable
 from tpuserve.lowering.ir import op_defs
 from tpuserve.stablehlo.xla_kernels import has_xla_kernel
 
-# Ops that draw other random numbers in XLA than in TensorFlow's kernels, for the same seeds.
+# Matches the ops that draw other random numbers in XLA than in TensorFlow's kernels for the same
+# seed. They run in TensorFlow's kernels, so that a training gives the same result with XLA.
 _RANDOM_OPS = re.compile(
     r"Random|Multinomial|TruncatedNormal|^Rng|^Stateful(Uniform|StandardNormal)|Shuffle|"
     r"CandidateSampler|SampleDistorted"
@@ -20,8 +21,8 @@ _RANDOM_OPS = re.compile(
 # Ops that check or print a value. XLA would silently drop them, so they run in TensorFlow's
 # kernels.
 _DROPPED_OPS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"})
-# Ops that take no time. If only such ops need an op that XLA cannot run, that op may run after the
-# compiled part.
+# Ops that compute nothing. An op that XLA cannot run may run after the compiled part if only such
+# ops use its results.
 _FORWARDING_OPS = frozenset({"NoOp", "Identity", "Const"})
 
 Operations = dict[str, Any]
@@ -29,16 +30,17 @@ Operations = dict[str, Any]
 
 @dataclass(frozen=True)
 class StepPartition:
-    """The parts of a training step, each a dict operation name → operation.
+    """The three parts of a training step, each a dict operation name → operation.
 
     Attributes:
-      before: the ops whose results the compiled part needs and that XLA does not run, such as the
-        next batch or random numbers, and everything that they depend on.
+      before: the ops that XLA cannot run and whose results `compiled` needs, such as those that
+        read the next batch or draw random numbers; and all ops that these depend on.
       compiled: the ops that XLA compiles into one computation.
-      after: the ops that the other parts do not depend on, such as a print of the loss.
-      obstacle: an op in `before` that depends on trainable variables, such as a layer that XLA
-        cannot run; None if there is none. With an obstacle the step should not be compiled: the
-        parts are valid, but `before` contains a part of the model.
+      after: the other ops that XLA cannot run, such as a print of the loss, and all ops that depend
+        on them.
+      obstacle: an op in `before` that XLA cannot run and that depends on trainable variables, such
+        as a layer of the model; None if there is no such op. With an obstacle, the step should not
+        be compiled, because a part of the model would run outside of XLA.
     """
 
     before: Operations
@@ -50,7 +52,7 @@ class StepPartition:
 def partition_step(
     step: Operations, library: Mapping[str, Any], trainable_handles: Iterable[str]
 ) -> StepPartition:
-    """Divide a training step.
+    """Divide a training step into the ops that XLA compiles and the ops before and after these.
 
     Args:
       step: the operations of one step, by name.
@@ -80,7 +82,8 @@ def partition_step(
         for name, operation in step.items()
         if name in host and name not in after and name in depends_on_weights
     )
-    # Report the operation that was created first; `_id` counts the operations of a graph.
+    # Of several obstacles, report the operation that was created first. `_id` is the number of an
+    # operation in the order of creation.
     obstacle = min(obstacles, key=lambda operation: operation._id, default=None)
 
     def select(names: set[str]) -> Operations:
@@ -95,7 +98,7 @@ def partition_step(
 
 
 def draws_random_numbers(operation: Any) -> bool:
-    """Return whether an operation is one that draws random numbers."""
+    """Return whether an operation draws random numbers, by its type or its seed attributes."""
     attributes = operation.node_def.attr
     return bool(_RANDOM_OPS.search(operation.type)) or {"seed", "seed2"} <= set(attributes)
 
@@ -103,8 +106,8 @@ def draws_random_numbers(operation: Any) -> bool:
 def _can_compile(operation: Any, library: Mapping[str, Any]) -> bool:
     """Return whether XLA computes the same as TensorFlow's kernels for an operation."""
     if operation._get_control_flow_context() is not None:
-        # This op is a part of a TensorFlow 1 while loop or condition. A function, which XLA needs,
-        # can contain a loop or condition only as a whole.
+        # This op is a part of a TensorFlow 1 while loop or condition. XLA compiles a function, and
+        # a function can contain such a loop or condition only as a whole.
         return False
     if not all(
         _is_variable(tensor.op) for tensor in operation.inputs if tensor.dtype == tf.resource
@@ -126,7 +129,11 @@ def _is_variable(operation: Any) -> bool:
 
 
 def _find_consumers(step: Operations) -> dict[str, set[str]]:
-    """Return operation name → the operations of the step that directly wait for the operation."""
+    """Return which operations of a step directly use the results of each operation.
+
+    Returns:
+      Operation name → names of the operations with a data or control input from the operation.
+    """
     consumers: dict[str, set[str]] = defaultdict(set)
     for name, operation in step.items():
         inputs = (*(tensor.op for tensor in operation.inputs), *operation.control_inputs)
@@ -145,5 +152,10 @@ def _invert(edges: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def _reach(start: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
-    """Return the names in `start`, and all names that can be reached from them along edges."""
+    """Return the operations in `start` and all operations that can be reached from them.
+
+    Args:
+      start: names of operations.
+      edges: operation name → names of the operations that are reached in one step.
+    """
     return find_reachable(start, lambda name: edges.get(name, ()))

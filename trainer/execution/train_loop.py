@@ -1,9 +1,8 @@
-"""The training loop of the local backend: many steps in one `session.run`.
+"""Builds the training loop for CPU and GPU, which makes many steps in one `session.run`.
 
-The step that model_fn built stays in the graph, where hooks and summaries can fetch its tensors,
-and runs as the last step of each loop. The earlier steps run in a while loop over a copy of the
-same nodes. So the overhead of a `session.run` is paid once per loop, and model_fn is called only
-once.
+The ops that model_fn built stay in the graph and make the last step of each loop, so that hooks and
+summaries can fetch their tensors. A copy of these ops in a while loop makes the earlier steps. So
+the overhead of a `session.run` is paid once per loop, and model_fn is called only once.
 """
 
 import logging
@@ -31,18 +30,20 @@ def _ignore(iterations: int) -> None:
 
 @dataclass(frozen=True)
 class TrainLoop:
-    """The op that makes several training steps in one `session.run`, and the op's results.
+    """The op that makes several training steps in one `session.run`, with its input and results.
+
+    A run is one `session.run` of the op.
 
     Attributes:
-      iterations: int32 placeholder []: the number of steps of the next run; 1 by default.
+      iterations: int32 placeholder []: the number of steps of a run; 1 if it is not fed.
       train_op: the op that makes the steps.
       loss: the loss of the last step, a scalar.
       step: the value of the global step after the last step.
       max_iterations: the largest number of steps of one run.
-      before_run: a function of the number of steps; hooks call it before each session.run. Backends
-        use it to prepare the run, for example to announce the steps to the infeed.
-      compiled: the step of which XLA may compile a part. All steps of a run except the last use it.
-        None if XLA compiles nothing.
+      before_run: takes the number of steps; hooks call this function before each session.run. A
+        backend prepares the run in it, for example by telling the infeed how many batches to send.
+      compiled: the copy of the step of which XLA may compile a part. It makes all steps of a run
+        except the last. None if XLA compiles nothing.
     """
 
     iterations: Any
@@ -65,16 +66,18 @@ def build_train_loop(
     """Build the op that repeats a training step, which is already in the default graph.
 
     A step that reads a placeholder, or that keeps state outside resource variables, cannot be
-    copied. Such a step runs once in each `session.run`, and a warning is logged.
+    copied. Such a step runs only once in each `session.run`. If iterations_per_loop is greater
+    than 1, a warning is logged.
 
     Args:
       train_op: the op or tensor that makes one step.
       loss: the step's loss, a scalar.
       global_step: the variable that counts steps.
       iterations_per_loop: the largest number of steps of one run.
-      compile_step: whether XLA compiles the step, or, if "auto", whether it may; see
-        `RunConfig.compile_step`.
-      line_of: takes a node as "node@function"; returns the line of user code that created the node.
+      compile_step: RunConfig.compile_step: True if XLA must compile a part of the step, "auto" if
+        XLA may compile it, False if not.
+      line_of: takes "node@function", the name of a node and of the function that contains the node;
+        returns the line of user code that created the node. For error messages.
 
     Raises:
       UncompilableStep: compile_step is True, and XLA cannot compile the step.
@@ -116,7 +119,14 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _run_compiled(compiled: CompiledStep, step: dict[str, Any], last: Any, count: Any) -> Any:
-    """Build an op that makes `count` steps, each in XLA or in TensorFlow's kernels."""
+    """Build an op that makes `count` steps, each in XLA or in TensorFlow's kernels.
+
+    Args:
+      compiled: the step of which XLA may compile a part.
+      step: the original operations of the step, by name.
+      last: the operation whose completion ends the step.
+      count: int32 []: the number of steps.
+    """
     if compiled.shares_ops:
         return repeat(partial(compiled.build_step, can_choose=True), count, "earlier_steps")
     in_xla = tf.where(compiled.uses_xla, tf.minimum(count, compiled.xla_steps), 0)
@@ -148,7 +158,7 @@ def run_unrolled(step: dict[str, Any], last: Any, count: Any) -> Any:
     """Build an op that makes `count` steps, in a while loop over a copy of a step's operations.
 
     Args:
-      step: the operations of one step, by name; see `tpuserve.graph.reachability`.
+      step: the operations of one step, by name.
       last: the operation whose completion ends the step.
       count: int32 []: the number of steps.
     """
@@ -180,13 +190,11 @@ def repeat(run_step: Callable[[Any], Any], count: Any, name: str) -> Any:
 
 
 def _roots(step: dict[str, Any]) -> list[Any]:
-    """Return the operations of the step that must wait for the earlier steps.
+    """Return the operations of the last step that must wait for the earlier steps of a loop.
 
-    They are those that depend on no other operation of the step but constants, and those that read
-    or write a resource.
-
-    `build_train_loop` makes these operations wait for the earlier steps. A constant need not wait:
-    with a control input, TensorFlow could no longer fold the constant.
+    They are the operations whose inputs are all constants or from outside of the step, and those
+    that read or write a resource. `build_train_loop` gives them a control input. Constants are not
+    among them, because TensorFlow does not fold a constant that has a control input.
     """
     return [
         operation
@@ -197,9 +205,9 @@ def _roots(step: dict[str, Any]) -> list[Any]:
                 tensor.op.name not in step or tensor.op.type == "Const"
                 for tensor in operation.inputs
             )
-            # Include every operation that takes a resource, such as a call of a function that reads
-            # a variable. TensorFlow may inline the function, and then read the variable before the
-            # other inputs of the call are available.
+            # Include every operation that takes a resource, even if its other inputs wait already.
+            # An example is a call of a function that reads a variable: TensorFlow may inline the
+            # function, and then reads the variable before the other inputs are available.
             or any(tensor.dtype == tf.resource for tensor in operation.inputs)
         )
         and not _is_inside_while(operation)
@@ -207,11 +215,15 @@ def _roots(step: dict[str, Any]) -> list[Any]:
 
 
 def _reads(operations: Iterable[Any]) -> list[Any]:
-    """Return the operations that read a resource, for example for the summary of a variable.
+    """Return the operations outside of the step that read a resource.
 
-    `build_train_loop` makes these operations wait for the earlier steps; otherwise they could read
-    the value from before the loop. In a run that does not feed `iterations`, such as the
-    initialisation, there are no earlier steps, so nothing waits.
+    An example is the summary of a variable. `build_train_loop` makes these operations wait for the
+    earlier steps of the loop, because otherwise they could read the value from before the loop. In
+    a session.run that does not feed `iterations`, such as the initialisation, there are no earlier
+    steps, so nothing waits.
+
+    Args:
+      operations: the operations outside of the step.
     """
     return [
         operation
@@ -223,9 +235,9 @@ def _reads(operations: Iterable[Any]) -> list[Any]:
 
 
 def _is_inside_while(operation: Any) -> bool:
-    # Operations in the body of a TensorFlow 1 while loop can get no control input from outside, and
-    # need none: they wait for the loop's Enter operations, which get the control input. So treat an
-    # Enter operation as one outside of its loop.
+    # Operations in the body of a TensorFlow 1 while loop can have no control input from outside of
+    # the loop. They wait for the Enter operations of the loop, which can have one. So an Enter
+    # operation counts as outside of its loop.
     context = control_flow_util.GetContainingWhileContext(operation._get_control_flow_context())
     if context is not None and operation.type == "Enter":
         context = control_flow_util.GetContainingWhileContext(context.outer_context)
