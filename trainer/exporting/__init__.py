@@ -1,1 +1,1 @@
-"""SavedModel export of a model_fn, input receivers and exporters."""
+"""Exports a model_fn as a SavedModel; has the input receivers and exporters of tf.estimator."""

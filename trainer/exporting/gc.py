@@ -1,4 +1,4 @@
-"""Removal of old exports: checks the number of exports to keep, and removes the others."""
+"""Removes old exports, so that only the newest ones are kept."""
 
 import logging
 
@@ -23,9 +23,8 @@ def check_exports_to_keep(exports_to_keep: int | None) -> None:
 def remove_old_exports(directory: str, exports_to_keep: int | None) -> list[str]:
     """Remove all exports of a directory except the newest ones.
 
-    Only version directories (names of ten digits, as exports have) count and are removed. If a
-    directory cannot be removed, a warning is logged and the next call tries again: an old export
-    must not stop training.
+    An export is a version directory, whose name has ten digits. If an export cannot be removed, a
+    warning is logged, because this should not stop training. The next call tries again.
 
     Args:
       directory: the directory of the exports; it need not exist.

@@ -25,7 +25,8 @@ class ServingInputReceiver(NamedTupleMixin):
         tensor is stored under the name "feature".
       receiver_tensors: the inputs of a request: alias → placeholder. A single tensor is stored
         under the alias "input".
-      receiver_tensors_alternatives: name → other receiver tensors for the same features.
+      receiver_tensors_alternatives: name → other receiver tensors from which the same features can
+        be computed; None for none.
 
     Raises:
       InvalidSetting: an attribute is missing or is not a tensor, or a name is not a string.
@@ -73,8 +74,10 @@ class TensorServingInputReceiver(ServingInputReceiver):
 
     Attributes:
       features: the feature for model_fn: a Tensor, SparseTensor or RaggedTensor.
-      receiver_tensors: see `ServingInputReceiver`.
-      receiver_tensors_alternatives: see `ServingInputReceiver`.
+      receiver_tensors: the inputs of a request: alias → placeholder. A single tensor is stored
+        under the alias "input".
+      receiver_tensors_alternatives: name → other receiver tensors from which the same features can
+        be computed; None for none.
 
     Raises:
       InvalidSetting: features is not a single tensor, or a receiver tensor is invalid.
@@ -93,7 +96,12 @@ class UnsupervisedInputReceiver(ServingInputReceiver):
     """The placeholders of a model that is exported for training or evaluation without labels."""
 
     def __init__(self, features: Any, receiver_tensors: Any) -> None:
-        """Create a receiver from features and receiver tensors; see `ServingInputReceiver`."""
+        """Create a receiver.
+
+        Args:
+          features: the features for model_fn: a tensor, or name → tensor.
+          receiver_tensors: the tensors to feed: a placeholder, or alias → placeholder.
+        """
         super().__init__(features, receiver_tensors, None)
 
 
@@ -130,7 +138,7 @@ def build_raw_serving_input_receiver_fn(
     Args:
       features: a tensor, or name → tensor. Each placeholder takes the dtype and the shape of its
         tensor; the first dimension is the batch.
-      default_batch_size: the first dimension of every placeholder, in rows; None leaves the
+      default_batch_size: the first dimension of every placeholder, in examples; None leaves the
         dimension unknown.
 
     Returns:
@@ -154,7 +162,7 @@ def build_raw_serving_input_receiver_fn(
 def build_raw_supervised_input_receiver_fn(
     features: Any, labels: Any, default_batch_size: int | None = None
 ) -> Callable[[], SupervisedInputReceiver]:
-    """Build an input receiver function for an export of mode TRAIN or EVAL.
+    """Build the input receiver function for an export of a model in mode TRAIN or EVAL.
 
     Args:
       features: a tensor, or name → tensor. Each placeholder takes the dtype and the shape of its
@@ -162,7 +170,7 @@ def build_raw_supervised_input_receiver_fn(
         "input" in receiver_tensors.
       labels: a tensor, or name → tensor, like features. The placeholder of a single tensor has the
         key "label".
-      default_batch_size: the first dimension of every placeholder, in rows; None leaves the
+      default_batch_size: the first dimension of every placeholder, in examples; None leaves the
         dimension unknown.
 
     Returns:
@@ -198,16 +206,17 @@ def build_raw_supervised_input_receiver_fn(
 def build_supervised_input_receiver_fn_from_input_fn(
     input_fn: Callable[..., Any], **input_fn_args: Any
 ) -> Callable[[], SupervisedInputReceiver]:
-    """Build an input receiver function whose placeholders are like the batches of an input_fn.
+    """Build the input receiver function for an export in mode TRAIN or EVAL, from an input_fn.
 
-    The input_fn is called once, by this function and in a graph of its own.
+    The placeholders have the names, dtypes and shapes of the batches that input_fn returns. To find
+    them, this function calls input_fn once, in a new graph.
 
     Args:
       input_fn: returns batches of (features, labels), as a tf.data.Dataset or as tensors.
       input_fn_args: the arguments of input_fn, by name.
 
     Returns:
-      See `build_raw_supervised_input_receiver_fn`.
+      A function without arguments that returns a `SupervisedInputReceiver`.
 
     Raises:
       InvalidSetting: input_fn returns no batches of features and labels, or a feature and a label
@@ -250,15 +259,15 @@ def build_parsing_serving_input_receiver_fn(
 
 
 def _make_placeholders(features: Any, default_name: str, batch_size: int | None) -> dict[str, Any]:
-    """Make a placeholder for each tensor, with its dtype, its shape and the given batch size.
+    """Make a placeholder for each tensor, with the dtype and shape of the tensor.
 
     Args:
       features: a tensor [b, ...], or name → tensor [b, ...].
       default_name: the name of the placeholder of a single tensor.
-      batch_size: the first dimension of the placeholders, in rows; None for unknown.
+      batch_size: the first dimension of the placeholders, in examples; None for unknown.
 
     Returns:
-      name → placeholder.
+      The placeholders: name → placeholder.
 
     Raises:
       InvalidSetting: a value is not a tensor.
@@ -276,16 +285,16 @@ def _make_placeholders(features: Any, default_name: str, batch_size: int | None)
 
 
 def _to_tensor_dict(receiver: Any, part: str, value: Any, default_name: str) -> dict[str, Any]:
-    """Validate a part of a receiver, and return it as a dict of tensors by name.
+    """Validate an attribute of an input receiver, and return it as a dict of tensors by name.
 
     Args:
-      receiver: the receiver, for the error text.
-      part: the name of the part, such as "features".
-      value: a tensor, or name → tensor.
-      default_name: the name of a single tensor.
+      receiver: the input receiver, for the error text.
+      part: the name of the attribute, such as "features".
+      value: the value of the attribute: a tensor, or name → tensor.
+      default_name: the name under which a single tensor is stored.
 
     Raises:
-      InvalidSetting: the part is None, a value is not a tensor, or a name is not a string.
+      InvalidSetting: the value is None, an item is not a tensor, or a name is not a string.
     """
     title = f"{type(receiver).__name__} {part}"
     if value is None:

@@ -1,4 +1,4 @@
-"""Parsing specs of tf.Examples for classifiers and regressors."""
+"""Builds the specs with which tf.io.parse_example parses the data of classifiers and regressors."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -48,12 +48,13 @@ def regressor_parse_example_spec(
     """Build the parsing spec of a regressor's tf.Examples, which have one numeric label each.
 
     Args:
-      feature_columns: see `classifier_parse_example_spec`.
-      label_key: see `classifier_parse_example_spec`.
+      feature_columns: the feature columns of the model.
+      label_key: the name of the label feature.
       label_dtype: a numeric dtype.
-      label_default: see `classifier_parse_example_spec`.
+      label_default: the label of an example that has none; None makes a missing label an error.
       label_dimension: the number of values of a label.
-      weight_column: see `classifier_parse_example_spec`.
+      weight_column: the name of the feature that holds the example weights, or a numeric column;
+        None if examples have no weights.
 
     Returns:
       Feature name → parsing feature, for tf.io.parse_example. The label has shape
@@ -70,7 +71,11 @@ def regressor_parse_example_spec(
 
 
 def _check_default(default: Any, dtype: Any) -> Any:
-    """Return a label's default value, checked against the label's dtype.
+    """Check that a label's default value matches the label's dtype, and return the value.
+
+    Args:
+      default: the default value; None for no default.
+      dtype: the dtype of the label.
 
     Raises:
       InvalidSetting: the default does not match the dtype.

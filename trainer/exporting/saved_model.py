@@ -26,8 +26,8 @@ logger = logging.getLogger("tensorflow.trainer")
 # The graph collection that holds the train_op of a metagraph tagged {train}. Loaders of SavedModels
 # look for the train_op there.
 _TRAIN_OP_COLLECTION = "saved_model_train_op"
-# The order of the metagraphs in a SavedModel. The training graph, which has the most variables,
-# comes first, because the first metagraph's saver writes the variables of all metagraphs.
+# The modes in the order of their metagraphs in a SavedModel. The first metagraph's saver writes the
+# variables of all metagraphs, so the training graph, which has the most variables, comes first.
 _MODE_ORDER = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
 
@@ -43,14 +43,14 @@ def write_saved_model(
     strip_default_attrs: bool = True,
     warm_up: WarmUp | None = None,
 ) -> str:
-    """Write a checkpoint as a SavedModel.
+    """Write a SavedModel of a model_fn, with the values of a checkpoint.
 
     Args:
       program: the model_fn to export, with its settings.
       export_dir_base: the directory that receives the version directory.
-      input_receiver_fns: mode → function that builds the placeholders and the features. PREDICT
-        is tagged {serve}, TRAIN {train} and EVAL {eval}.
-      targets: which metagraphs to write.
+      input_receiver_fns: mode → function that builds the placeholders and the features. The
+        metagraph of PREDICT is tagged {serve}, that of TRAIN {train} and that of EVAL {eval}.
+      targets: which metagraphs to write: for the CPU, for the TPU, or both.
       assets_extra: path below assets.extra/ → path of the file to copy there.
       as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
       checkpoint_path: the checkpoint to export; None takes the newest checkpoint or, if the model
@@ -89,6 +89,9 @@ def write_saved_model(
 def _find_checkpoint(program: ModelProgram, checkpoint_path: str | None) -> str:
     """Return the path of the checkpoint to export.
 
+    It is checkpoint_path or, if that is None, the newest checkpoint of the model. If there is none,
+    it is the checkpoint of the model's warm start.
+
     Raises:
       CheckpointNotFound: there is no checkpoint.
     """
@@ -99,7 +102,10 @@ def _find_checkpoint(program: ModelProgram, checkpoint_path: str | None) -> str:
 
 
 def _check_targets(targets: ExportTargets, modes: Collection[str]) -> None:
-    """Check that an export writes a metagraph; warn about modes that get no metagraph for the TPU.
+    """Check that an export writes at least one metagraph.
+
+    TPU metagraphs exist only for the mode PREDICT. If TPU metagraphs and other modes are requested,
+    a warning is logged.
 
     Raises:
       ExportError: no metagraph would be written.
@@ -125,7 +131,7 @@ def _build_metagraphs(
     checkpoint: str,
     targets: ExportTargets,
 ) -> Iterator[MetagraphSpec]:
-    """Build the metagraphs that `targets` selects, the metagraph with the most variables first.
+    """Build the metagraphs that `targets` selects, in the order in which they are written.
 
     Raises:
       ExportError: the metagraphs for the CPU and the TPU have different signatures.
@@ -149,9 +155,10 @@ def _build_metagraphs(
 
 
 def _check_variables(first: MetagraphSpec, other: MetagraphSpec) -> None:
-    """Check that a metagraph has no variables that the first metagraph lacks.
+    """Check that a metagraph has no variables that are missing in the first metagraph.
 
-    The first metagraph's saver writes the variables of the whole SavedModel.
+    Such variables would have no values, because the first metagraph's saver writes the variables of
+    the whole SavedModel.
 
     Raises:
       ExportError: the first metagraph lacks a variable.
@@ -204,7 +211,7 @@ def _build_metagraph(
       receiver_fn: builds the placeholders and the features.
       checkpoint: the checkpoint that gives the variables their values.
       mode: one of `ModeKeys`.
-      build_spec: the export strategy, which calls model_fn for the CPU or for the TPU.
+      build_spec: calls model_fn, for the CPU or for the TPU, and returns its EstimatorSpec.
       is_for_tpu: whether the metagraph is for the TPU.
 
     Raises:
@@ -242,7 +249,7 @@ def _build_metagraph(
 
 
 def _call_receiver_fn(receiver_fn: Callable[[], Any], mode: str) -> Any:
-    """Call a receiver function, and check the type of its result.
+    """Call an input receiver function, and check the type of its result.
 
     Raises:
       InvalidSetting: the function returns a type of receiver that the mode does not accept.
@@ -258,7 +265,13 @@ def _call_receiver_fn(receiver_fn: Callable[[], Any], mode: str) -> Any:
 
 
 def _build_signatures(receiver: Any, spec: EstimatorSpec, mode: str) -> dict[str, Any]:
-    """Build the SignatureDefs of a receiver and a spec: signature name → SignatureDef."""
+    """Build the SignatureDefs of a metagraph: signature name → SignatureDef.
+
+    Args:
+      receiver: the input receiver, whose receiver_tensors are the inputs of the signatures.
+      spec: the EstimatorSpec of the model, which determines the outputs.
+      mode: one of `ModeKeys`.
+    """
     predictions = spec.predictions
     if isinstance(predictions, Mapping) and not predictions:
         predictions = None
@@ -290,10 +303,13 @@ def _receiver_name(mode: str) -> str:
 
 
 def _without_placeholders(features: Any) -> Any:
-    """Return features with an Identity op after each tensor, in the same structure.
+    """Return features in which each tensor is replaced by an Identity of the tensor.
 
-    A session refuses to fetch a tensor that is fed, and a model that returns a feature unchanged
-    would otherwise make the session fetch the fed placeholder.
+    If a model returned a feature unchanged, the output of its signature would otherwise be the fed
+    placeholder. A session refuses to fetch a tensor that is fed.
+
+    Args:
+      features: a nested structure of tensors and other values.
     """
     return tf.nest.map_structure(
         lambda part: tf.identity(part) if tf.is_tensor(part) else part,

@@ -1,4 +1,4 @@
-"""Export strategies: they build the EstimatorSpec of a metagraph for the CPU or the TPU."""
+"""Builds the EstimatorSpec of an exported metagraph, for the CPU or for the TPU."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -16,20 +16,20 @@ from trainer.model.spec import EstimatorSpec, TPUEstimatorSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# The type of export strategies. The arguments are the ModelProgram, the features, the labels and
-# the mode. The function builds the model in the default graph.
+# The type of the functions below that build an EstimatorSpec. The arguments are the ModelProgram,
+# the features, the labels and the mode. The function builds the model in the default graph.
 SpecBuilder: TypeAlias = Callable[[ModelProgram, Any, Any, str], EstimatorSpec]
 
-# TensorFlow has two errors about a tpu.rewrite within another tpu.rewrite. Both contain this text,
-# by which `build_v1_tpu_spec` recognizes them.
+# A part of the text of TensorFlow's two errors about a tpu.rewrite within another tpu.rewrite.
+# `build_v1_tpu_spec` uses it to recognize these errors.
 _NESTED_REWRITE = "cannot be nested"
 
 
 class ExportSavedModelApiVersion(IntEnum):
-    """Decides which part of the model the TPU metagraph of an export runs on the TPU.
+    """Decides which part of an exported model runs on the TPU in the TPU metagraph.
 
     Attributes:
-      V1: the whole model; the export wraps it in one TPUPartitionedCall.
+      V1: the whole model, which the export wraps in one TPUPartitionedCall.
       V2: the parts that model_fn places on the TPU when params["use_tpu"] is True.
     """
 
@@ -57,8 +57,8 @@ def build_cpu_spec(program: ModelProgram, features: Any, labels: Any, mode: str)
 
     Args:
       program: the model_fn to call, with its settings.
-      features: a nest of tensors.
-      labels: a nest of tensors, or None.
+      features: a nested structure of tensors.
+      labels: a nested structure of tensors, or None.
       mode: one of `ModeKeys`.
 
     Raises:
@@ -77,12 +77,14 @@ def build_cpu_spec(program: ModelProgram, features: Any, labels: Any, mode: str)
 def build_v1_tpu_spec(
     program: ModelProgram, features: Any, labels: Any, mode: str
 ) -> EstimatorSpec:
-    """Build an EstimatorSpec whose predictions and export outputs one TPUPartitionedCall computes.
+    """Build the EstimatorSpec of a TPU metagraph of version V1.
+
+    One TPUPartitionedCall computes its predictions and export outputs.
 
     Args:
       program: the model_fn to call, with its settings.
-      features: a nest of tensors.
-      labels: a nest of tensors, or None.
+      features: a nested structure of tensors.
+      labels: a nested structure of tensors, or None.
       mode: one of `ModeKeys`.
 
     Raises:
@@ -120,14 +122,14 @@ def build_v1_tpu_spec(
 def build_v2_tpu_spec(
     program: ModelProgram, features: Any, labels: Any, mode: str
 ) -> EstimatorSpec:
-    """Build the EstimatorSpec of a version V2 export, whose model_fn places ops on the TPU.
+    """Build the EstimatorSpec of a TPU metagraph of version V2.
 
-    The model_fn is called with params["use_tpu"] True.
+    The model_fn is called with params["use_tpu"] True, and places parts of the model on the TPU.
 
     Args:
       program: the model_fn to call, with its settings.
-      features: a nest of tensors.
-      labels: a nest of tensors, or None.
+      features: a nested structure of tensors.
+      labels: a nested structure of tensors, or None.
       mode: one of `ModeKeys`.
 
     Raises:

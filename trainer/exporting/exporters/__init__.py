@@ -1,4 +1,4 @@
-"""Exporters: the policies that decide which evaluated checkpoints become SavedModels."""
+"""Exporters, which decide after each evaluation whether to write the checkpoint as a SavedModel."""
 
 from trainer.exporting.exporters.base import Exporter
 from trainer.exporting.exporters.best import BestExporter

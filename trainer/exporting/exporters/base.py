@@ -29,13 +29,13 @@ class Exporter(abc.ABC):
         eval_result: Mapping[str, Any],
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Export the evaluated checkpoint, if the exporter's policy requires an export.
+        """Export the checkpoint that was evaluated, or decide not to.
 
         Args:
           estimator: the estimator whose model was evaluated.
           export_path: the directory that receives the version directories.
           checkpoint_path: the checkpoint that was evaluated.
-          eval_result: the metrics of the evaluation, metric name → value, "global_step" included.
+          eval_result: the metrics of the evaluation: metric name → value, including "global_step".
           is_the_final_export: whether training is over.
 
         Returns:
@@ -63,12 +63,13 @@ class SavedModelExporter(Exporter):
 
         Args:
           name: the name of the directory below model_dir/export that receives the exports.
-          serving_input_receiver_fn: builds the placeholders and the features.
+          serving_input_receiver_fn: builds the placeholders and the features of the exported model.
           assets_extra: path below assets.extra/ → path of the file to copy there.
           as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
           exports_to_keep: the number of exports to keep; older exports are removed. None keeps
             all exports.
-          warm_up: see `Estimator.export_saved_model`.
+          warm_up: which warm-up requests to write into assets.extra/; True writes one request per
+            signature and batch size.
 
         Raises:
           InvalidSetting: exports_to_keep is less than 1.
@@ -99,13 +100,13 @@ class SavedModelExporter(Exporter):
         eval_result: Mapping[str, Any],
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Export the checkpoint if `_should_export` returns true, then remove surplus exports.
+        """Export the checkpoint if `_should_export` returns true, and then remove old exports.
 
         Args:
           estimator: the estimator whose model was evaluated.
           export_path: the directory that receives the version directories.
           checkpoint_path: the checkpoint that was evaluated.
-          eval_result: the metrics of the evaluation, metric name → value, "global_step" included.
+          eval_result: the metrics of the evaluation: metric name → value, including "global_step".
           is_the_final_export: whether training is over.
 
         Returns:
@@ -127,5 +128,11 @@ class SavedModelExporter(Exporter):
     def _should_export(
         self, estimator: Any, eval_result: Mapping[str, Any], is_the_final_export: bool
     ) -> bool:
-        """Return whether to export the checkpoint of this evaluation."""
+        """Return whether to export the checkpoint that was evaluated; by default always.
+
+        Args:
+          estimator: the estimator whose model was evaluated.
+          eval_result: the metrics of the evaluation: metric name → value.
+          is_the_final_export: whether training is over.
+        """
         return True

@@ -43,8 +43,8 @@ def loss_smaller(
 class BestExporter(SavedModelExporter):
     """Exports the first evaluated model, and then each model that is better than the best so far.
 
-    Models of earlier training runs count: their metrics are read from the event files of
-    evaluate().
+    The best model so far may come from an earlier training run, whose metrics are read from the
+    event files of evaluate().
     """
 
     def __init__(
@@ -63,7 +63,8 @@ class BestExporter(SavedModelExporter):
 
         Args:
           name: the name of the directory below model_dir/export that receives the exports.
-          serving_input_receiver_fn: builds the placeholders and the features; required.
+          serving_input_receiver_fn: builds the placeholders and the features of the exported model;
+            required.
           event_file_pattern: glob pattern, relative to model_dir, of the event files that hold
             the results of earlier runs. For an EvalSpec with a name, pass
             "eval_NAME/*.tfevents.*". None ignores earlier runs.
@@ -73,7 +74,8 @@ class BestExporter(SavedModelExporter):
           as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
           exports_to_keep: the number of exports to keep; older exports are removed. None keeps
             all exports.
-          warm_up: see `Estimator.export_saved_model`.
+          warm_up: which warm-up requests to write into assets.extra/; True writes one request per
+            signature and batch size.
 
         Raises:
           InvalidSetting: compare_fn is None or takes other arguments, exports_to_keep is less

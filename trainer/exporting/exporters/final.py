@@ -23,10 +23,11 @@ class FinalExporter(SavedModelExporter):
 
         Args:
           name: the name of the directory below model_dir/export that receives the export.
-          serving_input_receiver_fn: builds the placeholders and the features.
+          serving_input_receiver_fn: builds the placeholders and the features of the exported model.
           assets_extra: path below assets.extra/ → path of the file to copy there.
           as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
-          warm_up: see `Estimator.export_saved_model`.
+          warm_up: which warm-up requests to write into assets.extra/; True writes one request per
+            signature and batch size.
         """
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, warm_up=warm_up)
 

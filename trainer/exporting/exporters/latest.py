@@ -24,12 +24,13 @@ class LatestExporter(SavedModelExporter):
 
         Args:
           name: the name of the directory below model_dir/export that receives the exports.
-          serving_input_receiver_fn: builds the placeholders and the features.
+          serving_input_receiver_fn: builds the placeholders and the features of the exported model.
           assets_extra: path below assets.extra/ → path of the file to copy there.
           as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
           exports_to_keep: the number of exports to keep; older exports are removed. None keeps
             all exports.
-          warm_up: see `Estimator.export_saved_model`.
+          warm_up: which warm-up requests to write into assets.extra/; True writes one request per
+            signature and batch size.
 
         Raises:
           InvalidSetting: exports_to_keep is less than 1.
