@@ -1,1 +1,1 @@
-"""SessionRunHooks, progress reports and TensorBoard summaries."""
+"""The SessionRunHooks of training and evaluation, progress reports and TensorBoard summaries."""

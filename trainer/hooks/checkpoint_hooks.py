@@ -1,4 +1,4 @@
-"""Hooks that stop training at a checkpoint."""
+"""Hooks that stop the tasks of a cluster at a global step, once its checkpoint is written."""
 
 import logging
 import time
@@ -20,8 +20,8 @@ def make_stop_at_checkpoint_step_hook(
     """Make a hook that stops training at a global step.
 
     The chief stops at the step. A worker stops only after the chief has written the checkpoint of
-    the step: a worker may host variables, which disappear when the worker stops. The hosts of a TPU
-    all stop at the step, because each has the variables.
+    the step, because a worker may host variables, which disappear when the worker stops. If several
+    hosts train on a TPU together, all of them stop at the step, because each has all variables.
 
     Args:
       estimator: the estimator that is trained.
@@ -83,14 +83,14 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
         self._global_step = tf.compat.v1.train.get_global_step()
 
     def before_run(self, run_context: Any) -> Any:
-        """Fetch the global step together with the next training loop, for `after_run`."""
+        """Let the next training loop fetch the global step, for `after_run`."""
         return tf.compat.v1.train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Stop training at the last step, after waiting for its checkpoint."""
-        # The fetched value may be the global step from before the run incremented it. Read the step
-        # again, which costs an additional `session.run`, only if the run may have reached the last
-        # step.
+        # TensorFlow may have fetched the global step before the training loop incremented it. So if
+        # the loop may have reached the last step, read the exact step by another session.run. If it
+        # cannot have reached it, save the time of that run.
         if run_values.results + self._steps_per_run < self._last_step:
             return
         if run_context.session.run(self._global_step) < self._last_step:

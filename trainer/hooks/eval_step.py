@@ -1,4 +1,4 @@
-"""The eval step: a local variable that counts an evaluation's steps. Hooks can read it."""
+"""Counts an evaluation's steps in TensorFlow's local variable "eval_step", which hooks can read."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,16 +9,17 @@ from trainer.tensorflow_internals import evaluation
 
 
 def count_steps(update: Any, steps_per_run: Any, hooks: Sequence[Any]) -> Any:
-    """Build the op that updates the metrics and counts the steps, if a hook may read the count.
+    """Build the op that updates the metrics of an evaluation and counts its steps.
 
     Args:
       update: the op that updates the metrics.
       steps_per_run: the number of steps of each run of `update`, a number or an integer tensor [].
-      hooks: the hooks of the caller and of model_fn. TensorFlow's hook that stops after a number of
-        steps, if it is among them, is connected to the count.
+      hooks: the hooks of the evaluation, from the user and from model_fn. If TensorFlow's hook that
+        stops after a number of steps is among them, it receives the count.
 
     Returns:
-      The op. It is `update` itself if there are no hooks and model_fn has not created an eval step.
+      The op. It is `update` itself if nothing can read the count: there are no hooks, and model_fn
+      has not created the variable.
     """
     if not hooks and not tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.EVAL_STEP):
         return update

@@ -50,7 +50,11 @@ def read_matching_events(pattern: str) -> list[dict[str, Any]]:
 
 
 def _read_scalars(pattern: str) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yield (global step, tag → value) for each event with scalar values."""
+    """Yield the scalar summaries of the event files that match a glob pattern.
+
+    Yields:
+      For each event with scalar values: the global step, and a dict tag → value.
+    """
     for path in sorted(tf.io.gfile.glob(pattern)):
         for event in _read_events(path):
             metrics = {
@@ -63,9 +67,10 @@ def _read_scalars(pattern: str) -> Iterator[tuple[int, dict[str, float]]]:
 
 
 def _read_events(path: str) -> Iterable[Any]:
-    """Yield the events of a file up to a truncated last record."""
+    """Yield the events of a file; ignore a truncated record at the end."""
     try:
         yield from tf.compat.v1.train.summary_iterator(path)
     except tf.errors.DataLossError:
-        # Ignore a truncated last record: its writer was killed, or is still writing the record.
+        # The last record is truncated, because its writer was killed or is still writing it. Ignore
+        # the record.
         return

@@ -1,4 +1,4 @@
-"""Progress reports of a run: a progress bar on a terminal, log lines elsewhere."""
+"""Reports the progress of training, evaluation and prediction: a progress bar or log lines."""
 
 import logging
 import sys
@@ -27,8 +27,8 @@ logger = logging.getLogger("tensorflow.trainer")
 # wording, because users have scripts that search logs for these lines.
 estimator_logger = logging.getLogger("tensorflow")
 
-# The time in seconds before the first report of a run. Shorter runs, such as most evaluations, are
-# not reported at all.
+# The time in seconds before the first report of an evaluation or prediction. A run that takes less
+# time is not reported at all.
 _QUIET_SECS = 5
 _SECS_BETWEEN_LINES = 10
 
@@ -65,7 +65,7 @@ class ProgressBar:
     """A progress bar on a terminal: steps, loss, steps/s, time left."""
 
     def __init__(self, name: str, console: Console, unit: str = "steps") -> None:
-        """Set the bar up; `start` draws the bar.
+        """Configure the progress bar; `start` draws it.
 
         Args:
           name: the title of the bar.
@@ -87,7 +87,7 @@ class ProgressBar:
         self._task: TaskID | None = None
 
     def start(self, step: int, last_step: int | None) -> None:
-        """Draw the bar."""
+        """Draw the bar, or move the bar of an earlier session to the new start."""
         if self._task is None:
             self._task = self._progress.add_task(self._name, loss="", speed="-")
             self._progress.start()
@@ -119,8 +119,8 @@ class LogReporter:
 
         Args:
           every_n_steps: the number of steps between two lines.
-          batch_size: the global batch size in rows, to report examples/s too; None to omit
-            examples/s.
+          batch_size: the global batch size, in examples, from which examples/s is computed; None
+            to omit examples/s.
         """
         self._every_n_steps = every_n_steps
         self._batch_size = batch_size
@@ -130,7 +130,7 @@ class LogReporter:
         self._pending_line = ""
 
     def start(self, step: int, last_step: int | None) -> None:
-        """Begin the report of a run; see `Reporter`."""
+        """Begin the report of a run at a step; `last_step` is the step at which the run ends."""
         self._last_step = last_step
         self._pending_line = ""
         self._next_step = step + self._every_n_steps
@@ -146,7 +146,7 @@ class LogReporter:
             self.close()
 
     def close(self) -> None:
-        """Write the log line of the last step unless it is written already."""
+        """Write the log line of the last step, unless `update` has written it already."""
         if self._pending_line:
             logger.info("%s", self._pending_line)
             self._pending_line = ""
@@ -155,7 +155,7 @@ class LogReporter:
 
 
 class TimedLogReporter:
-    """Writes log lines with batches, batches/s and time left at intervals of time."""
+    """Writes log lines with the number of batches, batches/s and time left at intervals of time."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class TimedLogReporter:
         self._next_line_time = 0.0
 
     def start(self, step: int, last_step: int | None) -> None:
-        """Begin the report of a run; see `Reporter`."""
+        """Begin the report of a run at a step; `last_step` is the step at which the run ends."""
         self._last_step = last_step
         self._next_line_time = self._clock() + self._every_secs
 
@@ -193,13 +193,13 @@ class TimedLogReporter:
         logger.info("%s (%.4g %s/s)", line, steps_per_second, self._unit)
 
     def close(self) -> None:
-        """Do nothing: no line remains to be written at the end."""
+        """Do nothing: this reporter writes no line at the end of a run."""
 
 
 def _format_remaining(step: int, last_step: int | None, steps_per_second: float) -> str:
-    """Format the last step and the remaining time; empty if the last step is unknown.
+    """Format the end of a run for a log line, such as " of 1000, 20 s left".
 
-    If the speed is 0, only the last step is shown, without an estimate of the time.
+    The text is empty if the last step is unknown. It has no time if the speed is 0.
     """
     if last_step is None:
         return ""
@@ -209,7 +209,7 @@ def _format_remaining(step: int, last_step: int | None, steps_per_second: float)
 
 
 class NullReporter:
-    """Reports nothing."""
+    """A Reporter that reports nothing."""
 
     def start(self, step: int, last_step: int | None) -> None:
         """Do nothing."""
@@ -244,8 +244,8 @@ class DelayedReporter:
         """
         self.reporter = reporter
         self._quiet_secs, self._clock = quiet_secs, clock
-        # The time in seconds at which the quiet period ends and `reporter` is started; None before
-        # the run and after `reporter` was started.
+        # The time on `clock`, in seconds, at which the quiet period ends and `reporter` is started.
+        # None before the run, and after `reporter` was started.
         self._start_time: float | None = None
         self._start_arguments: tuple[int, int | None] = (0, None)
 
@@ -269,11 +269,11 @@ class DelayedReporter:
 
 
 def speed_metrics(steps_per_second: float, batch_size: int | None) -> dict[str, float]:
-    """Return the speed of training under the names that tf.estimator uses.
+    """Return the speed of training as metrics with the names that tf.estimator uses.
 
     Args:
-      steps_per_second: the speed in steps.
-      batch_size: the global batch size in rows; None if it is unknown.
+      steps_per_second: the speed, in training steps per second.
+      batch_size: the global batch size, in examples; None if it is unknown.
 
     Returns:
       {"global_step/sec": ...} and, if the batch size is known, "examples/sec".
@@ -290,13 +290,13 @@ def make_step_reporter(
     stream: TextIO | None = None,
     batch_size: int | None = None,
 ) -> Reporter:
-    """Make the reporter of a training run: a bar on a terminal, log lines elsewhere.
+    """Make the reporter of a training run: a progress bar on a terminal, otherwise log lines.
 
     Args:
       name: the title of the bar.
       every_n_steps: the number of steps between two log lines; None reports nothing.
       stream: the stream of the bar; None stands for standard error.
-      batch_size: the global batch size in rows; None if it is unknown.
+      batch_size: the global batch size, in examples; None if it is unknown.
     """
     if every_n_steps is None:
         return NullReporter()
@@ -309,10 +309,10 @@ def make_step_reporter(
 
 
 def make_batch_reporter(name: str, stream: TextIO | None = None) -> Reporter:
-    """Make the reporter of an evaluation or prediction, which stays silent if the run is short.
+    """Make the reporter of an evaluation or prediction; it reports nothing if the run is short.
 
-    The reporter draws a bar if the stream is a terminal that shows no other bar. Otherwise it
-    writes log lines.
+    The reporter draws a progress bar if the stream is a terminal that shows no other bar. Otherwise
+    it writes log lines.
 
     Args:
       name: the title of the bar, and the start of each log line.
@@ -346,12 +346,12 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         Args:
           loop: the training loop.
           start: the hook that records the global steps at which training starts and stops.
-          reporter: receives the progress.
-          summary_directory: the directory of the event file of the speed.
+          reporter: the reporter that draws a progress bar or writes log lines.
+          summary_directory: the directory of the event file that receives the speed.
           summary_every_n_steps: the minimum number of steps between two summaries; None or 0
             writes none.
           clock: returns the current time in seconds.
-          batch_size: the global batch size in rows; None if it is unknown.
+          batch_size: the global batch size, in examples; None if it is unknown.
         """
         self.loss: float | None = None
         self._batch_size = batch_size
@@ -365,17 +365,17 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._next_summary = 0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Begin the report."""
+        """Start the reporter."""
         self._step = self._next_summary = self._start.step
         self._time = self._clock()
         self._reporter.start(self._step, self._start.last_step)
 
     def before_run(self, run_context: Any) -> Any:
-        """Fetch the global step and the loss with the next training loop, for `after_run`."""
+        """Let the next training loop fetch the global step and the loss, for `after_run`."""
         return tf.compat.v1.train.SessionRunArgs([self._loop.step, self._loop.loss])
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Report the step and the loss, and write the speed if a summary is due."""
+        """Report the step, the speed and the loss; write the speed if a summary is due."""
         step, loss = int(run_values.results[0]), run_values.results[1]
         self.loss = loss
         now = self._clock()
@@ -401,7 +401,7 @@ class BatchProgressHook(tf.compat.v1.train.SessionRunHook):
         """Create the hook.
 
         Args:
-          reporter: receives the progress.
+          reporter: the reporter that draws a progress bar or writes log lines.
           batches: the number of batches of the whole run; None if it is unknown.
           count: returns the number of batches that are done.
           clock: returns the current time in seconds.
@@ -413,7 +413,7 @@ class BatchProgressHook(tf.compat.v1.train.SessionRunHook):
         self._started = 0.0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Begin the report."""
+        """Start the reporter."""
         self._started = self._clock()
         self._reporter.start(0, self._batches)
 

@@ -1,6 +1,7 @@
-"""Chooses, by a trial, whether XLA or TensorFlow's kernels run the training steps on the CPU.
+"""Measures whether XLA or TensorFlow's kernels run the training steps on the CPU faster.
 
-In this module, a run is a `session.run`, which makes several steps.
+The measurement, called the trial, takes place during training, and the faster way is used for the
+rest of it. In this module, a run is one `session.run`, which makes several training steps.
 """
 
 import logging
@@ -25,33 +26,34 @@ MIN_TRIAL_RUNS = 40
 # The trial begins only after this many seconds of training: a short training then has no trial.
 _MIN_SECONDS = 5.0
 # The trial begins only when the training has taken this many times as long as the translation of
-# the step to StableHLO. XLA compiles the step in 10 to 15 times the time of the translation, so the
-# compilation takes less time than the training has taken already.
+# the step to StableHLO. XLA's compilation of the step takes 10 to 15 times as long as the
+# translation, so it takes less time than the training has taken already.
 _TRANSLATIONS = 20
-# The trial begins only if the training will go on for this many times as long as the time before
-# the trial, so that a faster step can repay the cost of the trial.
+# The trial begins only if the rest of the training will take at least this many times as long as
+# the training before the trial, so that a faster step can make up for the time of the trial.
 _TIMES_LEFT = 4
-# The trial ends when, of each way, at least _MIN_RUNS runs are counted and have taken at least
-# _MIN_MEASURED seconds in total. It ends after 2 * _MAX_RUNS runs in any case.
+# The trial ends when there are enough measurements in XLA and in TensorFlow's kernels: at least
+# _MIN_RUNS runs each, which have taken at least _MIN_MEASURED seconds in total each. It always ends
+# after 2 * _MAX_RUNS runs.
 _MIN_RUNS, _MAX_RUNS, _MIN_MEASURED = 4, 40, 0.5
-# The trial ends early if, after at least _MIN_HOPELESS counted runs of each way, a step of the
-# fastest run in XLA takes more than _HOPELESS_SHARE times as long as a step of the slowest run in
-# TensorFlow's kernels.
+# The trial ends early if XLA is clearly slower: after at least _MIN_HOPELESS runs in XLA and in
+# TensorFlow's kernels each, a step of the fastest run in XLA takes more than _HOPELESS_SHARE times
+# as long as a step of the slowest run in the kernels.
 _MIN_HOPELESS, _HOPELESS_SHARE = 2, 1.5
 # XLA is chosen if its step takes at most this fraction of the step time of TensorFlow's kernels.
 _SHARE = 0.97
 
 
 class StepTrial:
-    """Measures runs in XLA and in TensorFlow's kernels in turn, and chooses the faster way.
+    """Times runs in XLA and in TensorFlow's kernels alternately, and chooses the faster way.
 
     Attributes:
-      uses_xla: whether the next run computes in XLA. The first run does, because XLA compiles the
-        step in it.
-      is_over: whether the trial is over; `uses_xla` then is the choice for all later runs.
-      compiling: the duration of the first run, in seconds; None before that run.
-      in_xla: the time per step of each counted run in XLA, in seconds.
-      in_kernels: the time per step of each counted run in TensorFlow's kernels, in seconds.
+      uses_xla: whether the next run uses XLA. The first run uses XLA, which then compiles the step.
+      is_over: whether the trial is over. If so, `uses_xla` is the choice for all later runs.
+      compiling: the duration of the first run, in seconds; None before the end of that run.
+      in_xla: the time per step of each measured run in XLA, in seconds. The first run, which
+        includes the compilation, and runs of one step are not measured.
+      in_kernels: the time per step of each measured run in TensorFlow's kernels, in seconds.
     """
 
     def __init__(self) -> None:
@@ -64,11 +66,11 @@ class StepTrial:
         self._seconds = [0.0, 0.0]
 
     def record(self, steps: int, seconds: float) -> None:
-        """Record the duration of a run, and decide which way the next run computes.
+        """Record the duration of a run, and decide whether the next run uses XLA.
 
         Args:
-          steps: the number of steps. A run of one step is not counted, because the last step of a
-            run never computes in XLA.
+          steps: the number of steps. A run of one step is not measured, because the last step of a
+            run never uses XLA.
           seconds: the duration of the run.
         """
         if self.compiling is None:
@@ -83,13 +85,13 @@ class StepTrial:
             self.is_over = True
             self.uses_xla = counted > 0 and self.xla_step <= _SHARE * self.kernels_step
             return
-        # Alternate in the order kernels, XLA, XLA, kernels: each way then follows itself as often
-        # as it follows the other, so effects of one run on the next, as on caches, bear on both
-        # alike.
+        # Alternate in the order kernels, XLA, XLA, kernels. A run in XLA then follows a run in XLA
+        # as often as a run in the kernels, and so does a run in the kernels. So the effect of a run
+        # on the next one, for example by caches, is the same for both.
         self.uses_xla = self._runs % 4 in (2, 3)
 
     def _is_hopeless(self) -> bool:
-        """Return whether XLA is so much slower that more runs would not change the choice."""
+        """Return whether XLA is so much slower that no further measurement is needed."""
         if min(len(self.in_xla), len(self.in_kernels)) < _MIN_HOPELESS:
             return False
         return min(self.in_xla) > _HOPELESS_SHARE * max(self.in_kernels)
@@ -106,10 +108,11 @@ class StepTrial:
 
 
 class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
-    """Feeds each run the choice between XLA and TensorFlow's kernels for its steps.
+    """Decides before each run whether XLA or TensorFlow's kernels run its training steps.
 
-    The steps of a trial are training steps like any others, with the same batches and random
-    numbers. So a trial changes the results by rounding only.
+    A trial makes the decision, or XLA is always used. The steps of a trial are ordinary training
+    steps, with the same batches and random numbers as without a trial. So a trial changes the
+    results of training by rounding only.
     """
 
     def __init__(
@@ -125,7 +128,7 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         Args:
           loop: the training loop, whose step XLA may compile.
           start: the hook that records the global steps at which training starts and stops.
-          is_forced: whether XLA computes from the start; False lets a trial decide.
+          is_forced: whether XLA is always used, without a trial; False lets a trial decide.
           clock: returns the current time in seconds.
         """
         assert loop.compiled is not None
@@ -140,39 +143,40 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         self._variables = HeldVariables(self._compiled.find_variables())
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Record the global step of the new session."""
+        """Record the global step of the new session; without a trial, prepare the use of XLA."""
         self._step = self._start.step
         self._variables.forget()
         if self._is_forced and self._compiled.num_unknown_sizes == 0:
             self._force()
 
     def before_run(self, run_context: Any) -> Any:
-        """Feed the choice between XLA and TensorFlow's kernels; fetch the global step."""
+        """Feed the placeholders that choose between XLA and the kernels; fetch the global step."""
         fetches = {"step": self._loop.step}
         if self._sizes is None:
             fetches["sizes"] = self._compiled.unknown_sizes
-        # Free the values that a run has held and, because it failed, not freed.
+        # Free the variables' values that an earlier run has held: a run that fails does not free
+        # them.
         self._variables.release(run_context.session)
         feeds: dict[Any, Any] = {}
         if self._uses_xla:
             feeds = {self._compiled.uses_xla: True, self._compiled.compiled_sizes: self._sizes}
             if self._is_first_of_trial and self._compiled.can_hold_variables:
-                # Let XLA compute only the first step of the run. If this step fails, no variable
-                # has changed.
+                # Use XLA only for the first step of the run. If XLA fails in this step, no variable
+                # has changed, and training can continue without XLA.
                 self._variables.hold(run_context.session)
                 feeds[self._compiled.xla_steps] = 1
         self._started = self._clock()
         return tf.compat.v1.train.SessionRunArgs(fetches, feeds)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Record the duration of the run, and decide about the next run."""
+        """Record the duration of the run, and decide whether the next run uses XLA."""
         seconds = self._clock() - self._started
         self._variables.release(run_context.session)
         results = run_values.results
         steps, self._step = int(results["step"]) - self._step, int(results["step"])
         if self._sizes is None:
-            # Compile for the sizes of the first batch, because nearly all other batches have the
-            # same sizes.
+            # Let XLA compile the step for the input sizes of the first run's last step. Nearly all
+            # other batches have the same sizes.
             self._sizes = [int(size) for size in results["sizes"]]
             if self._is_forced and self._uses_xla is None:
                 self._force()
@@ -182,7 +186,8 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
             if self._trial.is_over:
                 _log_choice(self._trial)
         elif self._uses_xla is None:
-            # Count all runs of a session except the first, in which TensorFlow optimises the graph.
+            # Measure the speed before the trial from all runs except the first of a session, in
+            # which TensorFlow optimises the graph.
             self._steps += steps
             self._seconds += seconds
             self._begin_trial()
@@ -194,11 +199,11 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
     def goes_on_after(self, error: Exception) -> bool:
         """Return whether training can go on, in TensorFlow's kernels, after a run has failed.
 
-        It can if XLA has failed in the first run of a trial, in which XLA compiles the step: the
-        failed step has changed no variable. The next run begins with the next batch.
+        Training can go on if XLA has failed in the first run of a trial, because the failed step
+        has changed no variable. The next run then uses the kernels and begins with the next batch.
 
         Args:
-          error: the error of the run.
+          error: the exception that the run raised.
         """
         if not (self._variables.are_held and self._compiled.is_failure_of_xla(error)):
             return False
@@ -217,7 +222,11 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         logger.info("XLA compiles the training step")
 
     def _begin_trial(self) -> None:
-        """Begin the trial, or choose the kernels if too little training is left for a trial."""
+        """Begin the trial once training has taken long enough.
+
+        If too little training is left, or XLA cannot compile the step, choose TensorFlow's kernels
+        without a trial.
+        """
         if not self._steps or self._seconds < self._wanted:
             return
         if self._seconds_left() < _TIMES_LEFT * self._wanted:
@@ -247,7 +256,7 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         return ""
 
     def _seconds_left(self) -> float:
-        """Estimate the time until training ends, in seconds; infinity without a last step."""
+        """Estimate the time until training ends, in seconds; infinity if it has no last step."""
         if self._start.last_step is None:
             return math.inf
         return (self._start.last_step - self._step) * self._seconds / self._steps

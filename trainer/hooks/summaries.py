@@ -52,7 +52,7 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
         self._step = self._next_step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:
-        """Fetch the summaries with the next training loop, if they may be due at its end."""
+        """Let the next training loop fetch the summaries, if they may be due at its end."""
         fetches = {"step": self._loop.step}
         if self._step + self._loop.max_iterations >= self._next_step:
             fetches["summary"] = self._scaffold.summary_op
@@ -102,7 +102,7 @@ def write_summary(directory: str, summary: Any, step: int) -> None:
 
 
 def _writer(directory: str) -> Any:
-    """Return the cached FileWriter of a directory."""
+    """Return the FileWriter of a directory; TensorFlow keeps one for each directory."""
     # Create the FileWriter within a graph, because TensorFlow refuses to create one in eager mode.
     with tf.Graph().as_default():
         return tf.compat.v1.summary.FileWriterCache.get(directory)

@@ -1,4 +1,4 @@
-"""SessionRunHooks of the training loop and of the input pipeline."""
+"""SessionRunHooks that control the training loop, the input pipeline and summary writers."""
 
 import logging
 import time
@@ -18,9 +18,9 @@ _COUNT_THE_STEP = (
     "Let train_op count it: minimize(loss, global_step=tf.train.get_global_step()), or "
     "apply_gradients with the same argument."
 )
-# Training fails if the global step has not moved after the first _UNMOVED_LOOPS training loops and
-# _UNMOVED_STEPS steps, whichever takes longer. A program that accumulates gradients over many
-# batches moves the global step before these limits are reached.
+# Training fails if the global step has not increased after at least _UNMOVED_LOOPS training loops
+# and at least _UNMOVED_STEPS steps. The limits leave time to programs that accumulate gradients
+# over many batches, and so increase the global step only after several steps.
 _UNMOVED_LOOPS = 3
 _UNMOVED_STEPS = 100
 
@@ -74,7 +74,10 @@ class StepRangeHook(tf.compat.v1.train.SessionRunHook):
         self._global_step = tf.compat.v1.train.get_global_step()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Set `step` to the global step of the new session; compute `last_step` if unknown."""
+        """Set `step` to the global step of the new session.
+
+        In the first session, also compute `last_step` if the number of steps is set.
+        """
         self.step = self.read(session)
         if self.last_step is None and self._steps is not None:
             self.last_step = self.step + self._steps
@@ -104,10 +107,10 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
           start: the hook that records the global steps at which training starts and stops.
           plan: determines the number of steps per `session.run`; None for the largest number that
             the loop supports.
-          others: the other hooks of the run. A loop ends at the last step of a StopAtStepHook
-            among them, so that the hook can stop training in time.
+          others: the other hooks of the run. If a StopAtStepHook is among them, a training loop
+            ends at the last step of that hook, so that the hook stops training in time.
           workers: the number of processes that increment the same global step.
-          clock: returns the current time in seconds; used to measure runs.
+          clock: returns the current time in seconds; measures the duration of training loops.
         """
         self._loop = loop
         self._start = start
@@ -120,8 +123,8 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         self._started = 0.0
         self._step = 0
         self._iterations = 1
-        # The numbers of training loops and of steps so far, as long as the global step has not
-        # moved; None once it has moved.
+        # The numbers of training loops and of steps that have run without a change of the global
+        # step; None once the global step has changed.
         self._unmoved: tuple[int, int] | None = (0, 0)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -129,7 +132,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         self._step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:
-        """Set the number of steps of the next training loop, and fetch the global step with it."""
+        """Set the number of steps of the next training loop, which also fetches the global step."""
         self._started = self._clock()
         if self._workers > 1:
             # Read the step from the session before each run, because other workers increment the
@@ -145,7 +148,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         """Record the duration of the training loop that ran, and stop training at the last step.
 
         Raises:
-          StepNotCounted: the global step has never moved, so training would not end.
+          StepNotCounted: the global step has never increased, so training would not end.
         """
         self._plan.record(self._iterations, self._clock() - self._started)
         step = int(run_values.results)
@@ -156,16 +159,18 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
             run_context.request_stop()
 
     def _check_step_moves(self, step: int, last_step: int | None) -> None:
-        """Warn after a loop in which the global step has not moved; fail after several of them.
+        """Check that the training loops increase the global step.
 
-        A program that accumulates gradients may move the step after some loops only.
+        Log a warning if the first loop has not increased it, and fail if several loops have not.
+        The first loops may not: a program that accumulates gradients increases it less often.
 
         Args:
-          step: the global step after the loop.
-          last_step: the global step at which training stops; None if the end of the input stops it.
+          step: the global step after the last training loop.
+          last_step: the global step at which training stops; None if training stops only at the end
+            of the input.
 
         Raises:
-          StepNotCounted: the step has never moved, so training would not end.
+          StepNotCounted: the global step has never increased, so training would not end.
         """
         if step != self._step:
             self._unmoved = None
@@ -188,21 +193,21 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         """Return the number of steps of the next training loop, at least 1."""
         last_step = self._last_step()
         # All workers increment the same global step, so this worker runs only its share of the
-        # remaining steps, rounded up.
+        # remaining steps: the remaining steps divided by the number of workers, rounded up.
         remaining = None if last_step is None else -(-(last_step - self._step) // self._workers)
         return max(min(self._plan.next_iterations(remaining), self._loop.max_iterations), 1)
 
     def _last_step(self) -> int | None:
-        """Return the step at which this hook or a StopAtStepHook stops training, or None."""
-        # Compute the last step before each training loop, because a StopAtStepHook sets its last
-        # step only when the session is created. Do not leave the stop to that hook: it counts a
-        # training loop as one step, and would stop one loop too late.
+        """Return the global step at which this hook or a StopAtStepHook stops training, or None."""
+        # Read the last step of a StopAtStepHook here, and not when this hook is created: the
+        # StopAtStepHook sets it only when the session is created. A StopAtStepHook alone would stop
+        # training one loop too late, because it takes a training loop for one step.
         steps = [self._start.last_step, *map(get_stop_step, self._stop_hooks)]
         return min((step for step in steps if step is not None), default=None)
 
 
 class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
-    """The loss of a training step is NaN."""
+    """The error that ends training because the loss of a step is NaN."""
 
     def __str__(self) -> str:
         return (
@@ -215,7 +220,7 @@ class NanLossHook(tf.compat.v1.train.NanTensorHook):
     """Ends training with a NanLossError if the loss is NaN."""
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Check the loss of the last step of the run."""
+        """Check the loss of the last step of the `session.run`."""
         try:
             super().after_run(run_context, run_values)
         except tf.compat.v1.train.NanLossDuringTrainingError as error:
@@ -246,16 +251,19 @@ class HostCallHook(SummaryWritersHook):
     """Fetches the results of a host_call's function in each `session.run`."""
 
     def __init__(self, fetches: Any) -> None:
-        """Store the fetches; the host_call's summary writers are initialized and flushed too.
+        """Store the results to fetch.
+
+        The base class initializes and flushes the summary writers of the host_call's function.
 
         Args:
-          fetches: what the host_call's function returned: a nest of tensors and ops.
+          fetches: the return value of the host_call's function: a nested structure of tensors and
+            ops.
         """
         super().__init__()
         self._fetches = fetches
 
     def before_run(self, run_context: Any) -> Any:
-        """Fetch the results of the host_call's function together with the next training loop."""
+        """Let the next training loop fetch the results of the host_call's function."""
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
 
 
@@ -267,7 +275,11 @@ class StopAfterRunsHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self, runs: int | None) -> None:
-        """Store the number of `session.run` calls; None to stop only at the end of the input."""
+        """Store the number of `session.run` calls.
+
+        Args:
+          runs: the number of calls; None to stop only at the end of the input.
+        """
         self._runs = runs
         self.done = 0
 
