@@ -1,4 +1,4 @@
-"""The ops with which one host feeds its cores, once or many times in a `session.run`."""
+"""Builds the ops that feed a host's cores, once or many times in a `session.run`."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -18,9 +18,9 @@ from trainer.tensorflow_internals import tpu_ops, while_v2
 logger = logging.getLogger("tensorflow.trainer")
 
 ExtraEnqueue: TypeAlias = Callable[[Any, Any, int], Any]
-"""Takes a shard's features and labels and the number of the replica that receives the shard.
+"""A function of features, labels and the number of the replica that receives them.
 
-Returns an op that runs whenever a shard is fed to the replica, or None.
+The function returns an op that runs whenever a batch is fed to the replica, or None.
 """
 
 
@@ -34,17 +34,19 @@ def enqueue_batch(
     device_assignment: Any,
     extra_enqueues: Sequence[ExtraEnqueue] = (),
 ) -> Any:
-    """Build the op that feeds one batch to each replica of a pipeline.
+    """Build the op that feeds one batch to each replica of one input pipeline.
 
     Args:
       source: provides the pipeline's batches.
       topology: determines which cores belong to which replica.
       pipeline: determines which replicas to feed.
-      parallel_get_next: see `trainer.infeed.build_infeed`.
-      partition: how a shard is divided among the cores of a replica; None feeds the whole shard to
-        the first core.
-      device_assignment: see `trainer.infeed.build_infeed`.
-      extra_enqueues: see `trainer.infeed.build_infeed`.
+      parallel_get_next: whether replicas may take their batches in any order under PER_HOST_V2.
+      partition: how a replica's tensors are divided among its cores; None feeds the whole tensors
+        to the first core.
+      device_assignment: a DeviceAssignment, needed if the cores of one replica are on several
+        hosts; None if they are all on the host of the replica's first core.
+      extra_enqueues: functions that build further ops, which run whenever a batch is fed to a
+        replica.
     """
     return enqueue_together(
         [(source, pipeline)],
@@ -65,17 +67,20 @@ def enqueue_together(
     device_assignment: Any,
     extra_enqueues: Sequence[ExtraEnqueue] = (),
 ) -> Any:
-    """Build the op that feeds one batch to each replica of several pipelines.
+    """Build the op that feeds one batch to each replica of several input pipelines.
 
     A tensor whose number of columns differs between replicas is padded to the largest number.
 
     Args:
       sources: the pipelines, each with the source of its batches.
-      topology: see `enqueue_batch`.
-      parallel_get_next: see `enqueue_batch`.
-      partition: see `enqueue_batch`.
-      device_assignment: see `enqueue_batch`.
-      extra_enqueues: see `enqueue_batch`.
+      topology: determines which cores belong to which replica.
+      parallel_get_next: whether replicas may take their batches in any order under PER_HOST_V2.
+      partition: how a replica's tensors are divided among its cores; None feeds the whole tensors
+        to the first core.
+      device_assignment: a DeviceAssignment, needed if the cores of one replica are on several
+        hosts; None if they are all on the host of the replica's first core.
+      extra_enqueues: functions that build further ops, which run whenever a batch is fed to a
+        replica.
     """
     batches = []
     for source, pipeline in sources:
@@ -103,7 +108,7 @@ def enqueue_together(
 def _take_shards(
     source: InputSource, topology: BatchTopology, pipeline: Pipeline, parallel_get_next: bool
 ) -> list[list[Any]]:
-    """Build the ops that take the next batch; return the tensors for each replica of a pipeline."""
+    """Build the ops that take the next batch of a pipeline; return the tensors for each replica."""
     count = len(pipeline.replicas)
     if topology.input_mode == InputPipelineConfig.PER_HOST_V2:
         return shards.per_replica_batches(source.next_batch, count, in_order=not parallel_get_next)
@@ -121,7 +126,19 @@ def _enqueue_shards(
     device_assignment: Any,
     extra_enqueues: Sequence[ExtraEnqueue],
 ) -> Any:
-    """Build the op that feeds tensors to each replica of a pipeline; see `enqueue_batch`."""
+    """Build the op that feeds tensors to each replica of an input pipeline.
+
+    Args:
+      replica_shards: the tensors for each replica.
+      source: describes the tensors of the pipeline's batches.
+      topology: determines which cores belong to which replica.
+      pipeline: determines which replicas to feed.
+      partition: how a replica's tensors are divided among its cores; None feeds the whole tensors
+        to the first core.
+      device_assignment: a DeviceAssignment, or None; it determines the host of each core.
+      extra_enqueues: functions that build further ops, which run whenever a batch is fed to a
+        replica.
+    """
     operations = []
     for replica, tensors in zip(pipeline.replicas, replica_shards, strict=True):
         core_parts = partition.split(tensors) if partition else [tensors]
@@ -154,7 +171,7 @@ def _enqueue_on_core(
 
 
 def repeat_batches(build_once: Callable[[], Any], iterations: Any) -> Any:
-    """Build the op that runs the op of `build_once` several times in sequence.
+    """Build a loop that feeds several batches of a Dataset in sequence.
 
     Args:
       build_once: builds the op that feeds one batch.
@@ -169,7 +186,8 @@ def repeat_batches(build_once: Callable[[], Any], iterations: Any) -> Any:
         lambda done: done < iterations,
         body,
         [tf.constant(0)],
-        # Run one iteration at a time. With parallel iterations, batches would overtake each other.
+        # Run one iteration at a time. With parallel iterations, batches could be enqueued in
+        # another order.
         parallel_iterations=1,
         name="batches",
     )
@@ -177,10 +195,13 @@ def repeat_batches(build_once: Callable[[], Any], iterations: Any) -> Any:
 
 
 def repeat_existing_batch(enqueue_once: Any, iterations: Any) -> tuple[Any, int | None]:
-    """Build the op that runs copies of an op of the default graph, to feed several batches.
+    """Build a loop that feeds several batches to replicas if input_fn returned tensors.
+
+    The tensors are in the graph already. So the loop runs copies of the ops that compute and feed
+    one batch.
 
     Args:
-      enqueue_once: the op that feeds one batch.
+      enqueue_once: the op of the default graph that feeds one batch.
       iterations: int32 []: the number of batches.
 
     Returns:

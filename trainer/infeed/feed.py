@@ -1,4 +1,4 @@
-"""Ops that feed every core from an input_fn, and the batch that each replica computes on."""
+"""Builds the ops that feed the batches of an input_fn to the cores, and take them on the cores."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ class Batch:
     """The input of one replica in one step.
 
     Attributes:
-      features: a nest of tensors, with the structure that input_fn returned.
-      labels: a nest of tensors, like features; None if input_fn returned none.
-      mask: int32 [rows]: 1 for a real row, 0 for padding; None if no row can be padding.
+      features: the tensors of the features, nested as input_fn returned them.
+      labels: the tensors of the labels, nested likewise; None if input_fn returned none.
+      mask: int32 [batch]: 1 for a real example, 0 for padding; None if no example can be padding.
     """
 
     features: Any
@@ -44,16 +44,19 @@ class Infeed:
     Attributes:
       iterations: int32 placeholder [], 1 by default: the number of global batches that one run
         of `enqueue` feeds.
-      enqueue: the op that feeds the batches. No host waits for the others; the op ends when all
-        hosts have finished. The op raises tf.errors.OutOfRangeError at the end of the input.
+      enqueue: the op that feeds the batches. Each host feeds its cores without waiting for other
+        hosts; the op ends when all hosts have finished. The op raises tf.errors.OutOfRangeError at
+        the end of the input.
       hooks: SessionRunHooks that start the Datasets before the first run of `enqueue`.
-      dequeue: builds, inside the replicated computation, the op that takes a replica's next
-        shard from its infeed; returns the shard.
+      dequeue: builds, inside the replicated computation, the op that takes the next batch of a
+        replica from the infeed; returns the batch.
       nest: describes the tensors of a batch that input_fn returned.
-      shard_nest: describes the tensors of one replica's shard, without the mask of `Batch`.
+      shard_nest: describes the tensors of one replica's part of a batch, without the mask.
       max_iterations: the largest allowed value of `iterations`; None for no limit.
-      has_full_batches: whether the rows of a replica's batch are either all real or all padding.
-      has_only_full_steps: whether the rows of a step are either all real or all padding.
+      has_full_batches: whether the examples of one replica in one step are either all real or all
+        padding.
+      has_only_full_steps: whether the examples of all replicas in one step are either all real or
+        all padding.
     """
 
     iterations: Any
@@ -88,20 +91,21 @@ def build_infeed(
       topology: determines the input pipelines, and the replicas that each pipeline feeds.
       batch_axis: for each tensor the axis that PER_HOST_V1 splits; None for the first axis. Other
         input modes ignore this argument.
-      padding: the policy for batches with fewer rows than params['batch_size']; None refuses
+      padding: the policy for batches with fewer examples than params['batch_size']; None refuses
         such batches. A policy that pads also appends endless batches of padding to each Dataset;
         their mask is 0 on every replica.
       steps: with a policy that pads, the number of global batches to take from the Datasets; None
         for all.
       parallel_get_next: whether replicas may take their batches in any order under PER_HOST_V2.
-        A policy that keeps the order of rows overrides this argument.
-      input_partition_dims: see TPUConfig.
-      device_assignment: the logical cores of each replica, needed if the cores of one replica are
-        on several hosts; None if they are all on the host of the replica's first core.
-      only_first_core_computes: whether to feed whole tensors to the first logical core. If so,
-        input_partition_dims is only checked.
-      extra_enqueues: functions that build further ops, which run whenever a shard is fed to a
-        replica; see `trainer.infeed.enqueue.ExtraEnqueue`.
+        Ignored if the policy keeps the order of examples.
+      input_partition_dims: TPUConfig.input_partition_dims: how tensors are divided among the cores
+        of a replica.
+      device_assignment: a DeviceAssignment, needed if the cores of one replica are on several
+        hosts; None if they are all on the host of the replica's first core.
+      only_first_core_computes: whether to feed whole tensors to the first core of each replica. If
+        so, input_partition_dims is only checked.
+      extra_enqueues: functions of features, labels and the number of a replica. Each returns an op
+        that runs whenever a batch is fed to the replica, or None.
 
     Raises:
       InvalidType: input_fn returned a value that is not a tensor, or a tensor that a TPU does not
@@ -163,19 +167,19 @@ def build_infeed(
 def _build_loops(
     sources: Sequence[tuple[InputSource, Pipeline]], iterations: Any, **options: Any
 ) -> tuple[list[Any], list[int]]:
-    """Build the ops that feed `iterations` batches of each pipeline.
+    """Build the ops that feed `iterations` batches of each input pipeline.
 
     Args:
       sources: each pipeline with the source of its batches.
       iterations: int32 [], the number of batches.
-      options: the further arguments of `enqueue.enqueue_batch` and `enqueue.enqueue_together`.
+      options: further arguments of `enqueue.enqueue_batch` and `enqueue.enqueue_together`.
 
     Returns:
-      The ops, and the largest values of `iterations` that they allow.
+      The ops, and the limits of `iterations`: the largest values with which some of the ops work.
     """
     loops, limits = [], []
-    # One loop feeds the batches of these pipelines, so that it can pad the tensors of all replicas
-    # to equal sizes.
+    # The pipelines with tensors whose sizes vary from batch to batch. One loop feeds the batches of
+    # all of them, so that it can pad the tensors of all replicas to equal sizes.
     together: list[tuple[InputSource, Pipeline]] = []
     for source, pipeline in sources:
         if source.initializer is not None and sources[0][0].nest.has_varying_sizes:
@@ -196,13 +200,16 @@ def _build_loops(
 
 
 def _has_only_full_steps(topology: BatchTopology) -> bool:
-    """Return whether a step has batches for all replicas or for none, if batches are full."""
+    """Return whether each step has input for all replicas or for none.
+
+    The answer assumes that each batch of the input is full.
+    """
     if len(topology.pipelines) > 1:
-        # A pipeline may have one batch more than another. In the step with this batch, the rows of
-        # the other pipeline are padding.
+        # One pipeline may have a batch more than another. In the step with this batch, the examples
+        # of the other pipeline are padding.
         return False
-    # If each replica takes its own batches from a pipeline, one replica may also have one batch
-    # more than another.
+    # If each replica takes its own batches from the pipeline, one replica may have a batch more
+    # than another.
     takes_own_batches = topology.input_mode == InputPipelineConfig.PER_HOST_V2
     return not takes_own_batches or topology.replicas == 1
 

@@ -1,14 +1,14 @@
-"""Policies for final batches, which have fewer rows than the other batches.
+"""Policies for the final batch of an input, which may have fewer examples than the other batches.
 
-A TPU program has static shapes, so a smaller final batch cannot be fed unchanged, and without the
-batch, metrics and predictions would lack rows. `RefusePartialBatches` demands that every batch has
-all rows (training), `PadFinalBatch` repeats a row (prediction), and `SpreadFinalBatch` spreads the
-rows over several batches (evaluation).
+A TPU program has static shapes, so a smaller final batch cannot be fed unchanged. If the batch were
+dropped, metrics and predictions would lack its examples. `RefusePartialBatches` demands that every
+batch is full (for training). `PadFinalBatch` fills the final batch with copies of an example (for
+prediction). `SpreadFinalBatch` spreads its examples over several batches (for evaluation).
 
 The elements of the Datasets in this module are flat tuples of tensors. A padded Dataset has one
-more tensor at the end, the mask: int32 [rows], 1 for a real row and 0 for padding. After the last
-real row, a padded Dataset continues with an endless sequence of batches of padding. So a core never
-waits for input, even if the host detects the end of the input one loop too late.
+more tensor at the end, the mask: int32 [batch], 1 for a real example and 0 for padding. After the
+last real example, a padded Dataset continues with an endless sequence of batches of padding. So a
+core never waits for input, even if the host detects the end of the input one loop too late.
 """
 
 from abc import ABC, abstractmethod
@@ -23,12 +23,13 @@ from trainer.infeed.tensor_nest import TensorLeaf
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """Describes the tensors of a batch of input_fn, and the number of rows of a full batch.
+    """Describes the tensors of a batch of input_fn, and the number of examples in a full batch.
 
     Attributes:
-      leaves: the paths and specs of the tensors; the number of rows may be unknown.
-      axes: for each tensor the axis of its rows; None for a scalar, which all rows share.
-      rows: number of rows in a full batch.
+      leaves: the paths and specs of the tensors; the number of examples may be unknown.
+      axes: for each tensor the axis that counts the examples; None for a scalar, which belongs to
+        all examples.
+      rows: number of examples in a full batch.
       shards: number of equal parts that a batch is split into for the replicas.
     """
 
@@ -38,7 +39,7 @@ class BatchSpec:
     shards: int = 1
 
     def full_leaves(self) -> tuple[TensorLeaf, ...]:
-        """Return `leaves`; an unknown number of rows is replaced by that of a full batch."""
+        """Return `leaves` with the number of examples in a full batch where it is unknown."""
         return tuple(
             leaf
             if axis is None or leaf.size(axis) is not None
@@ -47,7 +48,7 @@ class BatchSpec:
         )
 
     def may_be_partial(self) -> bool:
-        """Return whether a batch may have too few rows, because a shape does not fix the number."""
+        """Return whether a batch may be partial: the number of examples is not in all shapes."""
         return any(
             axis is not None and leaf.size(axis) is None
             for leaf, axis in zip(self.leaves, self.axes, strict=True)
@@ -55,13 +56,13 @@ class BatchSpec:
 
 
 class FinalBatchPadding(ABC):
-    """The policy for batches with fewer rows than params['batch_size'].
+    """The policy for partial batches, which have fewer examples than params['batch_size'].
 
     Attributes:
-      allows_partial_batches: whether a batch may have fewer rows. If so, each batch has a mask.
-      keeps_row_order: whether the rows must be processed in the order of the input.
+      allows_partial_batches: whether partial batches are allowed. If so, each batch has a mask.
+      keeps_row_order: whether the examples must be processed in the order of the input.
       adds_padding_feature: whether to add features['is_padding'] to the features of model_fn, if
-        they are a dict without that key: int32 [rows], 1 for a row of padding.
+        they are a dict without that key: int32 [batch], 1 for padding, 0 for a real example.
       needs_end_of_input: whether the input must be a Dataset, which has an end, and not tensors.
     """
 
@@ -78,8 +79,8 @@ class FinalBatchPadding(ABC):
           spec: the tensors of a full batch.
 
         Raises:
-          tf.errors.InvalidArgumentError: while the Dataset is read: the tensors of a batch
-            disagree about the number of rows, or the batch has more rows than `spec.rows`.
+          tf.errors.InvalidArgumentError: raised when the Dataset is read: the tensors of a batch
+            have different numbers of examples, or more examples than `spec.rows`.
         """
         if not spec.may_be_partial():
             return _repeat_padding_forever(dataset.map(_add_full_mask(spec)), spec)
@@ -87,7 +88,12 @@ class FinalBatchPadding(ABC):
 
     @abstractmethod
     def _pad_partial_batches(self, dataset: Any, spec: BatchSpec) -> Any:
-        """Return a Dataset in which every batch is full and has a mask."""
+        """Return a Dataset in which every batch is full and has a mask.
+
+        Args:
+          dataset: its elements are batches, as flat tuples of tensors; some may be partial.
+          spec: the tensors of a full batch.
+        """
 
 
 class RefusePartialBatches(FinalBatchPadding):
@@ -100,9 +106,10 @@ class RefusePartialBatches(FinalBatchPadding):
 
 
 class PadFinalBatch(FinalBatchPadding):
-    """Fill a partial batch by repeating its first row.
+    """Fill a partial batch with copies of its first example.
 
-    The first row is known to be valid input; a row of zeros may not be. Empty batches are dropped.
+    The first example is valid input for the model; an example of zeros may not be. Empty batches
+    are dropped.
     """
 
     keeps_row_order = True
@@ -123,13 +130,14 @@ class PadFinalBatch(FinalBatchPadding):
 
 
 class SpreadFinalBatch(FinalBatchPadding):
-    """Spread a partial batch over several batches, with at most one of its rows in each shard.
+    """Spread a partial batch over several full batches, one example for each shard of a batch.
 
-    A replica computes one loss, the mean over the rows of its shard, and rows of padding would
-    change that mean. So a partial batch of b rows becomes ceil(b / shards) batches: each shard
-    repeats one row of the partial batch in all its rows, and the mask counts the row once. The mean
-    is then the loss of that row. The surplus shards of the last batch repeat the last row, with a
-    mask of zeros.
+    A shard is the part of a batch that one replica receives. The replica computes one loss, the
+    mean over the examples of its shard, and padding would change that mean. So each shard consists
+    of copies of one example of the partial batch: the mean is then the loss of that example. The
+    mask counts only one of the copies. A partial batch of b examples becomes ceil(b / shards)
+    batches. The last of these batches may have too many shards; they repeat the last example, with
+    a mask of zeros.
     """
 
     def _pad_partial_batches(self, dataset: Any, spec: BatchSpec) -> Any:
@@ -137,7 +145,7 @@ class SpreadFinalBatch(FinalBatchPadding):
 
         def spread_batch(*tensors: Any) -> Any:
             num_rows = _count_rows(tensors, spec)
-            # Round the number of batches up. A batch without rows becomes 0 batches.
+            # Round the number of batches up. A batch without examples becomes 0 batches.
             num_partial = (num_rows + spec.shards - 1) // spec.shards
             num_batches = tf.where(tf.equal(num_rows, spec.rows), 1, num_partial)
 
@@ -159,7 +167,7 @@ def _add_full_mask(spec: BatchSpec) -> Callable[..., Any]:
 
 
 def _count_rows(tensors: tuple[Any, ...], spec: BatchSpec) -> Any:
-    """Check that all tensors of a batch have equally many rows; return the number, int32 []."""
+    """Return the number of examples in a batch, int32 []; check that all tensors agree on it."""
     rows_by_path = [
         (leaf.path, tf.shape(tensor)[axis])
         for tensor, leaf, axis in zip(tensors, spec.leaves, spec.axes, strict=True)
@@ -186,14 +194,20 @@ def _count_rows(tensors: tuple[Any, ...], spec: BatchSpec) -> Any:
 def _gather_rows(
     tensors: tuple[Any, ...], indices: Any, is_real: Any, num_rows: Any, spec: BatchSpec
 ) -> tuple[Any, ...]:
-    """Return the rows at `indices` and their mask; a full batch is returned unchanged.
+    """Build a full batch with a mask from examples of a partial batch.
+
+    If the batch is full already, it is returned unchanged, with a mask of ones.
 
     Args:
-      tensors: one batch, without a mask.
-      indices: int32 [spec.rows]: the row of the batch for each row of the result.
-      is_real: bool [spec.rows]: False marks padding.
-      num_rows: int32 []: the number of rows of the batch.
+      tensors: the tensors of the batch, without a mask.
+      indices: int32 [spec.rows]: for each example of the result, the number of the example in the
+        batch.
+      is_real: bool [spec.rows]: False for each example of the result that is padding.
+      num_rows: int32 []: the number of examples in the batch.
       spec: the tensors of a full batch.
+
+    Returns:
+      The tensors of the result, and at the end the mask.
     """
 
     def gather() -> list[Any]:
@@ -214,7 +228,7 @@ def _gather_rows(
 
 
 def _repeat_padding_forever(dataset: Any, spec: BatchSpec) -> Any:
-    """Append endless copies of the Dataset's last batch, all of whose rows count as padding."""
+    """Append endless copies of the Dataset's last real batch, with masks that mark padding."""
     empty = tuple(
         tf.zeros([size or 1 for size in leaf.spec.shape.as_list()], leaf.spec.dtype)
         for leaf in spec.full_leaves()
@@ -235,6 +249,6 @@ def _repeat_padding_forever(dataset: Any, spec: BatchSpec) -> Any:
 
 
 def _without_autograph(function: Callable[..., Any]) -> Callable[..., Any]:
-    # Switch AutoGraph off. It would have nothing to convert, because the functions of this module
-    # use no Python control flow on tensors.
+    # Switch AutoGraph off for a function of this module: the functions use no Python control flow
+    # on tensors, so AutoGraph would have nothing to convert.
     return tf.autograph.experimental.do_not_convert(function)

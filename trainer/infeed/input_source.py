@@ -1,4 +1,4 @@
-"""The batches of one input pipeline, all of the same size, from a Dataset or from tensors."""
+"""Takes batches of equal size from one input pipeline, which is a Dataset or tensors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,18 +17,19 @@ from trainer.tensorflow_internals import nest
 
 @dataclass(frozen=True)
 class InputSource:
-    """The batches of one input pipeline.
+    """The batches of one input pipeline, which is built by one call of input_fn.
+
+    A batch may have a mask, which marks the examples that are padding.
 
     Attributes:
       nest: the structure and the specs of a batch's tensors, without the mask.
-      axes: for each tensor the axis of its rows, None for a scalar; the mask's axis is 0.
+      axes: for each tensor of `nest` the axis that counts the examples; None for a scalar.
       shards: number of parts that a batch is split into for the replicas.
-      rows: number of rows of a batch that has a mask, which is then the last tensor; None if
-        batches have no mask.
+      rows: number of examples of a batch that has a mask; None if batches have no mask.
       next_batch: builds the ops that take the next batch; returns the batch's tensors in the order
-        of `nest.leaves`, with int32 in place of int64.
+        of `nest.leaves`, with int32 in place of int64, and at the end the mask if there is one.
       initializer: the op that starts the Dataset's iterator; None if input_fn returned tensors.
-      may_be_partial: whether a batch of the input may have fewer rows than the others.
+      may_be_partial: whether a batch of the input may have fewer examples than the other batches.
     """
 
     nest: TensorNest
@@ -40,7 +41,7 @@ class InputSource:
     may_be_partial: bool = False
 
     def next_shards(self) -> list[list[Any]]:
-        """Build the ops that take the next batch and split it; return the tensors of each shard."""
+        """Build the ops that take and split the next batch; return a list of tensors per shard."""
         axes = [*self.axes, 0] if self.rows else self.axes
         return shards.split_into_shards(self.next_batch(), axes, self.shards)
 
@@ -67,11 +68,11 @@ def build_input_source(
 
     Args:
       returned: a Dataset or tensors, of features or (features, labels).
-      topology: gives the input mode, and the batch size in the params of input_fn.
+      topology: determines the input mode, and the batch size in the params of input_fn.
       replicas: number of replicas that the pipeline feeds.
-      batch_axis: see `trainer.infeed.build_infeed`.
-      padding: see `trainer.infeed.build_infeed`.
-      steps: see `trainer.infeed.build_infeed`.
+      batch_axis: for each tensor the axis along which a batch is split; None for the first axis.
+      padding: the policy for batches with too few examples; None refuses such batches.
+      steps: with a policy that pads, the number of global batches to take; None for all.
 
     Raises:
       InvalidType: the return value has another type, or a tensor has a type that a TPU does not
@@ -164,10 +165,11 @@ def _check_tensor_input(returned: Any, mode: Any, padding: FinalBatchPadding) ->
 def _axes_of_unsplit_batch(
     input_nest: TensorNest, axes: tuple[int | None, ...], batch_size: int
 ) -> tuple[int | None, ...]:
-    """Return the axis of the rows for each tensor of a batch that is not split.
+    """Return the axis that counts the examples, for each tensor of a batch that is not split.
 
-    If the size along the axis in `axes` differs from the batch size, return the last axis whose
-    size equals the batch size: some programs transpose images to [height, width, channels, rows].
+    It is the axis in `axes` or, if the size along that axis differs from the batch size, the last
+    axis whose size equals the batch size. Some programs transpose images to [height, width,
+    channels, batch].
     """
     return tuple(
         axis
@@ -178,10 +180,11 @@ def _axes_of_unsplit_batch(
 
 
 def _count_rows(input_nest: TensorNest, axes: tuple[int | None, ...], batch_size: int) -> int:
-    """Return the number of rows of a full batch: from the tensors' shapes, or else batch_size.
+    """Return the number of examples in a full batch.
 
-    A tensor of static shape may be flattened, as by tf.reshape(images, [-1]): its only dimension is
-    then a multiple of the batch size. Batches of such tensors are never partial.
+    The tensors' shapes determine the number; if they do not contain it, it is batch_size. A tensor
+    may be flattened, as by tf.reshape(images, [-1]): its only dimension is then a multiple of the
+    batch size. This is accepted only if all shapes are static, and the number is then batch_size.
     """
     rows_by_leaf = {
         leaf: rows

@@ -31,8 +31,8 @@ def narrow(tensors: Sequence[Any], leaves: Sequence[TensorLeaf]) -> list[Any]:
     """Convert the int64 tensors of a batch to int32, on the host.
 
     Args:
-      tensors: the tensors of the leaves, in order; tensors after them, such as a mask, stay as they
-        are.
+      tensors: the tensors that `leaves` describes, in order. Further tensors at the end, such as a
+        mask, are not converted.
       leaves: the paths and specs of the tensors.
 
     Raises:
@@ -44,7 +44,7 @@ def narrow(tensors: Sequence[Any], leaves: Sequence[TensorLeaf]) -> list[Any]:
 
 
 def fed_dtype(dtype: Any) -> Any:
-    """Return the dtype in which the infeed transfers tensors of a given dtype."""
+    """Return the dtype in which the infeed transfers a tensor: int32 for int64, else `dtype`."""
     return tf.int32 if dtype == tf.int64 else dtype
 
 
@@ -52,8 +52,8 @@ def widen(tensors: Sequence[Any], leaves: Sequence[TensorLeaf]) -> list[Any]:
     """Convert int32 tensors from the infeed back to int64 where input_fn returned int64.
 
     Args:
-      tensors: the tensors of the leaves, in order; tensors after them, such as a mask, stay as they
-        are.
+      tensors: the tensors that `leaves` describes, in order. Further tensors at the end, such as a
+        mask, are not converted.
       leaves: the paths and specs of the tensors that input_fn returned.
     """
     widened = [

@@ -1,4 +1,4 @@
-"""Model parallelism: division of each input tensor among the cores of one replica."""
+"""Divides each input tensor among the cores of one replica, for model parallelism."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ _Dims = tuple[int, ...] | None
 
 @dataclass(frozen=True)
 class InputPartition:
-    """The division of one replica's tensors among its logical cores.
+    """Describes how one replica's input tensors are divided among the replica's cores.
 
     Attributes:
-      dims: for each tensor the number of parts along each dimension; the parts go to the logical
-        cores in row-major order. None feeds the whole tensor to every core, and ones in all
-        dimensions feed the whole tensor to the first core.
+      dims: for each tensor the number of parts along each dimension; the parts go to the cores in
+        row-major order. None in place of the numbers feeds the whole tensor to every core. If all
+        numbers are 1, the whole tensor goes to the first core.
       cores: number of cores of a replica.
     """
 
@@ -27,12 +27,17 @@ class InputPartition:
     cores: int
 
     def split(self, tensors: Sequence[Any]) -> list[list[Any]]:
-        """Return for each logical core the list of tensors to feed; a list may be empty."""
+        """Return for each core of a replica the list of tensors to feed; a list may be empty.
+
+        Args:
+          tensors: the input tensors of the replica.
+        """
         parts_by_core: list[list[Any]] = [[] for _ in range(self.cores)]
         for tensor, dims in zip(tensors, self._all_dims(tensors), strict=True):
             tensor_parts = tpu_feed.partition_or_replicate_on_host(tensor, dims)
-            # Stop when the cores or the parts end: `tensor_parts` is infinite for a tensor that
-            # every core receives, and has one part for a tensor that only the first core receives.
+            # The numbers of cores and parts may differ, and the shorter sequence ends the loop:
+            # `tensor_parts` is infinite for a tensor that every core receives, and has one part for
+            # a tensor that only the first core receives.
             for core_parts, tensor_part in zip(parts_by_core, tensor_parts, strict=False):
                 core_parts.append(tensor_part)
         return parts_by_core
@@ -47,23 +52,25 @@ class InputPartition:
         )
 
     def _all_dims(self, tensors: Sequence[Any]) -> list[_Dims]:
-        # A mask of the rows may follow the tensors. Give the whole mask to every core.
+        # After the tensors there may be a mask, which marks padding. Feed the whole mask to every
+        # core.
         return [*self.dims, *[None] * (len(tensors) - len(self.dims))]
 
 
 def build_partition(
     input_partition_dims: Any, shard_nest: TensorNest, cores: int
 ) -> InputPartition:
-    """Build the partition that TPUConfig.input_partition_dims describes.
+    """Build the InputPartition that TPUConfig.input_partition_dims describes.
 
     Args:
-      input_partition_dims: one or two nests, for features and for labels. In the place of each
-        tensor is a list with the number of parts along each dimension, or None; see TPUConfig.
+      input_partition_dims: a list of one or two nested structures, for features and for labels. In
+        place of each tensor they have a list with the number of parts along each dimension, or
+        None.
       shard_nest: the tensors of one replica's shard.
       cores: number of cores of a replica.
 
     Raises:
-      InvalidSetting: the nests or the numbers do not match the input.
+      InvalidSetting: the structures or the numbers do not match the input.
     """
     dims: list[_Dims] = []
     nests = [*input_partition_dims, None][:2]
@@ -77,12 +84,15 @@ def build_partition(
 
 
 def _flatten_dims(dims_nest: Any, template: Any, index: int) -> list[Any]:
-    """Return the numbers of parts of each tensor of features (index 0) or labels (index 1).
+    """Return the numbers of parts of each tensor of the features or of the labels.
 
     Args:
       dims_nest: the item of input_partition_dims for features or labels; None divides no tensor.
       template: features or labels, with a TensorLeaf or None in place of each tensor.
       index: 0 for features, 1 for labels; for the error.
+
+    Returns:
+      For each tensor a list with the number of parts along each dimension, or None.
     """
     name = ("features", "labels")[index]
     leaves = nest.flatten(template)

@@ -1,4 +1,4 @@
-"""The division of a batch among replicas, by the rule of each input mode."""
+"""Divides a batch among replicas, as the InputPipelineConfig of the input requires."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ def effective_batch_axis(mode: Any, batch_axis: Any) -> Any:
 
 
 def resolve_batch_axes(input_nest: TensorNest, batch_axis: Any) -> tuple[int | None, ...]:
-    """Return the axis of the rows for each tensor; None for a scalar.
+    """Return the axis that counts the examples, for each tensor; None for a scalar.
 
     Args:
       input_nest: the tensors of the input.
@@ -70,7 +70,16 @@ def resolve_batch_axes(input_nest: TensorNest, batch_axis: Any) -> tuple[int | N
 def split_into_shards(
     tensors: Sequence[Any], axes: Sequence[int | None], shards: int
 ) -> list[list[Any]]:
-    """Split each tensor into equal parts along its axis; return the tensors of each shard."""
+    """Split each tensor of a batch into equal parts along its axis.
+
+    Args:
+      tensors: the tensors of the batch.
+      axes: for each tensor the axis along which it is split; None only if shards is 1.
+      shards: the number of parts.
+
+    Returns:
+      For each shard the list of its tensors.
+    """
     if shards == 1:
         return [list(tensors)]
     parts = [tf.split(tensor, shards, axis) for tensor, axis in zip(tensors, axes, strict=True)]
@@ -83,10 +92,10 @@ def per_replica_batches(
     """Build the ops that take one batch for each replica; return the tensors of each batch.
 
     Args:
-      next_batch: builds the ops that take the next batch.
-      replicas: number of batches to take.
-      in_order: whether the first replica receives the first batch, the second the second, and so
-        on; False takes the batches concurrently, in any order.
+      next_batch: builds the ops that take the next batch, and returns its tensors.
+      replicas: number of replicas, and so of batches to take.
+      in_order: whether replicas receive batches in the order of the input, the first replica the
+        first batch. False takes the batches concurrently, in any order.
     """
     batches: list[list[Any]] = []
     for _ in range(replicas):
@@ -99,11 +108,14 @@ def per_replica_batches(
 def pad_to_common_sizes(
     replica_batches: list[list[Any]], leaves: Sequence[TensorLeaf]
 ) -> list[list[Any]]:
-    """Pad tensors with an unknown number of columns, so that all replicas have equally many.
+    """Pad tensors with an unknown number of columns to the same number on all replicas.
 
     Args:
-      replica_batches: the tensors of the batch of each replica.
-      leaves: describe the first tensors of each batch.
+      replica_batches: for each replica the tensors of its batch.
+      leaves: describe the tensors of a batch, in order. Tensors after them are not padded.
+
+    Returns:
+      For each replica the tensors of its batch, padded.
     """
     if len(replica_batches) == 1:
         return replica_batches

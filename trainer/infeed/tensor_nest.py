@@ -1,4 +1,7 @@
-"""The nested structure of a batch, which is flattened for the infeed and rebuilt on the core."""
+"""Describes the nested structure of a batch, and converts the batch to a flat list and back.
+
+The infeed transfers a flat list of tensors; on the core, the structure is rebuilt.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +13,9 @@ from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.inputs.input_pipeline import split_features_and_labels
 from trainer.tensorflow_internals import nest
 
-# A feature that is looked up in an embedding table is a dict with these keys: its ids, and the
-# weights of the ids. The number of columns of both may differ from batch to batch.
+# The keys of a feature that is looked up in an embedding table. Such a feature is a dict of two
+# tensors: the ids, and the weights of the ids. The number of columns of both tensors may differ
+# from batch to batch.
 PADDED_IDS = "padded_ids"
 PADDED_WEIGHTS = "padded_weights"
 
@@ -23,8 +27,8 @@ class TensorLeaf:
     Attributes:
       path: the path as a program would write it, such as features['age'].
       spec: the TensorSpec, or the TypeSpec of a value that is not a dense tensor.
-      padding: the value with which to add columns to a tensor whose number of columns differs from
-        batch to batch; None if only the number of rows may differ.
+      padding: the value of the columns that are added to a tensor whose number of columns differs
+        from batch to batch. None if the number of columns is fixed.
     """
 
     path: str
@@ -42,7 +46,7 @@ class TensorLeaf:
         return size
 
     def last_axis_of_size(self, size: int, default: int) -> int:
-        """Return the last axis whose size is `size`; the default if there is no such axis."""
+        """Return the last axis that has a size; return `default` if no axis has the size."""
         sizes = self.spec.shape.as_list()
         return max((axis for axis in range(len(sizes)) if sizes[axis] == size), default=default)
 
@@ -53,7 +57,7 @@ class TensorLeaf:
         return replace(self, spec=tf.TensorSpec(shape, self.spec.dtype))
 
     def part(self, axis: int, parts: int) -> "TensorLeaf":
-        """Return the leaf for one of `parts` equal parts into which the tensor is split.
+        """Return the path and spec of one of the equal parts into which the tensor is split.
 
         Args:
           axis: the axis along which the tensor is split.
@@ -64,11 +68,13 @@ class TensorLeaf:
 
 @dataclass(frozen=True)
 class TensorNest:
-    """The nested structure of features and labels.
+    """The nested structure of the features and labels of a batch.
 
     Attributes:
-      template: (features, labels) with a TensorLeaf, or None, in place of each tensor.
-      leaves: the tensors in the order of the infeed: features first, as tf.nest flattens them.
+      template: (features, labels), with a TensorLeaf in place of each tensor. A value that is None
+        in the batch is None in the template.
+      leaves: describe the tensors in the order in which the infeed transfers them: features first,
+        each flattened as by tf.nest.
     """
 
     template: tuple[Any, Any]
@@ -85,7 +91,7 @@ class TensorNest:
         return [tensor for tensor in nest.flatten(pair) if tensor is not None]
 
     def pack(self, tensors: Sequence[Any]) -> tuple[Any, Any]:
-        """Return a flat list of tensors as (features, labels), nested like the input."""
+        """Return a flat list of tensors as (features, labels), nested like a batch of the input."""
         remaining = iter(tensors)
         leaves = nest.flatten(self.template)
         return nest.pack_sequence_as(
@@ -93,19 +99,19 @@ class TensorNest:
         )
 
     def with_leaves(self, leaves: Sequence[TensorLeaf]) -> "TensorNest":
-        """Return the same nested structure with other leaves."""
+        """Return the same nested structure with other tensor descriptions in place of `leaves`."""
         return TensorNest(self.pack(leaves), tuple(leaves))
 
 
 def build_tensor_nest(specs: Any) -> TensorNest:
-    """Build the nested structure of a batch.
+    """Build the TensorNest of a batch from the specs of its tensors.
 
     Args:
       specs: features or (features, labels), with a TypeSpec in place of each tensor.
 
     Raises:
-      InvalidType: a value in the nest is not a tensor.
-      InvalidSetting: the nest holds no tensor, or is a tuple that is not (features, labels).
+      InvalidType: a value in the batch is not a tensor.
+      InvalidSetting: the batch has no tensor, or is a tuple that does not have one or two parts.
     """
     template = split_features_and_labels(specs)
     flat: list[TensorLeaf | None] = []

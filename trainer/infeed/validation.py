@@ -1,4 +1,4 @@
-"""Checks of an input's dtypes and shapes, whose errors name the tensor."""
+"""Checks that the dtypes and shapes of an input suit a TPU; the errors name the tensor."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ TYPES = (
     tf.complex64,
     tf.int64,
 )
-"""The dtypes that an input may have. The infeed has int32 for int64: see `narrowing`."""
+"""The dtypes that an input may have. The infeed transfers int64 tensors as int32."""
 
 _CASTS = {
     tf.uint64: "tf.uint32",
@@ -35,7 +35,8 @@ def check_types(input_nest: TensorNest) -> None:
     """Check that all tensors are dense and have dtypes that a TPU supports.
 
     Raises:
-      InvalidType: the error names the tensor, its dtype and the cast to add.
+      InvalidType: a tensor is not dense or has another dtype. The error names the tensor and the
+        fix, such as a cast.
     """
     for leaf in input_nest.leaves:
         if not isinstance(leaf.spec, tf.TensorSpec):
@@ -58,12 +59,12 @@ def check_shapes(
 
     Args:
       input_nest: the tensors that each call of input_fn returns.
-      axes: for each tensor the axis of its rows, None for a scalar.
+      axes: for each tensor the axis that counts the examples; None for a scalar.
       batch_size: params['batch_size'], for the error.
-      any_rows: whether a batch may have an unknown number of rows.
+      any_rows: whether a batch may have an unknown number of examples.
 
     Raises:
-      InvalidSetting: the error names the tensor and the fix.
+      InvalidSetting: a shape is not static. The error names the tensor and the fix.
     """
     for leaf, axis in zip(input_nest.leaves, axes, strict=True):
         rank = leaf.spec.shape.rank
@@ -93,12 +94,12 @@ def check_divides(
 
     Args:
       input_nest: the tensors of a full batch.
-      axes: for each tensor the axis of its rows, None for a scalar.
-      shards: number of parts.
+      axes: for each tensor the axis that counts the examples; None for a scalar.
+      shards: number of parts into which each tensor is split.
       batch_size: params['batch_size'], for the error.
 
     Raises:
-      InvalidSetting: the error names the tensor and the numbers.
+      InvalidSetting: a tensor cannot be split. The error names the tensor and the numbers.
     """
     if shards == 1:
         return

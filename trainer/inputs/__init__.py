@@ -1,4 +1,4 @@
-"""Input functions over data in memory, and the conversion of input_fn results to tensors."""
+"""Input functions that read data in memory, and the conversion of input_fn results to tensors."""
 
 from trainer.inputs.numpy_pandas import numpy_input_fn, pandas_input_fn
 

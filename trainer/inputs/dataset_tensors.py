@@ -1,8 +1,8 @@
-"""Builds the tensors of a Dataset's next element, and finds the Dataset of such tensors again.
+"""Builds the tensors of a Dataset's next element, and finds the Dataset from these tensors.
 
 Programs for TensorFlow 1 expect an input function to return tensors. But an estimator needs the
-Dataset to feed a TPU: a Dataset shows where the input ends, and a loop of TensorFlow ops can take
-its batches.
+Dataset in order to feed a TPU: a Dataset shows where the input ends, and a loop of TensorFlow ops
+can take its batches.
 """
 
 from typing import Any
@@ -23,7 +23,9 @@ def next_element(dataset: Any) -> Any:
 
 
 def find_dataset(returned: Any) -> Any:
-    """Return the Dataset of a result of `next_element`; return any other value unchanged.
+    """Return the Dataset from which `next_element` has built tensors.
+
+    Any value that does not come from `next_element` is returned unchanged.
 
     Args:
       returned: the return value of an input_fn.

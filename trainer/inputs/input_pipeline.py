@@ -1,4 +1,4 @@
-"""Conversion of the result of an input_fn to features and labels in the graph."""
+"""Converts the return value of an input_fn to tensors of features and labels in the graph."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +15,8 @@ class Inputs:
     """The tensors of one batch in the graph.
 
     Attributes:
-      features: a nest of tensors.
-      labels: a nest of tensors; None if the input has no labels.
+      features: a nested structure of tensors.
+      labels: a nested structure of tensors; None if the input has no labels.
       hooks: SessionRunHooks that initialize the input.
     """
 
@@ -30,8 +30,8 @@ def build_inputs(returned: Any) -> Inputs:
 
     Args:
       returned: a tf.data.Dataset of features or of (features, labels); or features or
-        (features, labels) as nests of tensors, arrays and Python values. Python values stay as
-        they are, as in tf.estimator.
+        (features, labels) as nested structures of tensors, arrays and Python values. Python values
+        are not converted to tensors, as in tf.estimator.
 
     Raises:
       InvalidSetting: the result has none of these forms.
@@ -60,7 +60,7 @@ def _is_value(part: Any) -> bool:
 
 
 def split_features_and_labels(batch: Any) -> tuple[Any, Any]:
-    """Split an element of an input_fn or a Dataset into features and labels.
+    """Split a batch, which an input_fn or a Dataset returned, into features and labels.
 
     Args:
       batch: features, (features,) or (features, labels).
@@ -69,7 +69,7 @@ def split_features_and_labels(batch: Any) -> tuple[Any, Any]:
       (features, labels); labels are None if there are none.
 
     Raises:
-      InvalidSetting: the element has more than two parts.
+      InvalidSetting: the batch is a tuple or list that does not have one or two parts.
     """
     if isinstance(batch, (tuple, list)):
         if len(batch) == 1:

@@ -1,4 +1,4 @@
-"""Input functions over numpy arrays and pandas DataFrames."""
+"""numpy_input_fn and pandas_input_fn: input functions that read arrays and DataFrames in memory."""
 
 import collections
 from collections.abc import Callable, Mapping
@@ -81,8 +81,8 @@ def pandas_input_fn(
       batch_size: the number of rows per batch.
       num_epochs: how many times all rows are returned; None and 0 repeat them without end.
       shuffle: whether to return the rows in a new random order in each epoch; required.
-      queue_capacity: ignored; see `numpy_input_fn`.
-      num_threads: ignored; see `numpy_input_fn`.
+      queue_capacity: ignored, and accepted for compatibility: all rows are shuffled together.
+      num_threads: ignored, and accepted for compatibility: reading needs no threads.
       target_column: a name that no column of x may have if y is a Series. tf.estimator stored the
         labels under this name.
 
@@ -128,11 +128,11 @@ def pandas_input_fn(
 def _make_input_fn(
     features: Any, labels: Any, batch_size: int, num_epochs: int | None, shuffle: bool
 ) -> Callable[[], Any]:
-    """Build an input_fn over validated arrays.
+    """Build an input_fn that returns the rows of validated arrays in batches.
 
     Args:
-      features: a nest of arrays [rows, ...].
-      labels: a nest of arrays [rows, ...], or None.
+      features: an array [rows, ...], or name → array [rows, ...].
+      labels: an array [rows, ...], or name → array [rows, ...]; None for features alone.
       batch_size: the number of rows per batch.
       num_epochs: how many times all rows are returned; None and 0 repeat them without end.
       shuffle: whether to shuffle the rows in each epoch.
@@ -159,7 +159,7 @@ def _make_input_fn(
             # Shuffle row indices and not the rows themselves. Indices take little memory, so the
             # shuffle buffer can hold all of them.
             indices = indices.shuffle(rows)
-        # Set drop_remainder if all batches are full. It then drops nothing, and it gives tensors
+        # Set drop_remainder if all batches are full. Then it drops nothing, but gives the tensors
         # the static shape that TPUs need.
         batches = indices.repeat(num_epochs).batch(batch_size, drop_remainder=is_whole)
         return batches.map(batch_at).prefetch(tf.data.AUTOTUNE)
@@ -196,7 +196,12 @@ def _check_arguments(
 
 
 def _to_arrays(name: str, value: Any) -> Any:
-    """Convert x or y to a validated array, or to a dict of validated arrays."""
+    """Convert an argument to a validated array, or to a dict of validated arrays.
+
+    Args:
+      name: the name of the argument, "x" or "y", for errors.
+      value: an array [rows, ...], or name → array [rows, ...].
+    """
     if not isinstance(value, Mapping):
         return _to_array(name, value)
     if not value:
@@ -275,5 +280,5 @@ def _is_table(value: Any) -> bool:
 
 
 def _format_index(index: Any) -> str:
-    """Return the length and the first label of a DataFrame's index as a text for errors."""
+    """Describe a DataFrame's index by its length and its first label, for errors."""
     return f"{len(index)} rows from {index[0]!r}" if len(index) else "no rows"
