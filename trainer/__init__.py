@@ -1,8 +1,9 @@
 """The TPUEstimator API on today's TensorFlow.
 
-TensorFlow is imported when the first name is used, so that `import trainer` takes no time. Legacy
-Keras (tf_keras), which tf.compat.v1.layers needs, is selected before that import. The garbage
-collector is disabled while TensorFlow is imported, which shortens the import by a fifth.
+TensorFlow is imported only when a program first uses a name of this package, so that `import
+trainer` takes no time. Before that import, TensorFlow is told to use legacy Keras (tf_keras), which
+tf.compat.v1.layers needs. Python's garbage collector is disabled during the import, which shortens
+it by a fifth.
 """
 
 import ast
@@ -40,5 +41,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names."""
+    """List the public names of this package, for `dir(trainer)`."""
     return __all__

@@ -1,4 +1,4 @@
-"""The functions and classes of tf.estimator.experimental."""
+"""The public functions and classes that tf.estimator.experimental has, under the same names."""
 
 from trainer.estimator.early_stopping import (
     make_early_stopping_hook,

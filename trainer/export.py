@@ -1,4 +1,4 @@
-"""The classes and functions of tf.estimator.export: export outputs and input receivers."""
+"""The public classes and functions that tf.estimator.export has, under the same names."""
 
 from trainer.exporting.input_receivers import (
     ServingInputReceiver,

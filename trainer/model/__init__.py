@@ -1,1 +1,1 @@
-"""The user's model_fn: the code that calls the function, and the specs that it returns."""
+"""Calls the user's model_fn, and defines and checks the EstimatorSpecs that it returns."""

@@ -1,4 +1,4 @@
-"""The ops of an evaluation's metrics: an update for each batch, and values to read at the end."""
+"""Builds the ops of an evaluation's metrics: one that adds a batch, and the values at the end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ class EvalMetrics:
 
 
 def build_spec_metrics(spec: EstimatorSpec, features: Any) -> EvalMetrics:
-    """Build the metrics of a spec and the mean of its loss over all rows.
+    """Build the metrics of an EstimatorSpec, and the mean of its loss over all examples.
 
     Args:
-      spec: the spec of an evaluation.
-      features: the features that model_fn received; the first feature determines the number of
-        rows.
+      spec: the EstimatorSpec of an evaluation.
+      features: the features that model_fn received. The first feature determines the number of
+        examples of a batch.
 
     Raises:
       InvalidSetting: a metric is named "loss" or "global_step", which evaluate() adds itself.
@@ -45,10 +45,11 @@ def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> Eval
     """Build the metrics of an evaluation, and the weighted mean of its losses.
 
     Args:
-      metrics: the value for each name is a pair (value, update op), or a tf_keras Metric on which
+      metrics: name → metric. A metric is a pair (value, update op), or a tf_keras Metric on which
         model_fn has called update_state.
-      loss: float tensor of any shape. Each element is a loss, the mean over some rows.
-      rows: the number of rows of each loss, which is its weight; None for equal weights.
+      loss: float tensor of any shape. Each element is a loss: the mean over some examples.
+      rows: the weight of each loss: a tensor with the number of its examples, of the same shape or
+        a scalar; None for equal weights.
 
     Raises:
       InvalidSetting: a metric is named "loss" or "global_step", which evaluate() adds itself.
@@ -65,12 +66,16 @@ def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> Eval
 
 
 def value_update_pairs(metrics: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Convert metrics, of which some may be Keras metrics, to name → (value, update op)."""
+    """Convert metrics to pairs, as name → (value, update op).
+
+    Args:
+      metrics: name → metric: a pair (value, update op), or a tf_keras Metric.
+    """
     return {name: _value_and_update(metric) for name, metric in metrics.items()}
 
 
 def _rows(features: Any) -> Any:
-    """Return the number of rows of the first feature, float32 []; None without features."""
+    """Return the number of examples in the first feature, float32 []; None without features."""
     tensors = [feature for feature in tf.nest.flatten(features) if tf.is_tensor(feature)]
     if not tensors:
         return None
@@ -78,7 +83,7 @@ def _rows(features: Any) -> Any:
     shape = first.dense_shape if isinstance(first, tf.SparseTensor) else tf.shape(first)
     if isinstance(first, tf.RaggedTensor):
         shape = [first.nrows()]
-    # A scalar counts as one row, because the product of an empty shape is 1.
+    # A scalar counts as one example, because the product of an empty shape is 1.
     return tf.cast(tf.reduce_prod(shape[:1]), tf.float32)
 
 
@@ -86,8 +91,8 @@ def _value_and_update(metric: Any) -> tuple[Any, Any]:
     if not spec_validation.is_keras_metric(metric):
         value, update = metric
         return value, update
-    # Add the metric's variables to the collection of the variables that a session initialises,
-    # because Keras adds them to no collection.
+    # Add the metric's variables to the graph's collection of local variables, which a session
+    # initialises. Keras adds them to no collection.
     local = {variable.ref() for variable in tf.compat.v1.local_variables()}
     for variable in metric.variables:
         if variable.ref() not in local:

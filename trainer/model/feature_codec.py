@@ -1,4 +1,4 @@
-"""Conversion of an input's batch size and dtypes, if input_fn was not written for a TPU."""
+"""Converts the batch size and dtypes of an input whose input_fn was not written for a TPU."""
 
 import logging
 from typing import Any
@@ -18,21 +18,21 @@ _TPU_DTYPES = {
     tf.float64: tf.float32,
     tf.float16: tf.float32,
 }
-"""Dtypes that the infeed does not accept → the dtypes that are fed in their place."""
+"""Maps each dtype that the infeed does not accept to the dtype that is fed in its place."""
 
 
 class FeatureCodec:
-    """Converts an input to dtypes that a TPU supports, and back to its own dtypes for model_fn."""
+    """Converts an input to dtypes that a TPU supports, and back to its original dtypes."""
 
     def __init__(self) -> None:
         self._dtypes: dict[str, tuple[Any, Any]] = {}
 
     def encode(self, returned: Any, batch_size: int, mode: str) -> Any:
-        """Convert an input to batches of `batch_size` rows, with dtypes that a TPU supports.
+        """Convert an input to batches of `batch_size` examples, with dtypes that a TPU supports.
 
         Args:
           returned: a Dataset, or tensors, of features or (features, labels).
-          batch_size: number of rows of a batch. A Dataset with batches of another or of unknown
+          batch_size: number of examples of a batch. A Dataset with batches of another or of unknown
             size is rebatched. In training, a remainder at the end is dropped, as
             dataset.batch(..., drop_remainder=True) does.
           mode: one of `ModeKeys`.
@@ -98,7 +98,8 @@ def _count_rows(spec: Any) -> int | None:
 
 def _cast_back(part: Any, dtypes: Any) -> Any:
     if isinstance(part, dict) and isinstance(dtypes, dict):
-        # Do not cast features that input_fn did not return: the infeed adds 'is_padding'.
+        # Do not cast a feature that input_fn did not return, such as 'is_padding', which the infeed
+        # adds.
         return {
             name: _cast_back(value, dtypes[name]) if name in dtypes else value
             for name, value in part.items()
@@ -109,5 +110,5 @@ def _cast_back(part: Any, dtypes: Any) -> Any:
 
 
 def _dtype(leaf: Any) -> Any:
-    """Return the dtype of a tensor or its spec; None for labels that are missing."""
+    """Return the dtype of a tensor or TensorSpec; None for the value None, as of missing labels."""
     return getattr(leaf, "dtype", None)

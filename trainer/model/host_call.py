@@ -1,4 +1,7 @@
-"""The pairs (function, tensors) in a spec's eval_metrics and host_call, for calls on the host."""
+"""Checks and calls the pairs (function, tensors) in a TPUEstimatorSpec.
+
+The fields eval_metrics and host_call are such pairs; the function is called on the host.
+"""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -58,7 +61,7 @@ def _check_argument_count(name: str, function: Callable[..., Any], tensors: Any)
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:
-        # Accept the function without a check: functions written in C may have no signature.
+        # A function written in C may have no signature. Accept it without a check.
         return
     if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
         return

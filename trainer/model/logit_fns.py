@@ -1,4 +1,4 @@
-"""Functions that compute logits from features, as building blocks of a model_fn."""
+"""Builds and calls functions that compute logits from features, as parts of a model_fn."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -51,7 +51,9 @@ def dnn_logit_fn_builder(
     input_layer_partitioner: Any,
     batch_norm: bool,
 ) -> Callable[[Any, str], Any]:
-    """Return a feed-forward network as a logit_fn(features, mode) → logits [batch, units].
+    """Build a feed-forward network: a function of features and mode that returns logits.
+
+    The logits have shape [batch, units].
 
     Args:
       units: size of the logits.
@@ -90,12 +92,12 @@ def dnn_logit_fn_builder(
 def linear_logit_fn_builder(
     units: int, feature_columns: Sequence[Any], sparse_combiner: str = "sum"
 ) -> Callable[[Any], Any]:
-    """Return a linear model as a logit_fn(features) → logits [batch, units].
+    """Build a linear model: a function of features that returns logits [batch, units].
 
     Args:
       units: size of the logits.
       feature_columns: the feature columns that the model reads.
-      sparse_combiner: how to combine several values of a column in one row: "sum", "mean" or
+      sparse_combiner: how to combine several values of a column in one example: "sum", "mean" or
         "sqrtn".
 
     Raises:

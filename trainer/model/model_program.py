@@ -1,4 +1,4 @@
-"""The user's program: model_fn and its settings, and methods that call the user's functions."""
+"""ModelProgram: the user's model_fn with its settings, and the code that calls user functions."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ class ModelProgram:
 
     Attributes:
       model_fn: takes features, and any of labels, mode, params and config by name.
-      params: hyperparameters, a dict or an HParams; each call of a function receives a copy.
+      params: hyperparameters, a dict or an HParams; model_fn and input_fn receive copies.
       config: the RunConfig.
       model_dir: the directory of checkpoints and summaries.
       warm_start: WarmStartSettings for training without a checkpoint; None for no warm start.
@@ -63,28 +63,30 @@ class ModelProgram:
         return bool(values()) if callable(values) else bool(self.params)
 
     def iteration_plan(self) -> iterations_per_loop.IterationPlan:
-        """Return the plan that decides the number of steps of each training loop.
+        """Return the IterationPlan, which decides how many steps each training loop makes.
 
-        Without a TPUConfig each loop makes one step.
+        If the RunConfig was created without a TPUConfig, each loop makes one step.
         """
         if self.config.has_tpu_config:
             return iterations_per_loop.build_iteration_plan(self.config.tpu_config)
-        # Make one step in each loop, because a program that is written for Estimator expects its
-        # hooks to be called for each step.
+        # Without a TPUConfig, make one step in each loop: a program that is written for
+        # tf.estimator.Estimator expects its hooks to be called for each step.
         return iterations_per_loop.FixedIterations(1)
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
-        """Return the hyperparameters for one call of model_fn.
+        """Return a copy of the hyperparameters for one call of model_fn.
+
+        Subclasses add items that depend on the arguments.
 
         Args:
           mode: one of `ModeKeys`.
           is_export: whether the graph is built for a SavedModel.
-          for_tpu: whether the graph is built for a TPU.
+          for_tpu: whether the graph is the TPU metagraph of an export of version V2.
         """
         return hyperparameters.with_hyperparameters(self.params, {})
 
     def input_params(self, mode: str) -> Any:
-        """Return the hyperparameters for one call of an input_fn."""
+        """Return a copy of the hyperparameters for one call of an input_fn."""
         return hyperparameters.with_hyperparameters(self.params, {})
 
     def call_model_fn(
@@ -97,7 +99,7 @@ class ModelProgram:
         for_tpu: bool = False,
         config: Any = None,
     ) -> AnySpec:
-        """Call model_fn, and check that it returned a spec of the mode.
+        """Call model_fn, and check that it returned an EstimatorSpec for the right mode.
 
         Args:
           features: the features of one batch.
@@ -107,11 +109,11 @@ class ModelProgram:
           for_tpu: whether the graph is the TPU metagraph of an export with
             `export_saved_model_api_version` V2, in which model_fn itself places parts of the model
             on the TPU.
-          config: the RunConfig to pass; None for the program's own.
+          config: the RunConfig to pass; None for the attribute `config`.
 
         Raises:
-          InvalidSetting: model_fn returned no spec, or a spec of another mode; or there are labels
-            and model_fn takes none.
+          InvalidSetting: model_fn returned no EstimatorSpec, or one of another mode; or there are
+            labels, and model_fn has no argument for them.
         """
         available = {
             "features": features,
@@ -150,7 +152,14 @@ class ModelProgram:
     def _call(
         self, model_fn: Callable[[Any], Any], features: Any, mode: str, *, is_export: bool
     ) -> AnySpec:
-        """Call a model_fn of features alone; return its spec."""
+        """Call a model_fn, and return its EstimatorSpec; a subclass may change the features.
+
+        Args:
+          model_fn: a model_fn whose only argument is the features; the others are bound.
+          features: the features of one batch.
+          mode: one of `ModeKeys`.
+          is_export: whether the graph is built for a SavedModel.
+        """
         spec: AnySpec = model_fn(features)
         return spec
 
@@ -164,16 +173,18 @@ class ModelProgram:
 
 @dataclass(frozen=True)
 class TPUModelProgram(ModelProgram):
-    """The user's program; adds use_tpu and the batch size to the params of input_fn and model_fn.
+    """The ModelProgram of a TPUEstimator.
+
+    It adds the batch size to the params of input_fn and model_fn, and use_tpu to those of model_fn.
 
     Attributes:
-      batch_sizes: mode → global batch size in rows; None if the user passed none.
+      batch_sizes: mode → global batch size, in examples; None if the user passed none.
       encode_input: takes the return value of input_fn, input_fn's batch size and the mode, and
-        returns the input to feed to a TPU; None feeds the input unchanged.
-      call_with_embeddings: takes a model_fn that takes only features, the features, the mode, and
-        whether the graph is built for a SavedModel; replaces ids in the features by rows of
-        embedding tables, calls the model_fn, and returns its spec. None if the program has no
-        embedding tables.
+        returns the input to feed to a TPU. None feeds the input unchanged.
+      call_with_embeddings: replaces ids in the features by embeddings, calls a model_fn, and
+        returns its EstimatorSpec. The arguments are the model_fn, which takes only features; the
+        features; the mode; and whether the graph is built for a SavedModel. None if the model has
+        no embedding tables.
     """
 
     batch_sizes: Mapping[str, int | None] = field(default_factory=dict)
@@ -181,7 +192,7 @@ class TPUModelProgram(ModelProgram):
     call_with_embeddings: Callable[[Callable[[Any], Any], Any, str, bool], Any] | None = None
 
     def iteration_plan(self) -> iterations_per_loop.IterationPlan:
-        """Return the plan for the number of steps of each loop: TPUConfig.iterations_per_loop."""
+        """Return the IterationPlan that TPUConfig.iterations_per_loop describes."""
         return iterations_per_loop.build_iteration_plan(self.config.tpu_config)
 
     specs: ClassVar[tuple[type[Any], ...]] = (EstimatorSpec, TPUEstimatorSpec)
@@ -198,21 +209,21 @@ class TPUModelProgram(ModelProgram):
             validation.check_integer(_batch_size_argument(mode), size, least=1, optional=True)
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
-        """Return the hyperparameters with use_tpu and, except in an export, the batch size."""
+        """Return a copy of the hyperparameters with use_tpu and, except in exports, batch_size."""
         added = {} if is_export else self._batch_size(mode)
         return hyperparameters.with_hyperparameters(self.params, {"use_tpu": for_tpu, **added})
 
     def _call(
         self, model_fn: Callable[[Any], Any], features: Any, mode: str, *, is_export: bool
     ) -> AnySpec:
-        """Call a model_fn of features alone, with rows of embedding tables in place of ids."""
+        """Call a model_fn, with embeddings in place of ids if the model has embedding tables."""
         if self.call_with_embeddings is None:
             return super()._call(model_fn, features, mode, is_export=is_export)
         spec: AnySpec = self.call_with_embeddings(model_fn, features, mode, is_export)
         return spec
 
     def input_params(self, mode: str) -> Any:
-        """Return the hyperparameters with the global batch size."""
+        """Return a copy of the hyperparameters with the global batch size as batch_size."""
         return hyperparameters.with_hyperparameters(self.params, self._batch_size(mode))
 
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
@@ -250,8 +261,8 @@ def unbound_argument_names(function: Callable[..., Any]) -> list[str]:
         raise InvalidSetting(f"{function!r} cannot be called. Pass a function.")
     parameters = inspect.signature(function).parameters.values()
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    # Leave out arguments that functools.partial has bound by name. The signature still contains
-    # such an argument, as keyword-only with a default.
+    # Exclude the arguments that functools.partial has bound by name. The signature of a partial
+    # still contains such an argument, as a keyword-only argument with a default.
     bound = _bound(function)
     return [
         parameter.name

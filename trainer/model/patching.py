@@ -1,4 +1,4 @@
-"""A context manager that replaces attributes temporarily."""
+"""Replaces attributes of a class or module temporarily, to change what TensorFlow code does."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ def patched_attributes(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
 
     Args:
       owner: the class or module.
-      values: attribute name → value inside the context.
+      values: attribute name → the value that the attribute has inside the context.
     """
     originals = {name: vars(owner)[name] for name in values if name in vars(owner)}
     for name, value in values.items():

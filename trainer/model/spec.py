@@ -14,7 +14,7 @@ from trainer.model.host_call import validate_host_function
 
 
 class ModeKeys:
-    """The modes of a model_fn, with tf.estimator's values."""
+    """The modes in which a model_fn is called, with the values that they have in tf.estimator."""
 
     TRAIN = "train"
     EVAL = "eval"
@@ -30,7 +30,7 @@ _REQUIRED_FIELDS = {
 
 @dataclass(frozen=True)
 class EstimatorSpec(NamedTupleMixin):
-    """The ops and tensors of one mode.
+    """The ops and tensors of a model in one mode, which a model_fn returns.
 
     Attributes:
       mode: one of `ModeKeys`.
@@ -40,8 +40,9 @@ class EstimatorSpec(NamedTupleMixin):
       eval_metric_ops: a dict of metrics by name. A metric is a pair (value, update op), or a
         tf_keras Metric on which model_fn has called update_state.
       export_outputs: signature name → `PredictOutput`, `ClassificationOutput` or
-        `RegressionOutput`; in PREDICT the default signature is added.
-      training_chief_hooks: SessionRunHooks for TRAIN on the chief; a single machine is a chief.
+        `RegressionOutput`. In PREDICT, the default signature is added if it is missing.
+      training_chief_hooks: SessionRunHooks for TRAIN that run only on the chief. A process without
+        a cluster is a chief.
       training_hooks: SessionRunHooks for TRAIN.
       scaffold: a tf.compat.v1.train.Scaffold.
       evaluation_hooks: SessionRunHooks for EVAL.
@@ -83,7 +84,7 @@ class EstimatorSpec(NamedTupleMixin):
         spec_validation.validate_scaffold(_name(self), self.scaffold)
 
     def as_estimator_spec(self) -> "EstimatorSpec":
-        """Return the spec itself, which is an EstimatorSpec already."""
+        """Return this object, which is an EstimatorSpec already."""
         return self
 
     def _replace(self, **changes: Any) -> "EstimatorSpec":
@@ -94,7 +95,7 @@ class EstimatorSpec(NamedTupleMixin):
 
 @dataclass(frozen=True)
 class TPUEstimatorSpec(NamedTupleMixin):
-    """The ops and tensors of one mode, in a form that a TPU can run.
+    """The ops and tensors of a model in one mode, in a form that a TPU can run.
 
     Attributes:
       mode: one of `ModeKeys`.
@@ -106,7 +107,8 @@ class TPUEstimatorSpec(NamedTupleMixin):
       export_outputs: signature name → `PredictOutput`, `ClassificationOutput` or
         `RegressionOutput`; None exports the predictions.
       scaffold_fn: function that returns a tf.compat.v1.train.Scaffold.
-      host_call: (function, tensors): the function runs on the host with the tensors of each step.
+      host_call: (function, tensors): the function builds ops that run on the host in each step,
+        with the values of the tensors in that step.
       training_hooks: SessionRunHooks for TRAIN.
       evaluation_hooks: SessionRunHooks for EVAL.
       prediction_hooks: SessionRunHooks for PREDICT.
@@ -139,10 +141,11 @@ class TPUEstimatorSpec(NamedTupleMixin):
         _set_hooks(self, "training_hooks", "evaluation_hooks", "prediction_hooks")
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        """Return the spec for a CPU or GPU, and call the functions of eval_metrics and host_call.
+        """Convert to an EstimatorSpec, for a run on CPU or GPU.
 
-        In training, the train_op runs the ops of the host_call too, so that they run in each step
-        of a loop. In other modes, a hook runs them once in each `session.run`.
+        The functions of eval_metrics and host_call are called. In training, the train_op also runs
+        the ops of the host_call, so that they run in each step of a loop. In other modes, a hook
+        runs them once in each `session.run`.
         """
         metrics = call_on_host(self.eval_metrics) if self.eval_metrics else None
         train_op = self.train_op

@@ -1,4 +1,4 @@
-"""Checks of the fields of an EstimatorSpec or a TPUEstimatorSpec."""
+"""Checks the fields of an EstimatorSpec or a TPUEstimatorSpec."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ def validate_train_op(owner: str, value: Any) -> None:
     """Check that a train_op is an op or a tensor of the default graph, or None.
 
     Args:
-      owner: name of the spec's class, for errors.
+      owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
       value: the train_op.
 
     Raises:
@@ -25,11 +25,11 @@ def validate_train_op(owner: str, value: Any) -> None:
 
 
 def validate_scalar_loss(owner: str, value: Any) -> Any:
-    """Return a loss reshaped to a scalar; None stays None.
+    """Check a loss, and return it as a scalar; return None if there is no loss.
 
     Args:
-      owner: name of the spec's class, for errors.
-      value: the loss, a tensor with one element.
+      owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
+      value: the loss, a tensor with one element; or None.
 
     Raises:
       InvalidType: the value is not a tensor.
@@ -50,7 +50,7 @@ def validate_predictions(owner: str, value: Any) -> None:
     """Check that predictions are tensors of the default graph, or None.
 
     Args:
-      owner: name of the spec's class, for errors.
+      owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
       value: a tensor, or name → tensor.
 
     Raises:
@@ -65,12 +65,12 @@ def validate_predictions(owner: str, value: Any) -> None:
 
 
 def validate_export_outputs(owner: str, value: Any, predicted: Any) -> dict[str, Any]:
-    """Return the export outputs by signature name, with the default signature.
+    """Check export outputs, and return them by signature name, including the default signature.
 
     Args:
-      owner: name of the spec's class, for errors.
+      owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
       value: signature name → ExportOutput; None exports the predictions.
-      predicted: the spec's predictions.
+      predicted: the predictions: a tensor, or name → tensor.
 
     Raises:
       InvalidType: the value is not a dict, or an output is not an ExportOutput.
@@ -98,13 +98,12 @@ def validate_export_outputs(owner: str, value: Any, predicted: Any) -> dict[str,
 
 
 def validate_metric_ops(owner: str, value: Any) -> dict[str, Any]:
-    """Return metrics by name, each a pair (value, update op) or a Keras metric.
-
-    A value may be a nest of tensors, such as a tuple.
+    """Check the metrics of an evaluation, and return them as a dict by name.
 
     Args:
-      owner: name of the spec's class, for errors.
-      value: name → metric; None for no metrics.
+      owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
+      value: name → metric; None for no metrics. A metric is a pair (value, update op) or a Keras
+        metric. The value of a pair may be a nested structure of tensors, such as a tuple.
 
     Raises:
       InvalidType: the value is not a dict, or a metric is neither a pair nor a Keras metric.
@@ -138,10 +137,10 @@ def is_keras_metric(value: Any) -> bool:
 
 
 def validate_spec_hooks(owner: str, name: str, value: Any) -> tuple[Any, ...]:
-    """Return the hooks of a spec's field as a tuple.
+    """Check the hooks in a field of an EstimatorSpec, and return them as a tuple.
 
     Args:
-      owner: name of the spec's class, for errors.
+      owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
       name: name of the field, for errors.
       value: the hooks, or None.
 
@@ -152,7 +151,7 @@ def validate_spec_hooks(owner: str, name: str, value: Any) -> tuple[Any, ...]:
 
 
 def validate_hooks(title: str, value: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Return hooks as a tuple.
+    """Check that a list contains only SessionRunHooks, and return it as a tuple.
 
     Args:
       title: the name of the argument with the hooks, for errors.
@@ -179,7 +178,7 @@ def validate_scaffold(owner: str, value: Any) -> None:
     """Check that a value is a Scaffold, or None.
 
     Args:
-      owner: name of the spec's class, for errors.
+      owner: "EstimatorSpec" or "TPUEstimatorSpec", for errors.
       value: the scaffold.
 
     Raises:
@@ -202,8 +201,8 @@ def _check_operation(title: str, value: Any) -> None:
 
 
 def _check_default_graph(title: str, value: Any) -> None:
-    # Allow tensors of outer graphs: the body of a function, such as a TPU computation, may use
-    # them.
+    # Allow tensors of the default graph and, if it is the body of a function, of the graphs around
+    # the function. A function such as a TPU computation may use their tensors.
     allowed = [tf.compat.v1.get_default_graph()]
     while getattr(allowed[-1], "outer_graph", None) is not None:
         allowed.append(allowed[-1].outer_graph)
