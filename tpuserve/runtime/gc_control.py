@@ -1,8 +1,8 @@
 """Pauses Python's garbage collector while long-lived objects are created.
 
 The import of TensorFlow creates millions of objects and hardly any garbage. Without a pause, the
-collector scans these objects again and again while they are created. Without `gc.freeze`, every
-later full collection would scan them as well. For example, the collection after a model is unloaded
+collector scans these objects again and again while they are created. `gc.freeze` excludes the
+objects from later collections too. Otherwise, for example, the collection after a model is unloaded
 would stop all requests for more than 0.3 seconds.
 """
 
@@ -13,9 +13,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Disable the collector inside a with block, then exclude all objects from collections.
+    """Disable the collector inside a with block; exclude the objects created until then.
 
-    If the collector is disabled already, the block changes nothing.
+    All objects that exist at the end of the block are excluded from later collections. If the
+    collector is disabled already, this context manager does nothing.
     """
     if not gc.isenabled():
         yield
@@ -24,8 +25,8 @@ def gc_disabled() -> Iterator[None]:
     try:
         yield
     finally:
-        # Exclude all objects that exist now from collections, also those from before the block.
-        # This is harmless: most of them belong to imported modules, which live as long as the
-        # process.
+        # Exclude all objects that exist here from later collections, even those that existed before
+        # the block. Most objects belong to imported modules, which live as long as the process, so
+        # there is no garbage to find among them.
         gc.freeze()
         gc.enable()

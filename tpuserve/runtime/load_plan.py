@@ -1,8 +1,7 @@
-"""Plans a load: selects and reads a metagraph, and prepares it for the runtime that will run it.
+"""Plans the load of a model: selects and reads a metagraph, and prepares it for its runtime.
 
-Planning runs Python code and parses messages; of TensorFlow it needs only the protobuf
-message classes. Planning is therefore separate from loading, so that a server can plan in a
-subprocess.
+Planning is separate from loading, so that a server can plan in a subprocess and answer requests
+meanwhile. Planning needs only TensorFlow's protobuf message classes, not TensorFlow itself.
 """
 
 from collections.abc import Mapping
@@ -25,17 +24,17 @@ from tpuserve.untrusted.model_check import check_model
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """The arguments of `tpuserve.runtime.loader.load` that a plan depends on.
+    """The arguments of `tpuserve.runtime.loader.load` on which the plan of a load depends.
 
     Attributes:
       directory: the directory of the SavedModel.
-      wanted_tags: the exact tag set of the metagraph; None leaves the selection to
-        `select_metagraph`.
+      wanted_tags: the exact tag set of the metagraph; None lets `select_metagraph` choose.
       hardware: the TPU system of this machine.
       fallback_to_cpu: whether to load {serve} if the requested metagraph cannot run here.
-      forbid_unsafe_ops: whether to refuse ops that may do more than compute.
+      forbid_unsafe_ops: whether to refuse ops that may do more than compute, such as read files.
       runtime: the name of the runtime; None for the default runtime.
-      max_constant_bytes: see `tpuserve.runtime.loader.load`.
+      max_constant_bytes: the bytes of memory that constants, and tensors computed from them, may
+        take beyond the size of the constants in the file; 0 for no limit.
     """
 
     directory: Path
@@ -53,8 +52,8 @@ class LoadPlan:
 
     Attributes:
       choice: the selected metagraph, device and runtime.
-      signatures: signature name → signature, without the default values of inputs; the load reads
-        these from `signature_defs`.
+      signatures: signature name → signature, without the default values of its inputs. These are
+        read from `signature_defs` when the model is loaded.
       signature_defs: signature name → serialised SignatureDef.
       runtime_plan: the result of `ModelRuntime.make_plan` of the selected runtime.
     """
@@ -91,8 +90,8 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
     )
     runtime = get_runtime(choice.runtime)
     meta_graphs = _read_meta_graphs(directory)
-    # Check the model before the load, because the load computes constants and runs the
-    # initialisation op.
+    # Check the model here, before it is loaded: loading runs ops of the model, in order to compute
+    # constants and to initialise tables.
     check_model(
         meta_graphs.values(),
         directory,
@@ -119,8 +118,8 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
 
 def _read_meta_graphs(directory: Path) -> dict[TagSet, Any]:
     """Return TensorFlow's MetaGraphDef messages by their tags."""
-    # In a subprocess with `tensorflow_stub`, this imports only TensorFlow's protobuf messages and
-    # not TensorFlow itself.
+    # In the subprocess that plans a load for a server, `tensorflow` is a stub package. This import
+    # then loads only TensorFlow's protobuf messages and not TensorFlow itself.
     from tensorflow.core.protobuf import saved_model_pb2
 
     path = proto_file.find_saved_model_file(directory)

@@ -1,4 +1,4 @@
-"""The interface of a model in memory, whichever runtime runs it."""
+"""The interface of a model in memory, which is the same for all runtimes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -19,7 +19,10 @@ class CancellationToken(Protocol):
         ...
 
     def add_callback(self, callback: Callable[[], object]) -> None:
-        """Call a function once, as soon as the caller no longer waits, which may be at once."""
+        """Let a function be called once, when the caller stops waiting.
+
+        If the caller has stopped waiting already, the function is called at once.
+        """
         ...
 
     def remove_callback(self, callback: Callable[[], object]) -> None:
@@ -67,8 +70,8 @@ class LoadedModel(Protocol):
           output_names: aliases of the outputs to compute; None computes all of them.
           timeout_ms: time limit of the run in milliseconds; None sets no limit. As in TensorFlow
             Serving, a run on a real TPU ignores the limit.
-          cancellation: stops the run, or is checked before the run if the runtime cannot stop it;
-            None if nobody cancels the run.
+          cancellation: cancels the run. A runtime that cannot stop a run checks it only before the
+            run. None if nobody cancels the run.
 
         Returns:
           Output alias → array.
@@ -95,9 +98,9 @@ class LoadedModel(Protocol):
 
         Args:
           output_names: signature name → aliases of the outputs to compute.
-          inputs: as for `run`.
-          timeout_ms: as for `run`.
-          cancellation: as for `run`.
+          inputs: input alias → array; every signature receives the inputs.
+          timeout_ms: time limit of the run in milliseconds; None sets no limit.
+          cancellation: cancels the run; None if nobody cancels the run.
 
         Returns:
           Signature name → output alias → array.

@@ -19,7 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 def run_inline(function: Callable[[], Result]) -> Result:
-    """Call a function in the calling thread: the default `executor` of `load`."""
+    """Call a function in the calling thread, and return its result.
+
+    This is the default executor of `load`.
+    """
     return function()
 
 
@@ -42,18 +45,16 @@ def load(
 ) -> LoadedModel:
     """Load the model of a SavedModel directory.
 
-    On an emulated TPU, a TPU metagraph is lowered to CPU ops first; see `tpuserve.lowering`.
+    On an emulated TPU, the TPU ops of a TPU metagraph are first replaced by ops that run on a CPU.
 
     Args:
       directory: a directory with saved_model.pb and variables/. Bytes are accepted because
         `Estimator.export_saved_model` returns bytes.
-      wanted_tags: the exact tag set of the metagraph; None leaves the selection to
-        `tpuserve.select`.
+      wanted_tags: the exact tag set of the metagraph; None lets `tpuserve.select` choose.
       hardware: the TPU system to run on; None calls `tpuserve.devices.find_tpu_system`.
       session_config: a serialised ConfigProto.
       fallback_to_cpu: whether to load {serve} if the metagraph with the wanted tags cannot run.
-      forbid_unsafe_ops: whether to refuse ops that may do more than compute; see
-        `tpuserve.untrusted`.
+      forbid_unsafe_ops: whether to refuse ops that may do more than compute, such as read files.
       max_constant_bytes: the bytes of memory that constants, and tensors computed from them, may
         take beyond the size of the constants in the file; 0 for no limit. For example, the file
         stores a constant of equal elements as one element.
@@ -61,16 +62,18 @@ def load(
       runtime: a name in `tpuserve.runtime.registry`; None for the default runtime.
       timeout_seconds: how long the restore of the variables and the initialisation may take, in
         seconds; 0 for no limit.
-      batch_sizes: the numbers of rows to compile for, in a runtime that compiles at load.
-      cache_directory: where a runtime that compiles keeps executables from one process to the
-        next; None to keep none.
+      batch_sizes: the batch sizes, in examples, for which a runtime that compiles models compiles
+        this one during the load.
+      cache_directory: the directory in which a runtime that compiles models keeps its executables
+        for later processes; None to keep none.
       make_plan: the function that plans the load, for example in a subprocess.
-      executor: a function that takes the long part of the load as a function, and calls it, for
-        example in another thread. That part runs mostly outside of Python.
+      executor: takes a function that does the long part of the load, and calls it, for example in
+        another thread. The long part runs mostly outside of Python.
 
     Raises:
       SavedModelNotFound, DamagedSavedModel: the directory has no readable SavedModel.
-      MetagraphNotFound, TpuNotFound: see `tpuserve.select.select_metagraph`.
+      MetagraphNotFound: the directory has no metagraph with the wanted tags.
+      TpuNotFound: the metagraph needs a TPU, and there is none.
       UnsafeModel: an op of the model may do more than compute, and that is forbidden.
       ModelTooLarge: constants of the model become larger than `max_constant_bytes`.
       LoadTimeout: the initialisation has not ended in `timeout_seconds`.

@@ -31,14 +31,14 @@ class LoadOptions:
     Attributes:
       session_config: a serialised ConfigProto; empty for TensorFlow's defaults.
       initialise_tpu: whether to initialise a real TPU system that is not initialised yet.
-      executor: a function that takes the long part of the load as a function, calls it, for
-        example in another thread, and returns its result.
+      executor: takes a function that does the long part of the load, calls it, for example in
+        another thread, and returns its result.
       timeout_seconds: how long the restore of the variables and the initialisation may take, in
         seconds; 0 for no limit.
-      batch_sizes: the numbers of rows that requests have after batching. At load, a runtime that
-        compiles models compiles them for these numbers. Empty if any number may come.
-      cache_directory: the directory in which a runtime that compiles keeps executables from one
-        process to the next; None to keep none.
+      batch_sizes: the sizes, in examples, of the batches that will be run. A runtime that compiles
+        models compiles them for these sizes during the load. Empty if the sizes are not known.
+      cache_directory: the directory in which a runtime that compiles models keeps its executables
+        for later processes; None to keep none.
     """
 
     session_config: bytes
@@ -50,7 +50,10 @@ class LoadOptions:
 
 
 class ModelRuntime(Protocol):
-    """The interface of a runtime: plans the load of a model without TensorFlow, then loads it."""
+    """The interface of a runtime, which first plans the load of a model and then loads it.
+
+    The plan is made without TensorFlow.
+    """
 
     def make_plan(
         self,
@@ -61,8 +64,8 @@ class ModelRuntime(Protocol):
     ) -> Any:
         """Prepare a metagraph for `load`.
 
-        A server calls this method in a subprocess that has TensorFlow's protocol buffer messages
-        and not the rest of TensorFlow.
+        A server calls this method in a subprocess in which only TensorFlow's protocol buffer
+        messages can be imported.
 
         Args:
           meta_graph: the MetaGraphDef message of TensorFlow; the runtime may change it.
@@ -71,7 +74,7 @@ class ModelRuntime(Protocol):
           signatures: signature name → signature.
 
         Returns:
-          An object that can be pickled.
+          The plan, an object that can be pickled; `load` finds it in `LoadPlan.runtime_plan`.
 
         Raises:
           TpuserveError: the runtime cannot execute the metagraph.
@@ -79,7 +82,7 @@ class ModelRuntime(Protocol):
         ...
 
     def load(self, directory: Path, plan: Any, options: LoadOptions) -> LoadedModel:
-        """Load a model.
+        """Load a model that `make_plan` has prepared.
 
         Args:
           directory: the directory of the SavedModel.

@@ -1,11 +1,11 @@
 """Imports TensorFlow for a server: without Keras, and without blocking the server's other threads.
 
-The import would hold Python's global interpreter lock (GIL) while it loads TensorFlow's C++
-library, which takes seconds on a slow disk. So this module loads the library before the import,
+The import of TensorFlow holds Python's global interpreter lock (GIL) while it loads TensorFlow's
+C++ library, which takes seconds on a slow disk. So this module loads the library before the import,
 without the GIL.
 
-With Keras and JAX, which TensorFlow imports where they are installed, the import takes twice the
-time and 240 MB more memory. A session that runs a SavedModel needs neither.
+If Keras and JAX are installed, TensorFlow imports them too, which takes twice the time and 240 MB
+more memory. A session that runs a SavedModel does not need them, so this module hides them.
 """
 
 import contextlib
@@ -29,10 +29,10 @@ _LIBRARY = "libtensorflow_cc.so.*"
 
 
 def import_tensorflow_for_serving() -> None:
-    """Import TensorFlow without the packages that only training and conversion use.
+    """Import TensorFlow without Keras and JAX, which only training and conversion use.
 
-    TensorFlow's log is filtered as by `tf_logging.import_tensorflow`. Afterwards `tf.keras` can
-    still be used; `import tensorflow.keras` fails.
+    Log lines about missing GPUs are dropped. Afterwards `tf.keras` can still be used, but `import
+    tensorflow.keras` fails.
     """
     if "tensorflow" in sys.modules:
         return
@@ -45,13 +45,13 @@ def import_tensorflow_for_serving() -> None:
 def _load_library() -> None:
     """Load TensorFlow's C++ library as the import of TensorFlow does, but without Python's GIL.
 
-    The import holds the GIL while it loads the library, which takes seconds on a slow disk. During
-    that time no other thread of the process could answer a health check. If the library cannot be
-    loaded, nothing happens here, and the import of TensorFlow reports the error.
+    The import of TensorFlow would hold the GIL for the seconds that this takes on a slow disk, and
+    no other thread of the process could answer a health check. If the library cannot be loaded,
+    this function reports nothing: the import of TensorFlow reports the error.
     """
     if not sys.platform.startswith("linux"):
         return
-    # Import the modules that TensorFlow imports before its C++ library. Source:
+    # Import the modules that TensorFlow imports before it loads its C++ library, as in TensorFlow's
     # pywrap_tensorflow.py.
     importlib.import_module("hashlib")
     importlib.import_module("ssl")
@@ -77,10 +77,10 @@ def _hidden(names: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _temporary_directory_name() -> Iterator[None]:
-    """Name a temporary directory in a with block, even if the system has no writable directory.
+    """Let tempfile.gettempdir() succeed in a with block if the system has no writable directory.
 
-    TensorFlow imports absl.testing, which only asks for the name, and fails if there is none. After
-    the block, code that needs a temporary file gets the error that there is no directory for it.
+    TensorFlow imports absl.testing, which asks for the name of the temporary directory, does not
+    use the directory, and fails if there is none. After the block, gettempdir() fails again.
     """
     try:
         tempfile.gettempdir()

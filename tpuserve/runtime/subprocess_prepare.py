@@ -1,4 +1,4 @@
-"""Plans a load in a subprocess, so that this process can answer requests meanwhile."""
+"""Plans the load of a model in a subprocess, so that this process can answer requests meanwhile."""
 
 import contextlib
 import logging
@@ -23,8 +23,8 @@ _NICE = 15
 # The file that sets the nice value of the subprocess's session. Linux may schedule all processes of
 # a session as one autogroup, and then only the nice value of the autogroup counts.
 _SESSION_NICE_FILE = "/proc/self/autogroup"
-# How often the subprocess tries to set the autogroup's nice value, and the seconds between two
-# tries. A try may fail: the kernel allows an unprivileged process one change in 0.1 seconds.
+# How many times the subprocess tries to set the autogroup's nice value, and the time between two
+# attempts in seconds. The kernel allows an unprivileged process only one change in 0.1 seconds.
 _TRIES, _RETRY_SECONDS = 30, 0.1
 _LOWER_PRIORITY = f"""
 import os, sys, time
@@ -40,20 +40,21 @@ for _ in range({_TRIES}):
     else:
         break
 """
-# The program of the subprocess. Its arguments are the sys.path of this process, so that both
-# processes import the same packages. Python's option -I keeps the current directory out of
-# sys.path.
+# The Python code of the subprocess, whose command line has the sys.path of this process as
+# arguments, so that both processes import the same packages. Python's option -I keeps the current
+# directory out of sys.path.
 _PROGRAM = f"""{_LOWER_PRIORITY}
 sys.path[:] = sys.argv[1:]
 from tpuserve.runtime.subprocess_prepare import main
 main()
 """
 _COMMAND: tuple[str, ...] = (sys.executable, "-I", "-c", _PROGRAM)
-# The subprocess gives itself the highest score in this file. When memory is short, the kernel kills
-# the process with the highest score: the subprocess, and not the server.
+# The file with a process's score for the kernel, and the highest score. When memory is short, the
+# kernel kills the process with the highest score. The subprocess gives itself this score, so that
+# the kernel kills the subprocess and not the server.
 _OOM_FILE, _OOM_SCORE = "/proc/self/oom_score_adj", 1000
-# A load is planned in this process if the saved_model.pb has at most this number of bytes: planning
-# then takes a few milliseconds, and the start of a subprocess takes 100 milliseconds.
+# The largest size of a saved_model.pb, in bytes, whose load is planned in this process: planning
+# then takes a few milliseconds, while the start of a subprocess takes 100 milliseconds.
 _SMALL_BYTES = 1 << 16
 
 # The longest wait for the exit code of a subprocess whose output has ended, in seconds.
@@ -96,8 +97,8 @@ def _is_small(directory: Path) -> bool:
 
 
 def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
-    # If TPU ops may have to be lowered, send the definitions of TensorFlow's ops with the request:
-    # the lowering needs them, and the subprocess does not import TensorFlow, which has them.
+    # If TPU ops may have to be replaced by CPU ops, send the definitions of TensorFlow's ops with
+    # the request. The replacement needs them, and the subprocess does not import TensorFlow.
     hardware = request.hardware
     lowers = hardware.is_emulated or hardware.pjrt_platform or request.runtime == XLA_RUNTIME
     op_list = tensorflow_stub.serialized_op_list() if lowers else b""
@@ -118,8 +119,8 @@ def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 if process.wait(_EXIT_SECONDS) == -signal.SIGKILL:
-                    # The kernel kills processes when memory is short. Do not plan in this process
-                    # instead, which would then run out of memory, too.
+                    # The kernel has probably killed the subprocess because memory is short. Do not
+                    # plan the load in this process, which would then run out of memory too.
                     raise ModelLoadError(
                         f"cannot load {request.directory}: the process that prepares it was "
                         f"killed, as the kernel does where memory is short. Give the server more "
@@ -128,9 +129,8 @@ def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
             raise
         finally:
             process.kill()
-            # `close` sends the bytes that are still in the buffer of the pipe. If the subprocess
-            # has ended, `close` raises a BrokenPipeError, which must not hide the error of the
-            # load.
+            # `close` writes the rest of the buffer to the pipe. If the subprocess has ended, this
+            # raises a BrokenPipeError. Suppress it, so that it does not hide the original error.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
 
@@ -141,8 +141,8 @@ def _raise_oom_score() -> None:
 
 
 def _exit_with_parent() -> None:
-    # End the subprocess with its parent, the server: the parent sends nothing more, so this read
-    # returns only when the parent closes the pipe or exits.
+    # End this subprocess when its parent, the server, exits. The parent sends nothing more, so the
+    # read returns only when the parent closes the pipe or exits.
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 
@@ -153,15 +153,15 @@ def main(*, use_stub: bool = True) -> None:
     This is the main function of the subprocess.
 
     Args:
-      use_stub: whether to plan with `tensorflow_stub`; False imports TensorFlow
-        (benchmarks/serve/swap.py compares the two).
+      use_stub: whether to use a stub in place of TensorFlow; False imports TensorFlow, which takes
+        longer (benchmarks/serve/swap.py compares the two).
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _raise_oom_score()
     if use_stub:
         tensorflow_stub.install_stub()
-    # Text that other code prints must not get into the result. So redirect standard output to
-    # standard error, and write the result to a copy of the original standard output.
+    # Redirect standard output to standard error, and write the result to a copy of the original
+    # standard output. So text that other code prints does not get into the result.
     with open(os.dup(sys.stdout.fileno()), "wb") as stream:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         result: LoadPlan | TpuserveError

@@ -1,9 +1,9 @@
 """A stub `tensorflow` package for a process that plans loads and runs no graphs.
 
-The import of TensorFlow takes seconds and hundreds of megabytes. Planning needs only TensorFlow's
-protocol buffer messages, which can be imported alone. Lowering also needs the op definitions, which
-a process with TensorFlow supplies, and the conversion of int32 constants, which this module
-implements.
+The import of TensorFlow takes seconds and hundreds of megabytes. Planning a load needs only
+TensorFlow's protocol buffer messages, which can be imported alone. If TPU ops are replaced by CPU
+ops (the lowering), TensorFlow's op definitions and the conversion of int32 constants are needed
+too. A process with TensorFlow supplies the op definitions; this module converts the constants.
 """
 
 import functools
@@ -27,9 +27,10 @@ def serialized_op_list() -> bytes:
 
 
 def install_stub() -> None:
-    """Install a package `tensorflow` in this process that runs no code of TensorFlow.
+    """Install an empty package as `tensorflow` in this process, so that no TensorFlow code runs.
 
-    Modules of messages, such as `tensorflow.core.framework.graph_pb2`, can be imported from it.
+    Modules of protobuf messages, such as `tensorflow.core.framework.graph_pb2`, can be imported
+    from it.
     """
     spec = importlib.util.find_spec("tensorflow")
     if spec is not None and spec.submodule_search_locations is not None:
@@ -80,7 +81,7 @@ def _make_ndarray(proto: "TensorProto") -> np.ndarray[Any, Any]:
     if proto.tensor_content:
         return np.frombuffer(proto.tensor_content, np.int32).reshape(shape)
     size = int(np.prod(shape))
-    # A TensorProto may have fewer values than elements. The last value then fills the other
-    # elements.
+    # A TensorProto may have fewer values than the tensor has elements. The last value then stands
+    # for all remaining elements.
     numbers = list(proto.int_val) or [0]
     return np.array((numbers + numbers[-1:] * size)[:size], np.int32).reshape(shape)

@@ -28,9 +28,9 @@ def import_tensorflow() -> None:
 
 @contextlib.contextmanager
 def filtered_log() -> Iterator[None]:
-    """Drop the lines about missing GPUs from what is written to standard error in a with block.
+    """Drop log lines about missing GPUs that are written to standard error in a with block.
 
-    C++ code writes the log directly to file descriptor 2. Inside the block that descriptor is the
+    C++ code writes the log directly to file descriptor 2. Inside the block, that descriptor is the
     input of a pipe, and a thread filters the lines.
     """
     sys.stderr.flush()

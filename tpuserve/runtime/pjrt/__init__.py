@@ -1,1 +1,1 @@
-"""The "pjrt" runtime: computations of TPU metagraphs run on devices of jax's PJRT client."""
+"""The "pjrt" runtime, which runs the computations of TPU metagraphs on jax's PJRT devices."""

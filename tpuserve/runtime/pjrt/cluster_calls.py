@@ -1,4 +1,7 @@
-"""Replaces the calls of XLA clusters in a graph by ops that call a Python function."""
+"""Replaces the calls of XLA clusters in a graph by ops that call a Python function.
+
+A session runs the graph; the Python function runs the clusters on PJRT devices.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,10 +18,10 @@ RunCluster = Callable[[str, Sequence[Array]], Sequence[Array]]
 
 
 class ClusterCalls:
-    """The ops of one graph that call a Python function for each XLA cluster.
+    """Creates the ops by which a graph calls a Python function to run an XLA cluster.
 
-    TensorFlow finds the Python function of an op by a token, which is valid only as long as the
-    tf.Graph in which it was made exists. Keep this object for as long as the graph is used.
+    TensorFlow finds the Python function of such an op by a token in the op. The token is valid only
+    as long as this object exists, so keep the object for as long as a session runs the graph.
     """
 
     def __init__(self, clusters: Mapping[str, XlaCluster], run: RunCluster) -> None:
@@ -26,15 +29,19 @@ class ClusterCalls:
 
         Args:
           clusters: function name → the cluster.
-          run: takes the function name of a cluster and the values of its arguments that are not
-            variables; returns the results.
+          run: the Python function that runs a cluster. It takes the function name of the cluster
+            and the values of those arguments that are not variables, and returns the results.
         """
         self._clusters = clusters
         self._run = run
         self._graph = tf.Graph()
 
     def replace_in(self, graph: Any) -> None:
-        """Replace each call of a cluster in a GraphDef and in its functions, in place."""
+        """Replace each call of a cluster in a GraphDef and in its functions.
+
+        Args:
+          graph: the GraphDef; it is changed in place.
+        """
         for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
             for node in nodes:
                 name = node.attr["f"].func.name if MUST_COMPILE in node.attr else ""
@@ -62,13 +69,19 @@ class ClusterCalls:
     def _make_py_func(
         self, function: str, input_types: Sequence[Any], output_types: Sequence[Any]
     ) -> Any:
-        """Return the NodeDef of an op that runs a cluster."""
+        """Return the NodeDef of an op that calls the Python function to run a cluster.
+
+        Args:
+          function: the function name of the cluster.
+          input_types: the dtypes of the cluster's arguments that are not variables.
+          output_types: the dtypes of the cluster's results.
+        """
 
         def run(*feeds: Array) -> Sequence[Array]:
             try:
                 return self._run(function, feeds)
             except InvalidTensor as error:
-                # Raise a ValueError, because TensorFlow reports it as an invalid argument.
+                # Raise a ValueError, which TensorFlow reports as an InvalidArgumentError.
                 raise ValueError(str(error)) from error
 
         with self._graph.as_default():

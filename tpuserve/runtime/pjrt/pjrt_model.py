@@ -1,4 +1,7 @@
-"""Loads a model whose TPU computations run on PJRT devices."""
+"""Loads and runs a model whose TPU computations run on PJRT devices, jax's devices.
+
+Each computation is an XLA cluster: a function of the graph that XLA compiles as a whole.
+"""
 
 import dataclasses
 import functools
@@ -40,23 +43,32 @@ from tpuserve.stablehlo.abstract_tensor import AbstractTensor, Shape
 from tpuserve.stablehlo.cluster_finder import ClusterFinder, XlaCluster
 
 _VARIABLES = ("variables", "variables")
-# The number of runs with a deadline that one model makes at the same time; further runs wait.
+# The maximum number of runs with a deadline that one model executes at the same time; further runs
+# wait.
 _DEADLINE_THREADS = 2 * (os.cpu_count() or 1)
 
 TraceSignature: TypeAlias = Callable[[Signature, int | None, int | None], Sequence[XlaCluster]]
-"""(signature, rows, size of other open dimensions) → the clusters that the signature runs."""
+"""A function that returns the XLA clusters that a signature runs, with their argument shapes.
+
+The arguments are the signature, and the sizes to use where the signature leaves a dimension open:
+the batch size and the size of all other dimensions. None leaves them open.
+"""
 
 CompileClusters: TypeAlias = Callable[
     [ClusterProgram, TraceSignature, Any, Mapping[str, Signature]], None
 ]
-"""Takes the program, its tracer, the lowered GraphDef and the signatures of a model."""
+"""A function that compiles clusters of a model during the load.
+
+The arguments are the ClusterProgram, the function that finds the clusters of a signature, the
+lowered GraphDef and the signatures.
+"""
 
 
 class ClusterRunner(SignatureRunner):
-    """Runs a signature that is nothing but one XLA cluster, without a session.
+    """Runs a signature that consists of a single XLA cluster, without a session.
 
-    XLA cannot stop a run. A run with a deadline that it may miss goes to a thread of its own; after
-    the deadline, the run ends by itself and its result is dropped.
+    XLA cannot stop a run. If a run may miss its deadline, it takes place in another thread: when
+    the deadline passes, the request fails, and the result of the run is dropped later.
     """
 
     def __init__(
@@ -70,23 +82,24 @@ class ClusterRunner(SignatureRunner):
 
         Args:
           program: runs the clusters of the model.
-          pure: the cluster, and how its arguments and results belong to the signature.
+          pure: the cluster, and which inputs and outputs of the signature its arguments and results
+            are.
           signature: the signature.
           threads: the threads of runs whose callers have a deadline.
         """
-        # XLA knows the shape of each intermediate value, so the shapes of the inputs determine the
-        # run time.
+        # Set has_static_cost: all shapes in an XLA program are static, so the run time depends only
+        # on the shapes of the inputs.
         super().__init__(None, signature, has_static_cost=True, enforces_deadlines=True)
         self._program = program
         self._pure = pure
         self._threads = threads
 
     def warm_up(self) -> None:
-        """Create the callable for all outputs. The load has already compiled the signature."""
+        """Create the callable for all outputs; the signature was compiled during the load."""
         self._make_callable(self._all_outputs)
 
     def close(self) -> None:
-        """Do nothing: the program refuses later runs."""
+        """Do nothing: the ClusterProgram, which the model closes, refuses later runs."""
 
     def _run_in_deadline_pool(
         self,
@@ -124,7 +137,7 @@ class ClusterRunner(SignatureRunner):
 
 
 class PjrtModel(SessionModel):
-    """One TPU metagraph: XLA clusters on PJRT devices, all other ops in a session."""
+    """A TPU metagraph in memory: XLA clusters run on PJRT devices, the other ops in a session."""
 
     def __init__(
         self,
@@ -140,13 +153,14 @@ class PjrtModel(SessionModel):
         """Initialise the model.
 
         Args:
-          session: a session with the graph of the host ops; see `SessionModel`.
-          plan: the load plan whose graph the session holds.
-          handles: handles of the nodes that the signatures name.
-          choice: the selected metagraph and device.
+          session: a session whose graph has the other ops, and whose variables are restored.
+          plan: the load plan of the graph in the session.
+          handles: the C API handles of the nodes that the signatures feed and fetch.
+          choice: the selected metagraph, device and runtime.
           program: runs the clusters.
-          calls: the Python functions that the graph calls for its clusters.
-          pure_signatures: name → the cluster of each signature that needs no session.
+          calls: the ops by which the graph of the session calls the clusters. The model keeps this
+            object alive for as long as it uses the graph.
+          pure_signatures: signature name → the cluster of each signature that needs no session.
         """
         self._program = program
         self._calls = calls
@@ -156,7 +170,7 @@ class PjrtModel(SessionModel):
         self.choice = choice
 
     def close(self) -> None:
-        """Free the memory on the devices, and close the session; see `LoadedModel.close`."""
+        """Free the memory on the devices, and close the session."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._program.close()
         super().close()
@@ -178,20 +192,21 @@ def load_pjrt_model(
     make_tracer: Callable[[Any], TraceSignature] | None = None,
     compile_clusters: CompileClusters | None = None,
 ) -> LoadedModel:
-    """Compile the clusters of a model for the PJRT devices, and load the rest into a session.
+    """Compile the clusters of a model for the PJRT devices, and load its other ops into a session.
 
-    The model is compiled for its allowed batch sizes before the function returns. A model without
-    allowed batch sizes is compiled for one row.
+    The clusters are compiled before the function returns: for the batch sizes that the batching ops
+    of the model allow or, in a model without such ops, for a batch of one example.
 
     Args:
       directory: the directory of the SavedModel.
       plan: the load plan; its `runtime_plan` is a `PjrtPlan`.
       options: the options of the load.
       max_devices: the largest number of devices to use; None for all.
-      forbids_endless_loops: see `ClusterProgram`.
+      forbids_endless_loops: whether to refuse a cluster with a loop whose number of iterations XLA
+        does not know, because a run cannot be stopped.
       make_tracer: takes the lowered GraphDef and returns the function that finds the clusters of a
-        signature; None for one that infers all shapes of the graph.
-      compile_clusters: compiles clusters before the function returns; None compiles them for the
+        signature. None uses a function that infers the shapes of all tensors of the graph.
+      compile_clusters: compiles clusters before the function returns. None compiles them for the
         batch sizes described above.
 
     Raises:
@@ -219,11 +234,12 @@ def load_pjrt_model(
     try:
         calls = ClusterCalls(clusters, program.run)
         calls.replace_in(meta_graph.graph_def)
-        # The session has no TPU: the graph that is left for it runs on the CPU.
+        # Plan the session for the CPU: the ops of the graph that are not in clusters run there.
         host_choice = dataclasses.replace(plan.choice, device="CPU", lowered=False)
         session_plan = make_session_plan(meta_graph, directory, host_choice, plan.signatures)
         if not reads_variables(meta_graph.graph_def):
-            # Restore no variable into the session: all of them are on the devices.
+            # Do not restore variables into the session, because only the clusters read them, and
+            # these have them on the devices.
             session_plan = dataclasses.replace(session_plan, restore_op="")
         pure_signatures = _find_pure_signatures(lowered, plan.signatures, clusters)
 
@@ -267,7 +283,13 @@ def _compile(
 def _find_clusters(
     trace: TraceSignature, signatures: Mapping[str, Signature]
 ) -> dict[str, XlaCluster]:
-    """Return the clusters that the signatures run, by function name, with unknown batch sizes."""
+    """Return the clusters that the signatures run: function name → cluster.
+
+    The batch sizes in the shapes are left unknown.
+
+    Raises:
+      UnsupportedModel: a function runs with different variables in different signatures.
+    """
     clusters: dict[str, XlaCluster] = {}
     for signature in signatures.values():
         for cluster in trace(signature, None, None):
@@ -282,12 +304,15 @@ def _find_clusters(
 
 
 def open_shape(spec: TensorSpec, rows: int | None, other_size: int | None) -> Shape:
-    """Return the shape of an input with sizes for the dimensions that the signature leaves open.
+    """Return the shape of an input, with sizes for the dimensions that the signature leaves open.
 
     Args:
-      spec: the input.
-      rows: the size of the first dimension, if it is open; None leaves it open.
-      other_size: the size of the other open dimensions; None leaves them open.
+      spec: the name, dtype and shape of the input in the signature.
+      rows: the size of the first dimension, which is the batch, if it is open; None leaves it open.
+      other_size: the size of all other open dimensions; None leaves them open.
+
+    Returns:
+      The shape; None if the rank is unknown.
     """
     if not spec.shape:
         return spec.shape
@@ -312,7 +337,7 @@ def _make_tracer(graph: Any) -> TraceSignature:
         try:
             finder.trace(feeds, [spec.name for spec in signature.outputs.values()])
         except InvalidInput:
-            # The signature does not accept `rows` rows, so there is nothing to compile.
+            # The signature does not accept this batch size, so there is nothing to compile.
             return []
         return finder.clusters[count:]
 
@@ -335,7 +360,12 @@ def _find_pure_signatures(
 
 
 def _make_variable_reader(directory: Path, keys: Mapping[str, str]) -> Callable[[str], Array]:
-    """Return a function that reads the value of a variable from the checkpoint of a SavedModel."""
+    """Return a function that reads a variable's value from the checkpoint of a SavedModel.
+
+    Args:
+      directory: the directory of the SavedModel.
+      keys: name of a variable → key of its value in the checkpoint.
+    """
     prefix = str(directory.joinpath(*_VARIABLES))
     reader = functools.cache(lambda: tf.train.load_checkpoint(prefix))
 

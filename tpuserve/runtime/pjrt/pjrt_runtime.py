@@ -21,8 +21,8 @@ class PjrtPlan:
     """A TPU metagraph that is prepared for PJRT devices.
 
     Attributes:
-      meta_graph: the serialised MetaGraphDef, lowered and pruned. The computations that ran on the
-        TPU are calls of functions that XLA must compile.
+      meta_graph: the serialised MetaGraphDef, without TPU ops and unused nodes. Each computation
+        for the TPU is replaced by a call of a function that XLA must compile.
       checkpoint_keys: name of a variable → key of its value in the checkpoint.
     """
 
@@ -40,7 +40,9 @@ class PjrtRuntime:
         choice: MetaGraphSelection,
         signatures: Mapping[str, Signature],
     ) -> PjrtPlan:
-        """Lower and prune a metagraph; see `ModelRuntime.make_plan`.
+        """Replace the TPU ops of a metagraph, and remove unused nodes, as the plan of a load.
+
+        The arguments are those of `ModelRuntime.make_plan`.
 
         Raises:
           UnsupportedModel: the metagraph has no TPU tag and no TPU computation.
@@ -54,15 +56,22 @@ class PjrtRuntime:
         return make_pjrt_plan(meta_graph)
 
     def load(self, directory: Path, plan: LoadPlan, options: LoadOptions) -> LoadedModel:
-        """Compile the computations for the devices, and load the rest; see `ModelRuntime.load`."""
-        # Import only here: this import loads TensorFlow, which `make_plan` does not need.
+        """Compile the computations for the devices, and load the other ops into a session.
+
+        The arguments are those of `ModelRuntime.load`.
+        """
+        # Import this module here and not at the top: the import loads TensorFlow, which `make_plan`
+        # must not need.
         from tpuserve.runtime.pjrt.pjrt_model import load_pjrt_model
 
         return load_pjrt_model(directory, plan, options)
 
 
 def make_pjrt_plan(meta_graph: Any) -> PjrtPlan:
-    """Lower and prune a metagraph, in place, and return its plan.
+    """Replace the TPU ops of a metagraph, remove unused nodes, and return the plan of its load.
+
+    Args:
+      meta_graph: the MetaGraphDef message of TensorFlow; it is changed in place.
 
     Raises:
       LoweringError: the metagraph has an op that cannot be lowered.

@@ -1,4 +1,7 @@
-"""Finds the signatures that are nothing but one XLA cluster, so that they need no session."""
+"""Finds the signatures that consist of a single XLA cluster, so that they need no session.
+
+An XLA cluster is a function of the graph that XLA compiles as a whole.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,20 +12,21 @@ from tpuserve.lowering.rules.node_rewriting import data_inputs
 from tpuserve.saved_model.signature import Signature
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 
-# The ops besides the cluster that a pure signature may have: ops that compute nothing, constants,
-# and the handles of variables.
+# The ops that a signature may have besides the call of a cluster and still need no session:
+# constants, the handles of variables, and ops that compute nothing.
 _FORWARDING_OPS = ("Const", "Identity", "NoOp", "VarHandleOp")
 _SEARCHED_OPS = frozenset({*_FORWARDING_OPS, *FUNCTION_CALLS})
 
 
 @dataclass(frozen=True)
 class PureSignature:
-    """A signature whose outputs one cluster computes from the signature's inputs.
+    """A signature all of whose outputs are results of one call of one XLA cluster.
 
     Attributes:
-      function: the function name of the cluster.
-      aliases: the input alias of each argument of the cluster that is not a variable.
-      results: output alias → index of the result of the cluster.
+      function: the name of the function that XLA compiles.
+      aliases: for each argument of the function that is not a variable, the alias of the signature
+        input that is passed.
+      results: output alias → index of the result of the function.
     """
 
     function: str
@@ -32,13 +36,15 @@ class PureSignature:
 
 @dataclass(frozen=True)
 class _Source:
-    """The origin of a tensor, found by a walk back through Identity ops and calls of functions.
+    """The node or the call of a cluster from which a tensor comes.
+
+    Identity ops and calls of other functions between that origin and the tensor are skipped.
 
     Attributes:
       node: name of the node of the main graph that produces the tensor; empty for a result of a
         cluster.
       cluster: the call of the cluster that produces the tensor; None for a node.
-      index: index of the result of the cluster.
+      index: index of the tensor among the results of the cluster; 0 for a node.
     """
 
     node: str
@@ -48,27 +54,36 @@ class _Source:
 
 @dataclass(frozen=True, eq=False)
 class _ClusterCall:
-    """One call of a cluster, with the sources of the cluster's arguments."""
+    """One call of an XLA cluster.
+
+    Attributes:
+      function: the name of the function that XLA compiles.
+      arguments: where each argument of the call comes from.
+    """
 
     function: str
     arguments: Sequence[_Source]
 
 
 class _OtherOpError(Exception):
-    """The signature needs an op beside the cluster."""
+    """Raised if a signature needs an op besides the cluster, so that it needs a session."""
 
 
 def find_pure_signature(
     graph: Any, signature: Signature, clusters: Mapping[str, XlaCluster]
 ) -> PureSignature | None:
-    """Return how a cluster computes a signature; None if the signature needs other ops too.
+    """Check whether a single XLA cluster computes a signature, so that it needs no session.
 
-    The call of the cluster may be in a function, as in the export of a function or a Keras model.
+    The call of the cluster may be in the main graph or in another function, as in the export of a
+    tf.function or a Keras model.
 
     Args:
       graph: the lowered GraphDef.
       signature: the signature.
       clusters: function name → the cluster.
+
+    Returns:
+      How the cluster computes the signature; None if the signature needs other ops too.
     """
     inputs = {spec.name.partition(":")[0]: alias for alias, spec in signature.inputs.items()}
     outputs = {alias: spec.name for alias, spec in signature.outputs.items()}
@@ -89,10 +104,10 @@ def find_pure_signature(
 
 
 class _ClusterSearch:
-    """Walks back from the outputs of a signature to the calls of clusters.
+    """Follows the inputs of nodes, from the outputs of a signature back to the calls of clusters.
 
     Attributes:
-      calls: the calls of clusters that a run of the signature reaches.
+      calls: the calls of clusters that have been found.
     """
 
     def __init__(self, graph: Any, clusters: Collection[str], fed: Collection[str]) -> None:
@@ -100,7 +115,7 @@ class _ClusterSearch:
 
         Args:
           graph: the lowered GraphDef.
-          clusters: the function names of the clusters.
+          clusters: the names of the functions that are XLA clusters.
           fed: names of the nodes whose outputs a request feeds.
         """
         self.calls: list[_ClusterCall] = []
@@ -109,10 +124,13 @@ class _ClusterSearch:
         self._clusters, self._fed = clusters, fed
 
     def find_sources(self, tensors: Iterable[str]) -> list[_Source]:
-        """Return the sources of tensors of the main graph.
+        """Return where tensors of the main graph come from.
+
+        Args:
+          tensors: the names of the tensors.
 
         Raises:
-          _OtherOpError: a run for the tensors executes an op beside clusters.
+          _OtherOpError: the computation of the tensors needs an op besides clusters.
         """
         nodes: dict[str, Any] = {}
         pending = list(tensors)
@@ -127,12 +145,16 @@ class _ClusterSearch:
     def _resolve_all(
         self, nodes: Mapping[str, Any], arguments: Mapping[str, _Source], tensors: Iterable[str]
     ) -> list[_Source]:
-        """Return the sources of tensors of the main graph, or of the body of a function.
+        """Return where tensors of the main graph, or of the body of a function, come from.
 
         Args:
           nodes: name → node, of all nodes that run.
-          arguments: the sources of tensors that come from outside, by name.
-          tensors: names of tensors.
+          arguments: the sources of the tensors that a request feeds or that are arguments of the
+            function, by name.
+          tensors: names of the tensors.
+
+        Raises:
+          _OtherOpError: a node has an op besides the clusters.
         """
         results: dict[str, Sequence[_Source]] = {
             name: [source] for name, source in arguments.items()
@@ -147,8 +169,8 @@ class _ClusterSearch:
             # An output is "node" or "node:index" in a graph, "node:output:index" in a function.
             return results[name][int(output.rpartition(":")[2] or 0)]
 
-        # Check the ops before the search: in a large graph with other ops, `resolve` would exceed
-        # Python's recursion limit.
+        # Check all ops before `resolve` is called: in a large graph with other ops, its recursion
+        # would exceed Python's limit.
         if not all(node.op in _SEARCHED_OPS for node in nodes.values()):
             raise _OtherOpError
         for node in nodes.values():
@@ -157,7 +179,12 @@ class _ClusterSearch:
         return [resolve(tensor) for tensor in tensors]
 
     def _call(self, node: Any, arguments: Sequence[_Source]) -> Sequence[_Source]:
-        """Return the sources of the results of a node, which may be a call."""
+        """Return where the results of a node, which may be a call of a function, come from.
+
+        Args:
+          node: the node.
+          arguments: the sources of the node's inputs.
+        """
         if node.op not in FUNCTION_CALLS:
             return [_Source(node.name)]
         name = node.attr["f"].func.name

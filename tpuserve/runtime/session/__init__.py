@@ -1,1 +1,1 @@
-"""Runs a metagraph in a tf.compat.v1.Session: the "session" runtime."""
+"""The "session" runtime, which runs a metagraph in a tf.compat.v1.Session."""

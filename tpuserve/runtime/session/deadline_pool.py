@@ -1,7 +1,7 @@
-"""An inter-op thread pool for runs with a deadline.
+"""Adds an inter-op thread pool for runs with a deadline to TensorFlow's sessions.
 
-TensorFlow's default pool has one thread for each core. A few slow runs with deadlines would
-occupy all of them, and a short run would miss its deadline before it begins.
+TensorFlow's default pool has one thread for each core. In that pool, a few slow runs with deadlines
+would occupy all threads, and a short run would miss its deadline before it begins.
 """
 
 import os
@@ -11,29 +11,35 @@ from tensorflow.core.protobuf import config_pb2
 
 from tpuserve import tensorflow_internals
 
-# The name of the pool for runs with a deadline. Sessions that name the same pool share its threads.
+# The name of the thread pool for runs with a deadline. All sessions whose configuration has a pool
+# of this name share its threads.
 _NAME = "tpuserve_deadline"
 THREADS = 8 * (os.cpu_count() or 1)
-"""The number of threads of the pool.
+"""The number of threads of the pool for runs with a deadline.
 
-There is one for each request that the REST and gRPC frontends together process at once by default.
+By default, the REST and gRPC frontends of the server together process as many requests at once.
 """
 
 
 def add_deadline_pool(config: Any) -> None:
-    """Append the pool for runs with a deadline to the inter-op pools of a ConfigProto."""
+    """Add the thread pool for runs with a deadline to a session configuration.
+
+    Args:
+      config: a ConfigProto; the pool is appended to its session_inter_op_thread_pool.
+    """
     pools = config.session_inter_op_thread_pool
     if not pools:
-        # Put a default pool first, because runs without RunOptions use the first pool of the list.
+        # Put a default pool first: runs without RunOptions use the first pool of the list, and must
+        # not use the pool for runs with a deadline.
         pools.add(global_name="tpuserve_default")
     pools.add(num_threads=THREADS, global_name=_NAME)
 
 
 def run_options(session: Any, timeout_ms: float | None) -> bytes:
-    """Return serialised RunOptions that let a run use the deadline pool of a session.
+    """Return serialised RunOptions for a run in the thread pool for runs with a deadline.
 
     Args:
-      session: a tf.compat.v1.Session. If its configuration lacks the deadline pool, which
+      session: a tf.compat.v1.Session. If its configuration does not have that pool, which
         `add_deadline_pool` adds, the run uses the session's first inter-op pool.
       timeout_ms: the time limit of the run in milliseconds, raised to 1 if it is smaller; None for
         no limit.

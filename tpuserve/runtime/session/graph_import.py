@@ -1,4 +1,4 @@
-"""Imports the graph of a SessionPlan and initialises its session, through TensorFlow's C API.
+"""Imports the graph of a model into a session and initialises it, through TensorFlow's C API.
 
 TensorFlow's own SavedModel loader creates a Python object for every node. The objects take longer
 to create than all other steps of a load, and serving does not need them.
@@ -22,14 +22,19 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
 class GraphHandles:
-    """The C API handles of those nodes of a graph that later steps of a load need."""
+    """The C API handles of some nodes of a graph, such as those that signatures feed and fetch."""
 
     def __init__(self) -> None:
         """Create an empty collection; `retain` adds handles."""
         self._operations: dict[str, Any] = {}
 
     def retain(self, names: Iterable[str], operations: Iterable[Any]) -> None:
-        """Store the handles of nodes: for each name, the TF_Operation at the same position."""
+        """Store handles of nodes.
+
+        Args:
+          names: the names of the nodes.
+          operations: the TF_Operation of each node, in the order of the names.
+        """
         self._operations.update(zip(names, operations, strict=True))
 
     def operation(self, name: str) -> Any:
@@ -58,6 +63,9 @@ class GraphHandles:
 def import_graph(graph: Any, plan: SessionPlan) -> GraphHandles:
     """Add the graph of a plan to an empty tf.Graph, without Python objects for the nodes.
 
+    Returns:
+      The handles of the nodes that the plan retains, such as those that signatures feed and fetch.
+
     Raises:
       tf.errors.OpError, ValueError: the nodes are no valid graph.
     """
@@ -83,8 +91,8 @@ def initialise_session(session: Any, plan: SessionPlan) -> None:
 
 def _run_target(session: Any, operation: str, feeds: Mapping[str, str]) -> None:
     options = config_pb2.CallableOptions(feed=list(feeds), target=[operation])
-    # The inter-op thread pool -1 means the calling thread. All threads of the pools are left to
-    # requests.
+    # Run the ops in the calling thread, which the inter-op thread pool -1 stands for. The threads
+    # of the pools stay free for requests.
     options.run_options.inter_op_thread_pool = -1
     run = tensorflow_internals.make_session_callable(session, options)
     run(*[np.array(value.encode(), object) for value in feeds.values()])
@@ -93,13 +101,13 @@ def _run_target(session: Any, operation: str, feeds: Mapping[str, str]) -> None:
 def import_segment(
     graph: Any, segment: GraphSegment, handles: GraphHandles, op_list: bytes = b""
 ) -> None:
-    """Add the nodes of one segment, a part of a graph that `split_graph` made, to a tf.Graph.
+    """Add one segment of a large graph to a tf.Graph; a large graph is imported in segments.
 
     Args:
-      graph: a tf.Graph with the nodes that the segment reads.
+      graph: a tf.Graph that contains the nodes of earlier segments.
       segment: the nodes to add.
-      handles: the handles of nodes in earlier segments; the function adds the handles of the nodes
-        in `segment.retained`.
+      handles: the handles of nodes in earlier segments to which the segment refers. The function
+        adds the handles of the nodes in `segment.retained`.
       op_list: the serialised OpList of the TensorFlow that wrote the graph, if that is newer than
         the installed TensorFlow; otherwise empty.
     """
@@ -128,7 +136,10 @@ def import_segment(
 
 
 def _newer_op_list(plan: SessionPlan) -> bytes:
-    """Return `plan.op_list` if a newer TensorFlow than this one wrote the graph, else b""."""
+    """Return `plan.op_list` if a newer TensorFlow than the installed one wrote the graph, else b"".
+
+    The list has the default values of attributes that the installed TensorFlow does not know.
+    """
     is_newer = _parse_version(plan.tensorflow_version) > _parse_version(tf.__version__)
     return plan.op_list if is_newer else b""
 
@@ -136,8 +147,12 @@ def _newer_op_list(plan: SessionPlan) -> bytes:
 def _segment_graph(segment: GraphSegment, op_list: bytes) -> bytes:
     """Return a segment's GraphDef without attributes that the installed TensorFlow does not know.
 
-    Only attributes with their default value are removed. `op_list`, the ops of the newer TensorFlow
-    that wrote the graph, has the defaults.
+    An attribute is removed only if it has its default value.
+
+    Args:
+      segment: the segment.
+      op_list: the serialised OpList of the newer TensorFlow that wrote the graph, which contains
+        the default values; empty if no newer TensorFlow wrote the graph.
     """
     if not op_list:
         return segment.content

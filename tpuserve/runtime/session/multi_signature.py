@@ -7,8 +7,8 @@ from tpuserve.runtime.loaded_model import Array, CancellationToken
 from tpuserve.runtime.session.signature_runner import SignatureRunner
 from tpuserve.saved_model.signature import Signature, find_signature
 
-# The largest number of signature combinations whose runners are cached. Clients choose the
-# combinations, so the cache needs a bound.
+# The maximum number of combinations of signatures whose runners are cached. Clients choose the
+# combinations, so the cache must be bounded.
 _MAX_CACHED = 64
 
 
@@ -24,8 +24,8 @@ class MultiSignatureRunner:
 
         Args:
           signatures: the signatures of a metagraph by name.
-          make_runner: takes a signature that is merged from several signatures, and their names;
-            returns a runner for it.
+          make_runner: takes a signature that has the inputs and outputs of several signatures, and
+            the names of these; returns a SignatureRunner for the former.
         """
         self._signatures = signatures
         self._make_runner = make_runner
@@ -39,7 +39,10 @@ class MultiSignatureRunner:
         timeout_ms: float | None,
         cancellation: CancellationToken | None = None,
     ) -> dict[str, dict[str, Array]]:
-        """Run several signatures on the same inputs; see `LoadedModel.run_multi`."""
+        """Run several signatures on the same inputs.
+
+        The arguments, the result and the errors are those of `LoadedModel.run_multi`.
+        """
         if not output_names:
             return {}
         tensors, feeds = {}, {}
@@ -47,8 +50,8 @@ class MultiSignatureRunner:
             signature = find_signature(self._signatures, name)
             signature.check_outputs(aliases)
             tensors[name] = {alias: signature.outputs[alias].name for alias in aliases}
-            # Feed the inputs to each signature: TensorFlow 2 exports signatures with input tensors
-            # of their own.
+            # Feed the inputs to each signature separately: in exports of TensorFlow 2, each
+            # signature has its own input tensors.
             for alias, array in signature.complete(inputs).items():
                 feeds[signature.inputs[alias].name] = array
         # Fetch each tensor once, even if two signatures have the same output tensor.
@@ -79,7 +82,11 @@ class MultiSignatureRunner:
 
 
 def _merge_signatures(signatures: Sequence[Signature]) -> Signature:
-    """Return a signature with the inputs and outputs of all signatures, by tensor name."""
+    """Merge signatures into one, so that a single session run can compute all of them.
+
+    Returns:
+      A signature with the inputs and outputs of all signatures. Its aliases are the tensor names.
+    """
     inputs = {spec.name: spec for signature in signatures for spec in signature.inputs.values()}
     outputs = {spec.name: spec for signature in signatures for spec in signature.outputs.values()}
     return Signature(inputs, outputs, signatures[0].method_name)

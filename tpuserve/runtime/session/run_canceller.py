@@ -1,9 +1,10 @@
 """Stops a run of a session before its deadline, while other runs of the session continue.
 
-TensorFlow itself stops a run only at its deadline, or all runs when the session is closed. A run
-also ends as soon as one of its ops fails. A run that can be cancelled therefore has an additional
-op: it waits for one item from each of the requested outputs, and fails if an item comes from
-`RunCanceller` instead. The items travel through queues, one queue for each simultaneous run.
+TensorFlow itself stops a single run only at its deadline. But a run also ends as soon as one of its
+ops fails. A run that can be cancelled therefore has an additional op, which fails when the run is
+cancelled. The op waits at a queue for one boolean for each requested output. The boolean is True
+when the output has been computed, and False if `RunCanceller` cancels the run. Each simultaneous
+run has its own queue.
 """
 
 import threading
@@ -25,19 +26,22 @@ _SCOPE = "tpuserve_cancellation"
 # The names of the ops that `add_cancellation_ops` adds.
 _SLOT, _COUNT, _WATCH = f"{_SCOPE}/slot", f"{_SCOPE}/count", f"{_SCOPE}/watch"
 _CANCEL, _SIZE, _DRAIN = f"{_SCOPE}/cancel", f"{_SCOPE}/size", f"{_SCOPE}/drain"
-# The number of queues, and so of simultaneous runs that can be cancelled before their deadline. The
-# number is limited, because each run executes the ops of all queues.
+# The number of queues, and so the maximum number of simultaneous runs that can be cancelled before
+# their deadline. The number is limited, because each run executes the ops of all queues.
 _SLOTS = min(64, deadline_pool.THREADS)
 
 RunSession = Callable[[Mapping[Any, Any], Sequence[Any]], Any]
-"""A function that runs a session with additional feeds (TF_Output → array) and targets."""
+"""A function that runs a session and returns the results.
+
+The arguments are additional feeds, as TF_Output → array, and additional targets.
+"""
 
 
 def add_cancellation_ops(graph: Any, tensors: Iterable[str], handles: GraphHandles) -> None:
-    """Add the ops that make runs cancellable to a graph, before a session runs it.
+    """Add to a graph the ops by which a `RunCanceller` can cancel runs.
 
     Args:
-      graph: a tf.Graph.
+      graph: a tf.Graph that no session has run yet.
       tensors: the names of the tensors that cancellable runs fetch, such as "y:0".
       handles: the handles of the nodes of these tensors; the function adds the handles of the ops
         that it creates.
@@ -58,7 +62,12 @@ class RunCanceller:
     """Cancels runs of a session whose graph has the ops of `add_cancellation_ops`; thread-safe."""
 
     def __init__(self, session: Any, handles: GraphHandles) -> None:
-        """Initialise the canceller of a session, with the handles of the added ops."""
+        """Initialise the canceller.
+
+        Args:
+          session: the session whose runs to cancel.
+          handles: the C API handles of the ops that `add_cancellation_ops` has added.
+        """
         self._handles = handles
         self._free_slots = deque(range(_SLOTS))
         self._cancel = _make_inline_callable(session, [_SLOT, _COUNT], [], [_CANCEL])
@@ -73,8 +82,10 @@ class RunCanceller:
     ) -> Any:
         """Run the session, and stop the run when it is cancelled.
 
+        If too many cancellable runs are active, this run cannot be cancelled.
+
         Args:
-          run_session: runs the session with additional feeds and targets.
+          run_session: runs the session; takes additional feeds and additional targets.
           tensors: the names of the tensors that `run_session` fetches.
           cancellation: cancels the run; None for a run that nobody cancels.
 
@@ -134,22 +145,27 @@ class RunCanceller:
         return results
 
     def _empty_queue(self, slot: np.int32) -> None:
-        """Remove the items that a cancelled or failed run has left in the queue number `slot`."""
+        """Empty the queue of a cancelled or failed run, so that another run can use the queue.
+
+        Args:
+          slot: the number of the queue.
+        """
         (size,) = self._size(slot)
         if size:
             self._drain(slot, size)
 
 
 def _build_graph_def(done_ops: Iterable[str]) -> Any:
-    """Return the GraphDef of the ops for cancellable runs.
+    """Return the GraphDef of the ops by which runs can be cancelled.
 
-    Each run has a queue. When a requested output has been computed, an op enqueues True. The watch
-    op dequeues an item for each output, and fails, which ends the run, if an item is False. To
-    cancel the run, `RunCanceller` runs an op that enqueues False for each output.
+    Each simultaneous run has a queue. When a requested output has been computed, an op enqueues
+    True. The watch op dequeues a boolean for each output. If one is False, the watch op fails,
+    which ends the run. To cancel the run, `RunCanceller` runs an op that enqueues False for each
+    output.
 
     Args:
-      done_ops: names of the ops that enqueue an item. Each op still lacks its control input, from
-        the node that must run before the op; the caller adds the control input.
+      done_ops: names of the ops that enqueue True, one for each output. In the result they have no
+        control input from the node of the output; the caller must add it.
     """
     ops = tf.raw_ops
     with tf.Graph().as_default() as graph, tf.device("/device:CPU:0"):
@@ -181,14 +197,23 @@ def _build_graph_def(done_ops: Iterable[str]) -> Any:
 
 
 def _done_op(tensor: str) -> str:
-    """Return the name of the op that enqueues an item once a tensor has been computed."""
+    """Return the name of the op that reports, through a queue, that a tensor has been computed."""
     return f"{_SCOPE}/done/{tensor.replace(':', '_')}"
 
 
 def _make_inline_callable(
     session: Any, feeds: Sequence[str], fetches: Sequence[str], targets: Sequence[str]
 ) -> Any:
-    """Return a callable that runs in the calling thread, even while all pools are busy."""
+    """Return a session callable that runs in the calling thread.
+
+    It works even while all thread pools are busy with runs that are to be cancelled.
+
+    Args:
+      session: the session.
+      feeds: the names of the nodes whose first output is fed.
+      fetches: the names of the tensors to return.
+      targets: the names of the nodes to run.
+    """
     options = config_pb2.CallableOptions(
         feed=[f"{name}:0" for name in feeds], fetch=fetches, target=targets
     )

@@ -45,7 +45,7 @@ _DAMAGE_ERRORS = (
 
 
 class SessionModel:
-    """One metagraph in a session. Implements `LoadedModel`, which documents the methods.
+    """A metagraph in a session. It implements the interface `LoadedModel`.
 
     Attributes:
       choice: the selected metagraph, device and runtime.
@@ -58,8 +58,8 @@ class SessionModel:
 
         Args:
           session: a session whose graph is imported and whose variables are restored.
-          plan: the load plan whose graph the session holds.
-          handles: handles of the nodes that the signatures name.
+          plan: the load plan of the graph in the session.
+          handles: the C API handles of the nodes that the signatures feed and fetch.
         """
         session_plan: SessionPlan = plan.runtime_plan
         self.choice = plan.choice
@@ -93,7 +93,10 @@ class SessionModel:
         timeout_ms: float | None = None,
         cancellation: CancellationToken | None = None,
     ) -> dict[str, Array]:
-        """Run one signature in the calling thread; see `LoadedModel.run`."""
+        """Run one signature in the calling thread.
+
+        The arguments, the result and the errors are those of `LoadedModel.run`.
+        """
         runner = self._runners.get(signature_name)
         if runner is None:
             find_signature(self.signatures, signature_name)
@@ -110,21 +113,25 @@ class SessionModel:
         timeout_ms: float | None = None,
         cancellation: CancellationToken | None = None,
     ) -> dict[str, dict[str, Array]]:
-        """Run several signatures on the same inputs; see `LoadedModel.run_multi`."""
+        """Run several signatures on the same inputs, in one run of the session.
+
+        The arguments, the result and the errors are those of `LoadedModel.run_multi`.
+        """
         if cancellation is not None:
             cancellation.raise_if_cancelled()
         return self._multi_runner.run(output_names, inputs, timeout_ms, cancellation)
 
     def close(self) -> None:
-        """Close the session and free its variables; see `LoadedModel.close`."""
+        """Close the session, and free the memory of the variables and the graph."""
         self._session.close()
-        # Drop the reference to the session: even a closed session holds the variables in memory.
+        # Drop the reference to the session, because even a closed session keeps the variables in
+        # memory.
         self._session = None
         for runner in self._runners.values():
             runner.close()
         self._multi_runner.close()
-        # Break the reference cycles of the graph, so that its memory is free before the garbage
-        # collector runs.
+        # Break the reference cycles of the graph, so that its memory is freed at once and not only
+        # when the garbage collector runs.
         tensorflow_internals.ops.dismantle_graph(self._graph)
 
     def _make_runner(self, signature: Signature, names: Sequence[str]) -> SignatureRunner:
@@ -144,14 +151,14 @@ def load_session_model(
     options: LoadOptions,
     make_model: Callable[[Any, LoadPlan, GraphHandles], LoadedModel] = SessionModel,
 ) -> LoadedModel:
-    """Import the graph of a plan into a session, restore its variables, and initialise it.
+    """Import the graph of a plan, create a session, restore its variables, and initialise it.
 
     Args:
       directory: the directory of the SavedModel, for error messages.
       plan: the load plan; its `runtime_plan` is a `SessionPlan`.
       options: the session configuration, and the executor that runs the long part of the load.
-      make_model: takes the initialised session, the plan, and the handles of the graph's nodes;
-        returns the model.
+      make_model: takes the initialised session, the plan, and the C API handles of the nodes that
+        the signatures feed and fetch; returns the model.
 
     Raises:
       DamagedSavedModel: the files are missing, damaged or contradict each other.
@@ -199,9 +206,9 @@ def load_session_model(
 
 
 def _is_cancellable(plan: LoadPlan) -> bool:
-    """Return whether runs get a `RunCanceller`: whether the graph has a loop that may never end.
+    """Return whether runs of a model can be cancelled before their deadline.
 
-    Runs on a TPU get none, because they cannot be cancelled.
+    They can if the graph has a loop, which may never end. Runs on a real TPU cannot be cancelled.
     """
     return plan.runtime_plan.has_loop and plan.choice.device != "TPU"
 

@@ -1,6 +1,7 @@
-"""Plans how a session loads a metagraph.
+"""Plans the load of a metagraph into a session.
 
-A server runs this module in a subprocess that has only the protobuf message classes of TensorFlow.
+A server runs this module in a subprocess in which only TensorFlow's protobuf message classes can be
+imported.
 """
 
 from collections.abc import Mapping
@@ -26,18 +27,19 @@ class SessionPlan:
     """A metagraph that is prepared for loading into a session.
 
     Attributes:
-      static_cost_signatures: names of the signatures whose run time depends on nothing but the
-        shapes of their inputs; see `tpuserve.graph.static_cost`.
+      static_cost_signatures: names of the signatures whose run time depends only on the shapes of
+        their inputs.
       has_loop: whether the graph has a loop, so that a run may never end.
       restore_op: name of the op that restores the variables; empty if there are no variables.
       filename_tensor: name of the tensor that is fed with `variables_path` for `restore_op`.
       variables_path: the path prefix of the variables files, variables/variables.
       init_op: name of the op that fills tables after the variables are restored; empty for none.
-      assets: tensor name → path of the asset file that it is fed with.
-      tensorflow_version: the version that wrote the graph; empty if unknown.
-      op_list: the serialised OpList of the ops that the graph was written with; empty if unknown.
-      segments: the graph, pruned, lowered if necessary, and split into parts that are imported
-        one after the other.
+      assets: name of a tensor → path of the asset file to feed to the tensor for `init_op`.
+      tensorflow_version: the version of TensorFlow that wrote the graph; empty if unknown.
+      op_list: the serialised OpList with the definitions that the ops of the graph had in that
+        version; empty if unknown.
+      segments: the graph without unused nodes, with TPU ops replaced by CPU ops if necessary. It is
+        split into parts that are imported one after the other.
     """
 
     static_cost_signatures: frozenset[str]
@@ -58,7 +60,10 @@ def make_session_plan(
     choice: MetaGraphSelection,
     signatures: Mapping[str, Signature],
 ) -> SessionPlan:
-    """Lower a metagraph if `choice.lowered` is true, prune it, and split it for the import.
+    """Prepare a metagraph for a session, and return the plan of its load.
+
+    If `choice.lowered` is true, TPU ops are replaced by CPU ops. Unused nodes are removed, and the
+    graph is split into parts for the import.
 
     Args:
       meta_graph: the MetaGraphDef message of TensorFlow; it is changed in place.

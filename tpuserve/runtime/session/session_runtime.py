@@ -13,7 +13,10 @@ from tpuserve.select import MetaGraphSelection
 
 
 class SessionRuntime:
-    """Runs metagraphs on the CPU, on a real TPU, and lowered from TPU to CPU ops."""
+    """Runs metagraphs in a session: on a CPU, on a real TPU, or on an emulated TPU.
+
+    For an emulated TPU, TPU ops are replaced by CPU ops.
+    """
 
     def make_plan(
         self,
@@ -22,12 +25,16 @@ class SessionRuntime:
         choice: MetaGraphSelection,
         signatures: Mapping[str, Signature],
     ) -> SessionPlan:
-        """Prepare a metagraph for a session; see `ModelRuntime.make_plan`."""
+        """Prepare a metagraph for a session.
+
+        The arguments are those of `ModelRuntime.make_plan`.
+        """
         return make_session_plan(meta_graph, directory, choice, signatures)
 
     def load(self, directory: Path, plan: LoadPlan, options: LoadOptions) -> LoadedModel:
-        """Load a model into a new session; see `ModelRuntime.load`."""
-        # Import only here: this import loads TensorFlow, which `make_plan` does not need.
+        """Load a model into a new session; the arguments are those of `ModelRuntime.load`."""
+        # Import this module here and not at the top: the import loads TensorFlow, which `make_plan`
+        # must not need.
         from tpuserve.runtime.session.session_model import load_session_model
 
         return load_session_model(directory, plan, options)

@@ -34,24 +34,24 @@ _HEADINGS = (
 )
 # TensorFlow's message for an exceeded deadline.
 TIMED_OUT = "Timed out waiting for notification"
-# A run with a deadline may stay in the calling thread, where it cannot be stopped, if its time
-# limit is more than this many times as long as the last run on inputs of the same shapes.
+# A run with a deadline takes place in the calling thread, where it cannot be stopped, only if its
+# time limit is more than this many times as long as the last run on inputs of the same shapes took.
 _SAFETY_FACTOR = 20
 _LONG_MS = 3_600_000
-# The largest size of each of two caches: callables by requested outputs, and run times by input
-# shapes. Clients choose outputs and shapes, so the caches need a bound.
+# The maximum number of entries in each of two caches of a SignatureRunner: the session callables
+# for requested outputs, and the run times for input shapes. Clients choose outputs and shapes, so
+# the caches must be bounded.
 _MAX_CACHED = 64
 
 
 class SignatureRunner:
     """Runs one signature in a session; thread-safe.
 
-    A run without a deadline stays in the calling thread, because handing a small model over to a
-    pool costs more than running it. Such a run cannot be stopped. A run with a deadline therefore
-    goes to a thread pool for runs with deadlines (see `deadline_pool`), unless its duration is
-    predictable. The same holds for a run that may be cancelled, if the graph has a loop. The
-    duration is predictable if it depends on nothing but the input shapes, inputs of the same shapes
-    have run before, and the time limit is many times as long as that run took.
+    A run takes place in the calling thread or in a thread pool. The calling thread is faster for a
+    small model, but a run there cannot be stopped. So these runs go to a thread pool for runs with
+    deadlines: a run that may be cancelled, if the graph has a loop; and a run with a deadline,
+    unless it will certainly end in time. A run will end in time if its duration depends only on the
+    shapes of the inputs, and an earlier run on the same shapes took a small part of the time limit.
     """
 
     def __init__(
@@ -69,10 +69,9 @@ class SignatureRunner:
         Args:
           session: a tf.compat.v1.Session with the graph of the signature.
           signature: the signature.
-          get_tensor: returns the TF_Output of a tensor name. None looks the tensor up in the
-            Python graph of the session.
-          has_static_cost: whether the run time depends on nothing but the input shapes; see
-            `tpuserve.graph.static_cost`.
+          get_tensor: takes the name of a tensor and returns its TF_Output. None looks the tensor up
+            in the Python graph of the session.
+          has_static_cost: whether the run time depends only on the shapes of the inputs.
           canceller: stops runs that may never end; None for a graph without a loop.
           enforces_deadlines: whether to stop a run at its deadline; False where runs must not be
             stopped, as on a TPU.
@@ -89,8 +88,8 @@ class SignatureRunner:
         self._names = signature.inputs.keys()
         self._all_outputs = tuple(sorted(signature.outputs))
         self._callables: dict[tuple[str, ...], Any] = {}
-        # With string inputs the run time is not static: it also depends on the lengths of the
-        # strings, which their shape does not tell.
+        # With string inputs, the run time also depends on the lengths of the strings, and not only
+        # on the shapes.
         has_strings = any(spec.dtype == "string" for spec in signature.inputs.values())
         self._has_static_cost = has_static_cost and not has_strings
         self._durations: dict[tuple[Any, ...], float] = {}
@@ -103,7 +102,10 @@ class SignatureRunner:
         timeout_ms: float | None,
         cancellation: CancellationToken | None = None,
     ) -> dict[str, Array]:
-        """Run the signature; see `LoadedModel.run`."""
+        """Run the signature.
+
+        The arguments, the result and the errors are those of `LoadedModel.run`.
+        """
         if inputs.keys() != self._names:
             inputs = self._signature.complete(inputs)
         feeds = []
@@ -112,7 +114,8 @@ class SignatureRunner:
             if array.dtype != expected_type:
                 self._check_type(array, alias)
             feeds.append(array)
-        # Sort the names, so that requests with the same names in another order share a callable.
+        # Sort the names of the outputs, so that requests that name the same outputs in different
+        # orders share a session callable.
         outputs = self._all_outputs if output_names is None else tuple(sorted(output_names))
         function = self._callables.get(outputs) or self._make_callable(outputs)
         try:
@@ -134,15 +137,15 @@ class SignatureRunner:
         return dict(zip(outputs, results, strict=True))
 
     def warm_up(self) -> None:
-        """Create the callable for all outputs, so that the first request does not wait for it.
+        """Create the session callable for all outputs, so that the first request need not wait.
 
-        Errors are ignored here: the first request reports them.
+        Errors are ignored here, because the first request reports them.
         """
         with contextlib.suppress(tf.errors.OpError, ValueError, TpuserveError):
             self._make_callable(self._all_outputs)
             if self._enforces_deadlines and self._types:
-                # Pass inputs of wrong types: TensorFlow prepares the run, and then refuses the
-                # inputs, so that no op of the graph runs.
+                # Prepare the run in the thread pool as well. Pass inputs of wrong dtypes, so that
+                # TensorFlow prepares the run, refuses the inputs, and runs no op of the graph.
                 invalid = [
                     np.array([0], np.float32) if dtype.hasobject else np.array([b""], object)
                     for _, dtype in self._types
@@ -201,8 +204,8 @@ class SignatureRunner:
         try:
             if self._canceller is None:
                 return run_session({}, ())
-            # Use the canceller even for a run that nobody cancels: a run without the canceller's
-            # targets would be another run for TensorFlow, which would prepare it separately.
+            # Use the canceller even for a run that nobody cancels. The canceller adds targets, and
+            # TensorFlow would have to prepare a run without these targets separately.
             return self._canceller.run(run_session, names, cancellation)
         finally:
             c_api.TF_DeleteBuffer(buffer)
@@ -220,7 +223,8 @@ class SignatureRunner:
         options = config_pb2.CallableOptions()
         options.feed.extend(signature.inputs[alias].name for alias in self._aliases)
         options.fetch.extend(signature.outputs[alias].name for alias in outputs)
-        # The inter-op thread pool -1 means the calling thread, which is fastest for a small model.
+        # Run the ops in the calling thread, which the inter-op thread pool -1 stands for. This is
+        # fastest for a small model.
         options.run_options.inter_op_thread_pool = -1
         with self._lock:
             function = self._callables.get(outputs)
@@ -246,7 +250,7 @@ class SignatureRunner:
             )
 
 
-# The beginning of TensorFlow's message about an op that a device does not have for a dtype.
+# The beginning of TensorFlow's error about an op for which a device has no kernel of the dtype.
 _NO_KERNEL = "No OpKernel was registered to support Op"
 _BFLOAT16 = "DT_BFLOAT16"
 _KERNEL_ADVICE = (
@@ -256,9 +260,9 @@ _KERNEL_ADVICE = (
 
 
 def error_summary(error: Exception) -> str:
-    """Return the line of a TensorFlow error that states the cause."""
-    # The cause is the first line that is no heading: in TensorFlow's messages the headings come
-    # first, then the cause, then a stack of nodes.
+    """Return the line of a TensorFlow error that states the cause, without its full stop."""
+    # TensorFlow's messages have headings, then the cause, then a stack of nodes. So the cause is
+    # the first line that is not a heading.
     text = getattr(error, "message", None) or str(error)
     lines = [line.strip() for line in text.splitlines()]
     causes = [line for line in lines if line and not line.startswith(_HEADINGS)]

@@ -1,4 +1,4 @@
-"""A time limit for the initialisation of a session, in which ops of the model may never end."""
+"""Limits the time of a session's initialisation, because ops of the model may never end."""
 
 import threading
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from tpuserve.errors import LoadTimeout
 def limit_initialisation(session: Any, seconds: float, directory: Path) -> Iterator[None]:
     """Close a session if the body of the `with` statement takes too long.
 
-    To close the session is the only way to stop a run in the calling thread: TensorFlow enforces
-    a run's own time limit only for runs in its pools.
+    A run in the calling thread can be stopped only by closing the session: TensorFlow enforces the
+    time limit in RunOptions only for runs in its thread pools.
 
     Args:
       session: a tf.compat.v1.Session that runs the initialisation.

@@ -1,8 +1,8 @@
 """Starts the threads in which XLA compiles and computes on a CPU.
 
-XLA creates one thread pool for the process when it compiles the first program, and new threads
-inherit the scheduling priority of the creating thread. If a load in a low-priority thread created
-the pool, later requests would run at low priority.
+XLA creates one thread pool for the process when it compiles the first program. The threads of the
+pool inherit the scheduling priority of the thread that creates it. If a model is loaded in a
+low-priority thread and the pool were created there, later requests would run at low priority.
 """
 
 import threading
@@ -38,8 +38,8 @@ def start_xla_thread_pool(config: Any) -> None:
         graph = tf.Graph()
         with graph.as_default():
             placeholder = tf.compat.v1.placeholder(tf.float32, [1])
-            # Use a placeholder as the input. With a constant, TensorFlow would fold the
-            # computation, and XLA would compile nothing.
+            # Use a placeholder as the input of the program that XLA compiles. TensorFlow would fold
+            # a computation on a constant, and XLA would compile nothing.
             doubled = tf.function(_double, jit_compile=True)(placeholder)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run(doubled, {placeholder: [1.0]})

@@ -1,1 +1,1 @@
-"""Runs CPU metagraphs through XLA, on the CPU device of jax's PJRT client."""
+"""The "xla" runtime, which compiles CPU metagraphs with XLA and runs them on jax's CPU device."""

@@ -1,4 +1,4 @@
-"""Loads a CPU metagraph whose signatures XLA compiles as a whole."""
+"""Loads a CPU metagraph for the "xla" runtime, in which XLA compiles each signature as a whole."""
 
 import dataclasses
 import functools
@@ -24,16 +24,16 @@ from tpuserve.saved_model.signature import Signature
 from tpuserve.stablehlo.abstract_tensor import AbstractTensor, VariableSpec, shape_from_proto
 from tpuserve.stablehlo.cluster_finder import XlaCluster
 
-# Sizes that are tried for the dimensions that a signature leaves open besides the first, such as
-# the length of a sequence, until XLA compiles the signature.
+# A signature may leave dimensions other than the batch open, such as the length of a sequence.
+# These sizes are tried for such dimensions, until XLA can compile the signature during the load.
 _OTHER_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def load_xla_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> LoadedModel:
     """Compile the signatures of a CPU metagraph, and copy its variables to jax's CPU device.
 
-    Before the function returns, each signature is compiled for every size in
-    `options.batch_sizes`, or for a batch of one row if there are none.
+    Before the function returns, each signature is compiled for every batch size in
+    `options.batch_sizes`, or for a batch of one example if there are none.
 
     Args:
       directory: the directory of the SavedModel.
@@ -60,8 +60,10 @@ def load_xla_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> Loa
 def _make_tracer(graph: Any) -> TraceSignature:
     """Return a function that finds the XLA cluster of a signature.
 
+    An XLA cluster is a function of the graph that XLA compiles as a whole.
+
     Args:
-      graph: a GraphDef in which one call of a function computes each signature.
+      graph: a GraphDef in which each signature is computed by one call of one function.
     """
     nodes = {node.name: node for node in graph.node}
 
@@ -84,7 +86,11 @@ def _make_tracer(graph: Any) -> TraceSignature:
 
 
 def _describe_variable(handle: Any) -> AbstractTensor:
-    """Return the abstract tensor of a VarHandleOp node."""
+    """Return the dtype and shape of a variable as an AbstractTensor.
+
+    Args:
+      handle: the VarHandleOp node of the variable.
+    """
     shape = shape_from_proto(handle.attr["shape"].shape)
     dtype = tf.as_dtype(handle.attr["dtype"].type)
     return AbstractTensor(tf.resource, (), VariableSpec(variable_name(handle), dtype, shape))
@@ -110,14 +116,14 @@ def _compile_signature(
     trace: Callable[[int], Sequence[XlaCluster]],
     signature: Signature,
 ) -> None:
-    """Compile a signature, with a size for the open dimensions that XLA accepts.
+    """Compile a signature for one batch size.
 
-    The function tries `_OTHER_SIZES` in order, and stops at the first size with which XLA compiles
-    the signature. The batch dimension, the first one, does not count as open.
+    If dimensions other than the batch are open, the function tries several sizes for them, and
+    stops at the first size for which XLA can compile the signature.
 
     Args:
       program: compiles the signature.
-      trace: takes the size, and returns the cluster of the signature.
+      trace: takes the size of the open dimensions, and returns the clusters of the signature.
       signature: the signature.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The "xla" runtime, which runs a CPU metagraph through XLA, or in a session where XLA cannot."""
+"""The "xla" runtime, which runs a CPU metagraph with XLA or, if XLA cannot run it, in a session."""
 
 import dataclasses
 import logging
@@ -32,11 +32,11 @@ class XlaPlan:
     """A CPU metagraph that is prepared for XLA and, as the fallback, for a session.
 
     Attributes:
-      session_plan: how a session loads the metagraph.
-      pjrt_plan: the metagraph, in which one function computes each signature; None if XLA cannot
-        run it.
-      signatures: signature name → signature, whose outputs are those of the call of its function.
-      has_loop: whether a function has a loop, so that XLA may never end a run.
+      session_plan: the metagraph, prepared for a session.
+      pjrt_plan: the metagraph, prepared for XLA: each signature is computed by one call of one
+        function. None if XLA cannot run the metagraph.
+      signatures: signature name → signature. Its outputs are the results of that call.
+      has_loop: whether a function has a loop, so that a run in XLA may never end.
       reason: why XLA cannot run the metagraph; empty if no reason is known before compilation.
     """
 
@@ -50,8 +50,9 @@ class XlaPlan:
 class XlaRuntime:
     """Runs each signature of a CPU metagraph as one XLA program, without a session.
 
-    If XLA cannot run all signatures of a model, the whole model is loaded into a session instead.
-    If XLA ran some signatures and a session the others, the variables would be in memory twice.
+    If XLA cannot run all signatures of a model, the whole model is loaded into a session. XLA does
+    not run only some of the signatures, because the variables would then be in memory twice: for
+    XLA and for the session.
     """
 
     def make_plan(
@@ -61,7 +62,11 @@ class XlaRuntime:
         choice: MetaGraphSelection,
         signatures: Mapping[str, Signature],
     ) -> XlaPlan:
-        """Outline the signatures, and plan the session as well; see `ModelRuntime.make_plan`."""
+        """Prepare a metagraph for XLA and for a session.
+
+        For XLA, the ops of each signature are moved into one function. The arguments are those of
+        `ModelRuntime.make_plan`.
+        """
         outlined = type(meta_graph)()
         outlined.CopyFrom(meta_graph)
         session_plan = make_session_plan(meta_graph, directory, choice, signatures)
@@ -69,8 +74,8 @@ class XlaRuntime:
             renamed = outline_signatures(outlined.graph_def, signatures)
         except UnsupportedModel as error:
             return XlaPlan(session_plan, None, signatures, has_loop=False, reason=str(error))
-        # Set the names of the new outputs in the SignatureDefs, because these names decide which
-        # nodes `make_pjrt_plan` keeps.
+        # Write the names of the new output tensors into the SignatureDefs: `make_pjrt_plan` keeps
+        # only the nodes that the SignatureDefs need.
         for name, signature in renamed.items():
             for alias, spec in signature.outputs.items():
                 outlined.signature_def[name].outputs[alias].name = spec.name
@@ -83,7 +88,9 @@ class XlaRuntime:
         )
 
     def load(self, directory: Path, plan: LoadPlan, options: LoadOptions) -> LoadedModel:
-        """Load a model for XLA, or into a session if XLA cannot run it; see `ModelRuntime.load`.
+        """Load a model for XLA or, if XLA cannot run it, into a session.
+
+        The arguments are those of `ModelRuntime.load`.
 
         Raises:
           ExtraNotInstalled: jax is missing, or has a version that was not tested.
@@ -91,15 +98,16 @@ class XlaRuntime:
         xla_plan: XlaPlan = plan.runtime_plan
         reason = xla_plan.reason
         if not reason:
-            # Import only here: this import loads TensorFlow, which `make_plan` does not need.
+            # Import this module here and not at the top: the import loads TensorFlow, which
+            # `make_plan` must not need.
             from tpuserve.runtime.xla.xla_model import load_xla_model
 
             try:
                 return load_xla_model(directory, plan, options)
             except (UnsupportedModel, UnsupportedOnTpu, LoweringError, DamagedSavedModel) as error:
-                # Fall back to a session even for a DamagedSavedModel: the checkpoint may hold a
-                # variable in slices, which a session can restore. If a file is damaged indeed, the
-                # session raises an error as well.
+                # Fall back to a session even after a DamagedSavedModel error: it may only mean that
+                # the checkpoint stores a variable in slices, which a session can restore. If a file
+                # is really damaged, the session raises an error too.
                 reason = str(error)
         logger.warning("%s: TensorFlow runs the model, because XLA cannot: %s", directory, reason)
         fallback = f"TensorFlow runs the model, because XLA cannot: {reason}"
