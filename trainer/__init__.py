@@ -1,9 +1,9 @@
 """The TPUEstimator API on today's TensorFlow.
 
 TensorFlow is imported only when a program first uses a name of this package, so that `import
-trainer` takes no time. Before that import, TensorFlow is told to use legacy Keras (tf_keras), which
-tf.compat.v1.layers needs. Python's garbage collector is disabled during the import, which shortens
-it by a fifth.
+trainer` takes no time. Before that import, TensorFlow is configured to use legacy Keras (tf_keras),
+which tf.compat.v1.layers needs. Python's garbage collector is disabled during the import, which
+shortens it by a fifth.
 """
 
 import ast
@@ -32,7 +32,7 @@ __all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import the module of a public name when a program first uses the name."""
+    """Return the object with a public name, and import its module if that is necessary."""
     if name not in _MODULES:
         raise AttributeError(f"module 'trainer' has no attribute {name!r}")
     if _MODULES[name] == __name__:

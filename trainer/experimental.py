@@ -1,4 +1,4 @@
-"""The public functions and classes that tf.estimator.experimental has, under the same names."""
+"""Exports functions and classes under the names that they have in tf.estimator.experimental."""
 
 from trainer.estimator.early_stopping import (
     make_early_stopping_hook,

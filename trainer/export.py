@@ -1,4 +1,4 @@
-"""The public classes and functions that tf.estimator.export has, under the same names."""
+"""Exports classes and functions under the names that they have in tf.estimator.export."""
 
 from trainer.exporting.input_receivers import (
     ServingInputReceiver,

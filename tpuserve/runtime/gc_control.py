@@ -13,10 +13,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Disable the collector inside a with block; exclude the objects created until then.
+    """Disable the collector in a with block; then exclude all objects from later collections.
 
-    All objects that exist at the end of the block are excluded from later collections. If the
-    collector is disabled already, this context manager does nothing.
+    The excluded objects are those that exist at the end of the block. If the collector is disabled
+    already, this context manager does nothing.
     """
     if not gc.isenabled():
         yield

@@ -117,7 +117,7 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
 
 
 def _read_meta_graphs(directory: Path) -> dict[TagSet, Any]:
-    """Return TensorFlow's MetaGraphDef messages by their tags."""
+    """Read the MetaGraphDef messages of a SavedModel: tags → TensorFlow's message."""
     # In the subprocess that plans a load for a server, `tensorflow` is a stub package. This import
     # then loads only TensorFlow's protobuf messages and not TensorFlow itself.
     from tensorflow.core.protobuf import saved_model_pb2

@@ -12,10 +12,10 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 
 class CancellationToken(Protocol):
-    """Tells whether the caller of a run still waits for the outputs."""
+    """Shows whether the caller of a run still waits for the outputs; if not, the run may stop."""
 
     def raise_if_cancelled(self) -> None:
-        """Raise Cancelled if the caller no longer waits."""
+        """Raise the error Cancelled if the caller no longer waits."""
         ...
 
     def add_callback(self, callback: Callable[[], object]) -> None:
@@ -107,7 +107,7 @@ class LoadedModel(Protocol):
 
         Raises:
           SignatureNotFound, InvalidInput, InvalidTensor, DeadlineExceeded, Cancelled,
-            ModelExecutionError: as for `run`.
+            ModelExecutionError: for the same reasons as in `run`.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""The registry of model runtimes.
+"""Lists the model runtimes, and defines the interface that a runtime implements.
 
 To add a runtime, write a module with a class that implements `ModelRuntime`, and add one entry to
-`RUNTIMES`. `tpuserve.select.select_metagraph` names the runtime of a metagraph.
+`RUNTIMES`. `tpuserve.select.select_metagraph` chooses the runtime of a metagraph.
 """
 
 import pkgutil

@@ -40,7 +40,9 @@ def install_stub() -> None:
 
 
 def install_op_registry(serialized: bytes) -> None:
-    """Add to the stub the modules of `tensorflow.python` that lowering uses.
+    """Add to the stub package those modules of `tensorflow.python` that the lowering uses.
+
+    The lowering replaces TPU ops by CPU ops.
 
     Args:
       serialized: the result of `serialized_op_list` in a process with TensorFlow.
@@ -59,7 +61,7 @@ def install_op_registry(serialized: bytes) -> None:
 
 
 def _make_tensor_proto(number: int) -> "TensorProto":
-    """Return an int32 scalar as a TensorProto."""
+    """Return an int32 scalar as a TensorProto, in place of TensorFlow's make_tensor_proto."""
     from tensorflow.core.framework.tensor_pb2 import TensorProto
     from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
     from tensorflow.core.framework.types_pb2 import DT_INT32
@@ -68,7 +70,7 @@ def _make_tensor_proto(number: int) -> "TensorProto":
 
 
 def _make_ndarray(proto: "TensorProto") -> np.ndarray[Any, Any]:
-    """Return an int32 TensorProto as an array.
+    """Return an int32 TensorProto as an array, in place of TensorFlow's MakeNdarray.
 
     Raises:
       TypeError: the tensor has another dtype; lowering reads no other constants.

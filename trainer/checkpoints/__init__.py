@@ -1,1 +1,1 @@
-"""Checkpoints, warm start and initial values."""
+"""Finds and checks checkpoints, creates the Saver of a run, and sets up warm starts."""

@@ -1,4 +1,4 @@
-"""Checkpoints: the saver of a run, and the lookup and validation of checkpoints."""
+"""Creates the Saver of a run, and finds and checks checkpoints."""
 
 from typing import Any
 
@@ -156,7 +156,7 @@ def missing_variables(saver: Any, checkpoint: str) -> list[str]:
 
 
 def saved_variable_names(saver: Any) -> set[str]:
-    """Return the names of the tensors that a built Saver writes into checkpoints."""
+    """Return the names of the tensors that a Saver with built ops writes into checkpoints."""
     saveables = get_saver_variables(saver) or ()
     named = (
         saveables.items()
@@ -191,7 +191,7 @@ def _saved_name(saveable: Any) -> str:
 
 
 def check_variable_shapes(checkpoint: str) -> None:
-    """Check that the variables of the default graph have the shapes that a checkpoint has.
+    """Check that the variables of the default graph have the same shapes as in a checkpoint.
 
     This check is needed because TensorFlow raises no error when it restores a value of another
     shape into a resource variable.

@@ -16,9 +16,8 @@ def skip_checkpoint_init() -> Iterator[None]:
     """Within this context, let init_from_checkpoint check its arguments and change no variable.
 
     An exported model restores its own checkpoint, so it needs no initial values from another
-    checkpoint.
-    The ops that read such values would contain the path of the other checkpoint as a string
-    constant, and a TPU cannot hold strings.
+    checkpoint. The ops that read such values would contain the path of the other checkpoint as a
+    string constant, and a TPU cannot hold strings.
     """
     _install()
     before = _is_skipped.set(True)

@@ -1,1 +1,1 @@
-"""RunConfig, TPUConfig, TF_CONFIG and hyperparameters."""
+"""The settings of a run: RunConfig, TPUConfig, the variable TF_CONFIG, and hyperparameters."""

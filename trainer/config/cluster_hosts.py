@@ -52,7 +52,7 @@ class ClusterHosts:
 
     @property
     def is_led_by_other(self) -> bool:
-        """Whether another process runs the session, and this process only serves it."""
+        """Whether another process runs the session, so that this process only runs a server."""
         return self.own is not None and self.own != self.leader
 
     @property

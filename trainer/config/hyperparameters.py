@@ -1,4 +1,7 @@
-"""Copies, extends and reads hyperparameters: a dict, or an object with HParams's methods."""
+"""Copies, extends and reads hyperparameters: a dict, or an object with the methods of HParams.
+
+HParams is the class tf.contrib.training.HParams of TensorFlow 1.
+"""
 
 import copy
 from collections.abc import Mapping, MutableMapping

@@ -1,4 +1,4 @@
-"""The methods of a named tuple, for dataclasses that were named tuples in tf.estimator."""
+"""Gives dataclasses the methods of a named tuple, for those that are one in tf.estimator."""
 
 import dataclasses
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The ConfigProto of the sessions of a run whose RunConfig has no session_config."""
+"""Builds the ConfigProto for the sessions of a run whose RunConfig has no session_config."""
 
 from typing import Any
 

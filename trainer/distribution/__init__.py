@@ -1,1 +1,1 @@
-"""The distribution of batches and gradients over hosts, replicas and cores."""
+"""Distributes batches and gradients over hosts, replicas and cores."""

@@ -89,7 +89,7 @@ class EmulatedTpuSlice(TpuSlice):
         return core
 
     def infeed_device_assignment(self, device_assignment: Any) -> None:
-        """Return None: infeed ops find a replica's first core by its number, and feed no other."""
+        """Return None: infeed ops feed only a replica's first core, and find it by its number."""
 
     def __str__(self) -> str:
         return self._describe("emulated TPU core")

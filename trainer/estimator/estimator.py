@@ -44,8 +44,8 @@ class Estimator:
       config: a copy of the RunConfig, with the model_dir of the estimator.
       params: a copy of the hyperparameters.
       model_dir: the directory of checkpoints and summaries.
-      model_fn: the model_fn as a function of features, labels, mode and config; the value of its
-        argument params is the estimator's.
+      model_fn: the model_fn as a function of features, labels, mode and config; its argument params
+        is bound to the estimator's hyperparameters.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Estimator:
 
     @property
     def model_fn(self) -> Callable[..., Any]:
-        """The model_fn as a function of features, labels, mode and config, without params."""
+        """The model_fn as a function of features, labels, mode and config; params is bound."""
 
         def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
             return self._program.call_model_fn(features, labels, mode, config=config)

@@ -76,8 +76,8 @@ class TPUEstimator(Estimator):
       config: a copy of the RunConfig, with the model_dir of the estimator.
       params: a copy of the hyperparameters.
       model_dir: the directory of checkpoints and summaries.
-      model_fn: the model_fn as a function of features, labels, mode and config; the value of its
-        argument params is the estimator's.
+      model_fn: the model_fn as a function of features, labels, mode and config; its argument params
+        is bound to the estimator's hyperparameters.
     """
 
     def __init__(

@@ -27,8 +27,8 @@ class CompiledStep:
     """A training step with an XLA part: ops that run either in XLA or in TensorFlow's kernels.
 
     The other ops of the step always run in TensorFlow's kernels. They draw random numbers, read
-    the next batch or print messages. A training that starts or stops to use XLA therefore continues
-    with the same batches and random numbers.
+    the next batch or print messages. Training therefore continues with the same batches and random
+    numbers when it starts or stops using XLA.
 
     Attributes:
       uses_xla: bool [], a placeholder: whether the XLA part runs in XLA; False by default.
@@ -42,7 +42,7 @@ class CompiledStep:
     """
 
     def __init__(self, step: step_partition.Operations, line_of: LineOf) -> None:
-        """Divide a step of the default graph into the XLA part and the other ops.
+        """Divide a step of the default graph into the part that XLA may compile and the other ops.
 
         Args:
           step: the operations of the step, by name.
@@ -92,16 +92,16 @@ class CompiledStep:
 
     @property
     def num_compiled(self) -> int:
-        """The number of operations in the XLA part."""
+        """The number of operations in the part of the step that XLA may compile."""
         return len(self._parts.compiled)
 
     @property
     def shares_ops(self) -> bool:
         """Whether one loop runs all steps and decides in each step whether to use XLA.
 
-        One loop is needed if the step draws random numbers, or if the XLA part has inputs of
-        unknown sizes. Otherwise there are two loops, one for the steps in XLA and one for the steps
-        in TensorFlow's kernels, which costs less time per step.
+        One loop is needed if the step draws random numbers, or if the part that XLA may compile has
+        inputs of unknown sizes. Otherwise there are two loops, one for the steps in XLA and one for
+        the steps in TensorFlow's kernels, which costs less time per step.
         """
         return self.num_unknown_sizes > 0 or any(
             step_partition.draws_random_numbers(operation)
@@ -110,12 +110,12 @@ class CompiledStep:
 
     @property
     def can_hold_variables(self) -> bool:
-        """Whether `HeldVariables` can hold the values of the variables of the step."""
+        """Whether `HeldVariables` can keep the values of the step's variables in case XLA fails."""
         parts = (self._parts.before, self._parts.compiled, self._parts.after)
         return HeldVariables.can_hold([variable for part in parts for variable in part.values()])
 
     def find_variables(self) -> list[Any]:
-        """Return the handles of the variables that the XLA part reads or changes."""
+        """Return the handles of the variables that the part for XLA reads or changes."""
         handles = {
             tensor.op.name: tensor
             for tensor in outside_inputs(self._parts.compiled)
@@ -185,7 +185,7 @@ class CompiledStep:
         return tf.group(done, *last)
 
     def check(self, sizes: Sequence[int]) -> None:
-        """Check that XLA can translate the XLA part; nothing is compiled to machine code.
+        """Check that XLA can translate its part of the step; nothing is compiled to machine code.
 
         Args:
           sizes: the value of `unknown_sizes`.
@@ -216,7 +216,7 @@ class CompiledStep:
 
     @staticmethod
     def is_failure_of_xla(error: Exception) -> bool:
-        """Return whether a session.run failed because XLA could not compile or run the XLA part.
+        """Return whether a session.run failed because XLA could not compile or run its part.
 
         Args:
           error: the exception that the session.run raised.
@@ -230,7 +230,7 @@ class CompiledStep:
         return next(line for line in lines if line and not line.startswith(_HEADINGS))
 
     def _compute(self, tensors: Any, results: Sequence[Any], *, is_xla: bool) -> list[Any]:
-        """Copy the XLA part into the default graph, which is the graph of a function.
+        """Copy the part of the step for XLA into the default graph, which is that of a function.
 
         Args:
           tensors: name of a tensor that the part takes from other ops → the tensor that the copy

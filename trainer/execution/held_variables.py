@@ -55,11 +55,11 @@ class HeldVariables:
 
     @property
     def are_held(self) -> bool:
-        """Whether the values are held now."""
+        """Whether values are held: from `hold` until `release` or `forget`."""
         return self._held is not None
 
     def hold(self, session: Any) -> None:
-        """Hold the values that the variables have now."""
+        """Keep XLA from overwriting the values that the variables have now, until `release`."""
         # Keep only the raw handles, which are strings, and not the TensorHandle objects: when such
         # an object is freed, TensorFlow adds ops to the graph in order to delete its value.
         self._held = [handle.get_raw_handle() for handle in session.run(self._holds)]
@@ -69,7 +69,7 @@ class HeldVariables:
         self._held = None
 
     def release(self, session: Any) -> None:
-        """Free the values; do nothing if none are held."""
+        """Free the held values; do nothing if none are held."""
         held, self._held = self._held, None
         if held is not None:
             session.run(self._releases, dict(zip(self._keys, held, strict=True)))

@@ -37,7 +37,7 @@ class StopTogetherHook(tf.compat.v1.train.SessionRunHook):
         self._name, self._shutdown = name, shutdown
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Exchange the requests to stop with the other hosts; stop if any host has one."""
+        """Exchange requests to stop with the other hosts; stop if any host has such a request."""
         is_requested = self._shutdown is not None and self._shutdown.is_requested
         answers = current_group().gather(
             f"the end of a loop of {self._name}", [run_context.stop_requested, is_requested]

@@ -34,7 +34,7 @@ class StepCopier:
         name: str = "step",
         rewrite: Callable[[Any], None] | None = None,
     ) -> list[Any]:
-        """Copy operations of the snapshot into the default graph, which is that of a function.
+        """Copy operations of the original graph into the default graph, a function's graph.
 
         The copies keep control inputs among themselves and drop those from other operations.
 
@@ -42,7 +42,7 @@ class StepCopier:
           operations: the operations to copy, by name.
           tensors: name of a tensor that the operations take from other operations → the tensor that
             the copies take instead. The function captures all inputs that are not in this mapping.
-          results: names of operations and tensors of the snapshot whose copies to return.
+          results: names of operations and tensors of the original graph whose copies to return.
           name: the name scope of the copies.
           rewrite: takes the GraphDef of the operations and changes it before the copies are made.
 

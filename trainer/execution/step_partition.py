@@ -156,6 +156,7 @@ def _reach(start: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
 
     Args:
       start: names of operations.
-      edges: operation name → names of the operations that are reached in one step.
+      edges: operation name → names of the operations that are directly reached from it, such as
+        those that use its results.
     """
     return find_reachable(start, lambda name: edges.get(name, ()))

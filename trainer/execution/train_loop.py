@@ -41,7 +41,7 @@ class TrainLoop:
       step: the value of the global step after the last step.
       max_iterations: the largest number of steps of one run.
       before_run: takes the number of steps; hooks call this function before each session.run. A
-        backend prepares the run in it, for example by telling the infeed how many batches to send.
+        backend prepares the run in it, for example by passing the number to the infeed.
       compiled: the copy of the step of which XLA may compile a part. It makes all steps of a run
         except the last. None if XLA compiles nothing.
     """

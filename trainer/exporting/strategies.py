@@ -16,8 +16,8 @@ from trainer.model.spec import EstimatorSpec, TPUEstimatorSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# The type of the functions below that build an EstimatorSpec. The arguments are the ModelProgram,
-# the features, the labels and the mode. The function builds the model in the default graph.
+# The type of the functions that build an EstimatorSpec, such as `build_cpu_spec`. The arguments are
+# the ModelProgram, the features, the labels and the mode. The model is built in the default graph.
 SpecBuilder: TypeAlias = Callable[[ModelProgram, Any, Any, str], EstimatorSpec]
 
 # A part of the text of TensorFlow's two errors about a tpu.rewrite within another tpu.rewrite.

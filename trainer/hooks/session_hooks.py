@@ -1,7 +1,7 @@
 """TensorFlow's session hooks under the names that they have in tf.estimator.
 
 The hooks that count steps also work if one `session.run` makes several steps: `Estimator.train`
-tells these hooks the number of steps per run.
+sets the number of steps per run on these hooks.
 """
 
 from typing import Any

@@ -85,9 +85,9 @@ class StepTrial:
             self.is_over = True
             self.uses_xla = counted > 0 and self.xla_step <= _SHARE * self.kernels_step
             return
-        # Alternate in the order kernels, XLA, XLA, kernels. A run in XLA then follows a run in XLA
-        # as often as a run in the kernels, and so does a run in the kernels. So the effect of a run
-        # on the next one, for example by caches, is the same for both.
+        # Alternate in the order kernels, XLA, XLA, kernels. Then each of the two follows itself as
+        # often as it follows the other. So the effect of a run on the next run, for example by
+        # caches, is the same for both.
         self.uses_xla = self._runs % 4 in (2, 3)
 
     def _is_hopeless(self) -> bool:
@@ -135,7 +135,8 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         self._loop, self._compiled, self._start = loop, loop.compiled, start
         self._is_forced, self._clock = is_forced, clock
         self._trial: StepTrial | None = None
-        self._uses_xla: bool | None = None  # None until the choice is made or the trial begins.
+        # Whether the next run uses XLA; None until the choice is made or the trial begins.
+        self._uses_xla: bool | None = None
         self._sizes: list[int] | None = None
         self._step, self._started = 0, 0.0
         self._steps, self._seconds, self._wanted = 0, 0.0, _MIN_SECONDS

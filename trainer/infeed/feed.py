@@ -205,11 +205,11 @@ def _has_only_full_steps(topology: BatchTopology) -> bool:
     The answer assumes that each batch of the input is full.
     """
     if len(topology.pipelines) > 1:
-        # One pipeline may have a batch more than another. In the step with this batch, the examples
-        # of the other pipeline are padding.
+        # One pipeline may have one more batch than another pipeline. In the step with this batch,
+        # the examples of the other pipeline are padding.
         return False
-    # If each replica takes its own batches from the pipeline, one replica may have a batch more
-    # than another.
+    # If each replica takes its own batches from the pipeline, one replica may get one more batch
+    # than another replica.
     takes_own_batches = topology.input_mode == InputPipelineConfig.PER_HOST_V2
     return not takes_own_batches or topology.replicas == 1
 

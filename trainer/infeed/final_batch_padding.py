@@ -48,7 +48,7 @@ class BatchSpec:
         )
 
     def may_be_partial(self) -> bool:
-        """Return whether a batch may be partial: the number of examples is not in all shapes."""
+        """Return whether a batch may be partial: a shape leaves the number of examples open."""
         return any(
             axis is not None and leaf.size(axis) is None
             for leaf, axis in zip(self.leaves, self.axes, strict=True)

@@ -1,4 +1,4 @@
-"""Loads and runs a model whose TPU computations run on PJRT devices, jax's devices.
+"""Loads and runs a model whose TPU computations run on jax's PJRT devices.
 
 Each computation is an XLA cluster: a function of the graph that XLA compiles as a whole.
 """
@@ -67,8 +67,8 @@ lowered GraphDef and the signatures.
 class ClusterRunner(SignatureRunner):
     """Runs a signature that consists of a single XLA cluster, without a session.
 
-    XLA cannot stop a run. If a run may miss its deadline, it takes place in another thread: when
-    the deadline passes, the request fails, and the result of the run is dropped later.
+    XLA cannot stop a run. A run that may miss its deadline therefore takes place in another thread.
+    When the deadline passes, the request fails, while the run continues and its result is dropped.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class ClusterRunner(SignatureRunner):
 
         Args:
           program: runs the clusters of the model.
-          pure: the cluster, and which inputs and outputs of the signature its arguments and results
-            are.
+          pure: the function name of the cluster, and the inputs and outputs of the signature that
+            are its arguments and results.
           signature: the signature.
           threads: the threads of runs whose callers have a deadline.
         """
@@ -123,7 +123,8 @@ class ClusterRunner(SignatureRunner):
     def _make_callable(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[Array]]:
         self._signature.check_outputs(outputs)
         pure = self._pure
-        # The base class passes the inputs in the order of their aliases.
+        # The base class passes the inputs sorted by alias. Find the position of each argument of
+        # the cluster among them.
         aliases = sorted(self._signature.inputs)
         positions = [aliases.index(alias) for alias in pure.aliases]
         indices = [pure.results[alias] for alias in outputs]
@@ -153,7 +154,7 @@ class PjrtModel(SessionModel):
         """Initialise the model.
 
         Args:
-          session: a session whose graph has the other ops, and whose variables are restored.
+          session: an initialised session with the ops of the graph that are not in clusters.
           plan: the load plan of the graph in the session.
           handles: the C API handles of the nodes that the signatures feed and fetch.
           choice: the selected metagraph, device and runtime.
@@ -238,8 +239,8 @@ def load_pjrt_model(
         host_choice = dataclasses.replace(plan.choice, device="CPU", lowered=False)
         session_plan = make_session_plan(meta_graph, directory, host_choice, plan.signatures)
         if not reads_variables(meta_graph.graph_def):
-            # Do not restore variables into the session, because only the clusters read them, and
-            # these have them on the devices.
+            # Do not restore variables into the session: only the clusters read variables, from the
+            # memory of the devices.
             session_plan = dataclasses.replace(session_plan, restore_op="")
         pure_signatures = _find_pure_signatures(lowered, plan.signatures, clusters)
 

@@ -40,7 +40,7 @@ class PjrtRuntime:
         choice: MetaGraphSelection,
         signatures: Mapping[str, Signature],
     ) -> PjrtPlan:
-        """Replace the TPU ops of a metagraph, and remove unused nodes, as the plan of a load.
+        """Prepare a metagraph for PJRT devices: replace its TPU ops, and remove unused nodes.
 
         The arguments are those of `ModelRuntime.make_plan`.
 

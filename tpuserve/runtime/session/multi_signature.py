@@ -24,8 +24,9 @@ class MultiSignatureRunner:
 
         Args:
           signatures: the signatures of a metagraph by name.
-          make_runner: takes a signature that has the inputs and outputs of several signatures, and
-            the names of these; returns a SignatureRunner for the former.
+          make_runner: returns a SignatureRunner for a merged signature, which has the inputs and
+            outputs of several signatures. The arguments are the merged signature, and the names of
+            the signatures that were merged.
         """
         self._signatures = signatures
         self._make_runner = make_runner

@@ -32,7 +32,8 @@ _HEADINGS = (
     "File ",
     "Restoring from checkpoint failed",
 )
-# TensorFlow's message for an exceeded deadline.
+# TensorFlow's message for an exceeded deadline, which is also used for deadlines that are checked
+# in Python.
 TIMED_OUT = "Timed out waiting for notification"
 # A run with a deadline takes place in the calling thread, where it cannot be stopped, only if its
 # time limit is more than this many times as long as the last run on inputs of the same shapes took.

@@ -1,8 +1,9 @@
 """Starts the threads in which XLA compiles and computes on a CPU.
 
 XLA creates one thread pool for the process when it compiles the first program. The threads of the
-pool inherit the scheduling priority of the thread that creates it. If a model is loaded in a
-low-priority thread and the pool were created there, later requests would run at low priority.
+pool inherit the scheduling priority of the thread that creates it. If a low-priority thread that
+loads a model created the pool, later requests would run at low priority. So this module creates the
+pool before such a thread runs.
 """
 
 import threading

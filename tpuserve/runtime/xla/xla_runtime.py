@@ -35,7 +35,8 @@ class XlaPlan:
       session_plan: the metagraph, prepared for a session.
       pjrt_plan: the metagraph, prepared for XLA: each signature is computed by one call of one
         function. None if XLA cannot run the metagraph.
-      signatures: signature name → signature. Its outputs are the results of that call.
+      signatures: signature name → signature, whose outputs are the results of the call that
+        computes the signature.
       has_loop: whether a function has a loop, so that a run in XLA may never end.
       reason: why XLA cannot run the metagraph; empty if no reason is known before compilation.
     """
