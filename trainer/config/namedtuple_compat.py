@@ -1,4 +1,4 @@
-"""Gives dataclasses the methods of a named tuple, for those that are one in tf.estimator."""
+"""Gives dataclasses the methods that they have in tf.estimator, where they are named tuples."""
 
 import dataclasses
 from collections.abc import Iterator

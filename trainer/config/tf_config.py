@@ -374,7 +374,14 @@ def _to_int(number: Any) -> int | None:
 def _session_target(
     config: dict[str, Any], jobs: dict[str, dict[int, str]], task_type: str, task_id: int
 ) -> str:
-    """Return a task's session target, "PROTOCOL://ADDRESS"; '' if the cluster has one task."""
+    """Return a task's session target, "PROTOCOL://ADDRESS"; '' if the cluster has one task.
+
+    Args:
+      config: the JSON object in TF_CONFIG, whose item "rpc_layer" may set the protocol.
+      jobs: the jobs of the cluster: job name → task index → address.
+      task_type: the job name of the task.
+      task_id: the index of the task within its job.
+    """
     if len(jobs) == 1 and len(jobs[task_type]) == 1:
         return ""
     return f"{config.get('rpc_layer') or 'grpc'}://{jobs[task_type][task_id]}"
@@ -383,7 +390,14 @@ def _session_target(
 def _global_task_id(
     jobs: dict[str, dict[int, str]], chief: str, task_type: str, task_id: int
 ) -> int:
-    """Return the index of a task among all tasks: the chief first, parameter servers last."""
+    """Return the index of a task among all tasks: the chief first, parameter servers last.
+
+    Args:
+      jobs: the jobs of the cluster: job name → task index → address.
+      chief: the job name of the chief.
+      task_type: the job name of the task.
+      task_id: the index of the task within its job.
+    """
     others = sorted(job for job in jobs if job not in (chief, PS))
     order = [chief, *others, PS]
     before = order[: order.index(task_type)]

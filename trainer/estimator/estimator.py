@@ -492,7 +492,8 @@ class Estimator:
           assets_extra: path below assets.extra/ → path of the file to copy there.
           as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
           checkpoint_path: the checkpoint to export; None takes the newest checkpoint.
-          warm_up: which warm-up requests to write; see `export_saved_model`.
+          warm_up: which warm-up requests to write into assets.extra/; True writes one request per
+            signature and batch size.
           strip_default_attrs: whether to omit op attributes that have their default value.
           targets: which metagraphs to write; None takes the result of `_export_targets`.
         """

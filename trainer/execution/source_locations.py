@@ -55,7 +55,7 @@ class SourceLocations:
         return f"{frame.filename}:{frame.lineno}: {source}"
 
     def line_of(self, node: str) -> str | None:
-        """Return the source line that created a node, or None; see `find_line`.
+        """Return "FILE:NUMBER: TEXT" of the source line that created a node; None if unknown.
 
         Args:
           node: "NODE@FUNCTION", the name of a node and of the function that contains the node.

@@ -250,12 +250,12 @@ class DelayedReporter:
         self._start_arguments: tuple[int, int | None] = (0, None)
 
     def start(self, step: int, last_step: int | None) -> None:
-        """Begin the quiet period, during which the other reporter is not called."""
+        """Begin the quiet period, during which `reporter` is not called."""
         self._start_arguments = step, last_step
         self._start_time = self._clock() + self._quiet_secs
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Pass the step to the other reporter if the quiet period is over."""
+        """Pass the step to `reporter` if the quiet period is over; start `reporter` before."""
         if self._start_time is not None:
             if self._clock() < self._start_time:
                 return
@@ -264,7 +264,7 @@ class DelayedReporter:
         self.reporter.update(step, steps_per_second, loss)
 
     def close(self) -> None:
-        """Close the other reporter, which may never have been started."""
+        """Close `reporter`, even if the quiet period was not over and it was never started."""
         self.reporter.close()
 
 

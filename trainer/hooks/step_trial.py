@@ -1,7 +1,7 @@
 """Measures whether XLA or TensorFlow's kernels run the training steps on the CPU faster.
 
-The measurement, called the trial, takes place during training, and the faster way is used for the
-rest of it. In this module, a run is one `session.run`, which makes several training steps.
+The measurement, called the trial, takes place during training. The faster way is then used for the
+rest of the training. In this module, a run is one `session.run`, which makes several steps.
 """
 
 import logging
@@ -85,9 +85,9 @@ class StepTrial:
             self.is_over = True
             self.uses_xla = counted > 0 and self.xla_step <= _SHARE * self.kernels_step
             return
-        # Alternate in the order kernels, XLA, XLA, kernels. Then each of the two follows itself as
-        # often as it follows the other. So the effect of a run on the next run, for example by
-        # caches, is the same for both.
+        # Alternate in the order kernels, XLA, XLA, kernels. Half of the runs of each kind then come
+        # after a run of the same kind, and half after a run of the other kind. So the effect of a
+        # run on the next run, for example by caches, is the same for both kinds.
         self.uses_xla = self._runs % 4 in (2, 3)
 
     def _is_hopeless(self) -> bool:
@@ -155,8 +155,8 @@ class CompiledStepHook(tf.compat.v1.train.SessionRunHook):
         fetches = {"step": self._loop.step}
         if self._sizes is None:
             fetches["sizes"] = self._compiled.unknown_sizes
-        # Free the variables' values that an earlier run has held: a run that fails does not free
-        # them.
+        # If the last run failed, it has not freed the old values of variables that it kept in
+        # memory. Free them.
         self._variables.release(run_context.session)
         feeds: dict[Any, Any] = {}
         if self._uses_xla:

@@ -192,7 +192,7 @@ class TPUModelProgram(ModelProgram):
     call_with_embeddings: Callable[[Callable[[Any], Any], Any, str, bool], Any] | None = None
 
     def iteration_plan(self) -> iterations_per_loop.IterationPlan:
-        """Return the IterationPlan that TPUConfig.iterations_per_loop describes."""
+        """Return the plan for the number of steps per loop: TPUConfig.iterations_per_loop."""
         return iterations_per_loop.build_iteration_plan(self.config.tpu_config)
 
     specs: ClassVar[tuple[type[Any], ...]] = (EstimatorSpec, TPUEstimatorSpec)
@@ -216,7 +216,10 @@ class TPUModelProgram(ModelProgram):
     def _call(
         self, model_fn: Callable[[Any], Any], features: Any, mode: str, *, is_export: bool
     ) -> AnySpec:
-        """Call a model_fn, with embeddings in place of ids if the model has embedding tables."""
+        """Call a model_fn; if the model has embedding tables, replace ids by embeddings before.
+
+        The arguments are those of `ModelProgram._call`.
+        """
         if self.call_with_embeddings is None:
             return super()._call(model_fn, features, mode, is_export=is_export)
         spec: AnySpec = self.call_with_embeddings(model_fn, features, mode, is_export)
