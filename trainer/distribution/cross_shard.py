@@ -68,8 +68,8 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     ) -> list[tuple[Any, Any]]:
         """Return the gradients of this replica's loss, as (gradient, variable) pairs.
 
-        For Reduction.MEAN, the loss is first divided by the number of replicas. The sum over the
-        replicas, which `apply_gradients` computes, is then the mean.
+        For Reduction.MEAN, the loss is first divided by the number of replicas, or of those in a
+        group. The sum over the replicas, which `apply_gradients` computes, is then the mean.
 
         Args:
           loss: the loss of this replica.
