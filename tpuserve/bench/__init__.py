@@ -1,1 +1,1 @@
-"""Measures how fast a model server answers: closed and open loops, stable windows, percentiles."""
+"""Benchmarks a model server: measures its requests per second and its latency percentiles."""

@@ -1,4 +1,4 @@
-"""Measures a model with several settings of the server, and chooses the best for a latency goal."""
+"""Measures a model with several configurations of the server, and chooses the fastest of them."""
 
 import importlib.util
 import os
@@ -21,11 +21,12 @@ _TIMEOUT_MICROS = 1000
 
 @dataclass(frozen=True)
 class Configuration:
-    """Flags of the server that are measured together.
+    """A set of flags with which a server is started and measured.
 
     Attributes:
-      name: a name for tables, such as "xla, batching".
-      flags: flag → value, without --batching_parameters_file.
+      name: the name of the configuration in tables, such as "xla, batching".
+      flags: the name of each flag of `tpuserve serve` without "--" → its value. The flag
+        batching_parameters_file is left out; see batching_parameters.
       batching_parameters: the text of the batching parameters file; "" for no file.
     """
 
@@ -36,11 +37,11 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Analysis:
-    """The measurements of a configuration.
+    """The measurements of a server that was started with one configuration.
 
     Attributes:
-      configuration: the configuration.
-      results: the result of each load; empty if the server did not start.
+      configuration: the flags of the server.
+      results: one result for each number of clients; empty if the server did not start.
       error: why the server did not start; "" if it did.
     """
 
@@ -51,11 +52,11 @@ class Analysis:
 
 @dataclass(frozen=True)
 class Choice:
-    """The configuration that answers most requests within a latency goal.
+    """The configuration that answers the most requests per second within a latency limit.
 
     Attributes:
-      analysis: the measurements of the configuration.
-      result: the load that it answers within the goal.
+      analysis: all measurements of the configuration.
+      result: the measurement within the limit that has the most requests per second.
     """
 
     analysis: Analysis
@@ -63,11 +64,13 @@ class Choice:
 
 
 def configurations() -> list[Configuration]:
-    """Return the configurations to measure: each installed engine, with and without batching.
+    """Return the configurations to measure.
 
-    The timeout policy is that of TensorFlow Serving.
+    Each engine (TensorFlow, and XLA if jax is installed) has three configurations: without
+    batching, with batching by the default policy, and with batching by a timeout policy as that of
+    TensorFlow Serving.
     """
-    # jax, which --engine=xla needs, is optional.
+    # jax is an optional dependency. Without jax, a server with --engine=xla cannot start.
     engines = ("tensorflow", "xla") if importlib.util.find_spec("jax") else ("tensorflow",)
     timeout_policy = (
         f'batching_policy: "timeout"\n'
@@ -96,23 +99,25 @@ def analyse(
     procedure: Procedure,
     progress: Callable[[int, int, str], None] = lambda done, total, step: None,
 ) -> list[Analysis]:
-    """Serve a model with each configuration in turn, and measure closed loops.
+    """Serve a model with each configuration in turn, and measure each with closed loops.
+
+    In a closed loop, each client sends its next request after the answer to its last one.
 
     Args:
-      base_path: the base path of the model.
+      base_path: the directory that holds the numbered versions of the model.
       signature_name: the signature; "" for "serving_default".
       protocol: "rest" or "grpc".
-      choice: the inputs of the requests.
-      concurrency: the numbers of clients.
-      procedure: the windows of each measurement.
-      progress: takes the number of finished windows, the number of all windows, and a description
-        of the current step.
+      choice: the source of the inputs of the requests.
+      concurrency: the numbers of simultaneous clients, each of which is measured.
+      procedure: the length and the number of the time windows of each measurement.
+      progress: takes the number of finished time windows, the number of all time windows, and a
+        description of the current step.
 
     Returns:
       The measurements of each configuration.
 
     Raises:
-      TpuserveError: the model cannot be served with any configuration, or a request is refused.
+      TpuserveError: the server starts with none of the configurations, or a request is refused.
     """
     analyses: list[Analysis] = []
     first_error: ServerNotStarted | None = None
@@ -149,15 +154,16 @@ def analyse(
 def choose(
     analyses: Sequence[Analysis], percentile: float, limit_ms: float = float("inf")
 ) -> Choice | None:
-    """Return the configuration with the most requests per second within a latency goal.
+    """Return the configuration with the most requests per second within a latency limit.
 
     Args:
-      analyses: the measurements.
+      analyses: the measurements of each configuration.
       percentile: the percentile of the latency, such as 99.
       limit_ms: the limit of this percentile in milliseconds.
 
     Returns:
-      The configuration; None if no load of any configuration is within the limit.
+      The configuration and its best result; None if no measurement without errors is within the
+      limit.
     """
     choices = [
         Choice(analysis, result)
@@ -168,7 +174,7 @@ def choose(
 
 
 def model_name(base_path: Path) -> str:
-    """Return the name under which a model is served: the name of its directory."""
+    """Return the name under which a model is measured: the name of its base path's directory."""
     return base_path.resolve().name or "model"
 
 

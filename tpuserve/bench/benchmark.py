@@ -1,4 +1,4 @@
-"""Measures a model of a server under one load after the other."""
+"""Measures the latency and throughput of a model on a running server, under one or more loads."""
 
 import gc
 import math
@@ -26,15 +26,16 @@ MAX_CONNECTIONS = 1000
 
 @dataclass(frozen=True)
 class Target:
-    """A model of a server, and the way to call the model.
+    """The model to measure, its server, and the settings of the requests to it.
 
     Attributes:
-      url: the URL of the server, as of `tpuserve.client.Client`.
-      model: the name of the model.
-      api: "v1" or "v2".
+      url: the URL of the server, such as http://localhost:8501 or grpc://localhost:8500.
+      model: the name of the model on the server.
+      api: "v1" for TensorFlow Serving's API, "v2" for the Open Inference Protocol.
       signature_name: the signature; "" for "serving_default".
-      api_key: is sent as a bearer token; "" for none.
-      ca_file: a PEM file with certificates; None for those of the system.
+      api_key: the key that is sent as a bearer token; "" for none.
+      ca_file: a PEM file with the certificates that the server's certificate is checked with; None
+        for those of the system.
       timeout_s: the time limit of a request in seconds.
     """
 
@@ -49,13 +50,14 @@ class Target:
 
 @dataclass(frozen=True)
 class InputChoice:
-    """The source of the inputs of requests: a file, a request log, or random numbers by default.
+    """The source of the inputs of requests: a request log, a file, or by default random numbers.
 
     Attributes:
-      batch_size: the size of an unknown first dimension of random inputs.
-      shapes: alias → shape of random inputs, if the signature does not say it.
-      file: a file of inputs; None for none.
-      request_log: a request log; None for none.
+      batch_size: the size of the first dimension of random inputs, if the signature leaves this
+        dimension open.
+      shapes: alias → shape of random inputs whose shape the signature leaves open.
+      file: an .npz, .json or .jsonl file of inputs; None for none.
+      request_log: a file of PredictionLog records that a server has written; None for none.
     """
 
     batch_size: int = 1
@@ -71,15 +73,15 @@ def run(
     procedure: Procedure,
     progress: Callable[[int, int, str], None] = lambda done, total, step: None,
 ) -> list[Result]:
-    """Measure a model under each load.
+    """Measure a model under each load, one load after the other.
 
     Args:
       target: the model to measure.
-      choice: the inputs of the requests.
+      choice: the source of the inputs of the requests.
       loads: the loads, in the order of the measurements.
-      procedure: the windows of each measurement.
-      progress: takes the number of finished windows, the largest number of all windows, and a
-        description of the current load.
+      procedure: the length and the number of the time windows of each measurement.
+      progress: takes the number of finished time windows, the largest possible number of time
+        windows of all loads, and a description of the current load.
 
     Returns:
       The result of each load.
@@ -108,7 +110,8 @@ def run(
         finally:
             await sender.close()
 
-    # A collection of garbage would be measured as latency of the server.
+    # Exempt the objects that exist before the measurement from Python's garbage collection. The
+    # pause for a collection would count as latency of the server.
     gc.collect()
     gc.freeze()
     try:
@@ -121,7 +124,7 @@ def best_under(results: Sequence[Result], percentile: float, limit_ms: float) ->
     """Return the result with the most requests per second whose latency is within a limit.
 
     Args:
-      results: the results.
+      results: the results of the measured loads.
       percentile: the percentile of the latency, such as 99.
       limit_ms: the limit in milliseconds.
 
@@ -137,11 +140,11 @@ def best_under(results: Sequence[Result], percentile: float, limit_ms: float) ->
 
 
 def to_dict(target: Target, results: Sequence[Result]) -> dict[str, object]:
-    """Return results as dicts, lists and finite numbers, which JSON can hold.
+    """Return results as a dict that can be written as JSON; NaN and infinity become None.
 
     Args:
       target: the measured model.
-      results: the measurements.
+      results: the result of each load.
     """
     return {
         "url": target.url,
@@ -216,7 +219,7 @@ def _encode(target: Target, requests: Sequence[RequestInputs]) -> list[Call]:
 
 
 def _run_on_loop(main: Callable[[], Coroutine[Any, Any, list[Result]]]) -> list[Result]:
-    """Run a coroutine on uvloop's event loop, which takes less time per request."""
+    """Run a coroutine on uvloop's event loop, which takes less time per request than asyncio's."""
     import uvloop
 
     loop = uvloop.new_event_loop()

@@ -1,4 +1,4 @@
-"""Sends the requests of a measurement over gRPC."""
+"""Sends the requests of a benchmark over gRPC."""
 
 import grpc
 
@@ -10,20 +10,20 @@ from tpuserve.client.transports.transport import Connection
 
 
 class GrpcSender(Sender):
-    """Sends all requests on one connection."""
+    """Sends the requests of a benchmark over gRPC, all on one channel."""
 
     def __init__(self, connection: Connection, calls: list[Call], timeout_s: float) -> None:
-        """Create a sender; see `create_sender`."""
+        """Create a sender; the arguments are those of `tpuserve.bench.sender.create_sender`."""
         self._connection = connection
         self._channel = open_async_channel(connection)
-        # The requests of a measurement are all of one method.
+        # All requests of a benchmark call the same gRPC method, so the first one's path is enough.
         self._method = self._channel.unary_unary(calls[0].path)
         self._bodies = [call.body for call in calls]
         self._metadata = tuple(connection.authorization().items()) or None
         self._timeout_s = timeout_s
 
     async def send(self, index: int) -> str:
-        """Send a request and wait for its response."""
+        """Send the request at a position in the list, and wait for its response."""
         body = self._bodies[index % len(self._bodies)]
         try:
             await self._method(body, timeout=self._timeout_s, metadata=self._metadata)

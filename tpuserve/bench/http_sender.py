@@ -1,8 +1,8 @@
-"""Sends the requests of a measurement over HTTP/1.1.
+"""Sends the requests of a benchmark over HTTP/1.1.
 
-httpx takes several times as long for a request as a server of small models, so that the client
-would be measured and not the server. Here a request is bytes that are written to a connection, and
-httptools parses the response.
+httpx needs several times as long for a request as a server with a small model, so that a benchmark
+with httpx would measure the client. Here each request is encoded once, its bytes are written to a
+connection, and httptools parses the response.
 """
 
 import asyncio
@@ -21,12 +21,15 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class HttpSender(Sender):
-    """Sends each request on a connection that no other request uses at the time."""
+    """Sends the requests of a benchmark over HTTP/1.1.
+
+    A connection has one request at a time; connections are reused.
+    """
 
     def __init__(
         self, connection: Connection, calls: list[Call], connections: int, timeout_s: float
     ) -> None:
-        """Create a sender; see `create_sender`."""
+        """Create a sender; the arguments are those of `tpuserve.bench.sender.create_sender`."""
         parts = urlsplit(connection.address.base)
         self._connection = connection
         self._host = parts.hostname or ""
@@ -40,7 +43,7 @@ class HttpSender(Sender):
         self._all: set[_HttpConnection] = set()
 
     async def send(self, index: int) -> str:
-        """Send a request and wait for its response."""
+        """Send the request at a position in the list, and wait for its response."""
         async with self._free:
             try:
                 connection = self._take_idle() or await self._connect()
@@ -60,7 +63,7 @@ class HttpSender(Sender):
         self._all.clear()
 
     def _take_idle(self) -> "_HttpConnection | None":
-        """Return an idle connection that the server has not closed; None if no connection is."""
+        """Return an open connection without a request; None if there is no such connection."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open:
@@ -78,10 +81,10 @@ class HttpSender(Sender):
 
 
 class _HttpConnection(asyncio.Protocol):
-    """A connection that has at most one request at a time.
+    """An HTTP/1.1 connection that has at most one request at a time.
 
     Attributes:
-      is_open: whether another request can be sent.
+      is_open: whether the connection is open, so that it can take the next request.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
@@ -126,12 +129,15 @@ class _HttpConnection(asyncio.Protocol):
         self._finish(f"the server closed the connection: {exc or 'without an answer'}")
 
     def on_body(self, body: bytes) -> None:
-        """Add to the body of an error."""
+        """Keep a part of the body of an error response; httptools calls this method.
+
+        The body of a successful response is not needed.
+        """
         if self._parser.get_status_code() >= 300:
             self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """Finish the request."""
+        """Finish the request at the end of its response; httptools calls this method."""
         status = self._parser.get_status_code()
         if not self._parser.should_keep_alive():
             self.close()

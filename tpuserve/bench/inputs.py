@@ -1,4 +1,4 @@
-"""The inputs of the requests of a measurement: random, of a file, or of a request log."""
+"""Creates the inputs of a benchmark's requests: random, from a file, or from a request log."""
 
 import json
 import math
@@ -28,11 +28,12 @@ _WORDS = (b"a", b"the", b"one", b"red", b"tea", b"good", b"time", b"zebra")
 
 @dataclass(frozen=True)
 class RequestInputs:
-    """The inputs of a request.
+    """The inputs of one request of a benchmark.
 
     Attributes:
       inputs: alias → array.
-      signature_name: the signature; "" for the signature of the measurement.
+      signature_name: the signature that a logged request named; "" for "serving_default". A
+        signature that is chosen for the whole benchmark replaces it.
     """
 
     inputs: Mapping[str, Array]
@@ -42,18 +43,18 @@ class RequestInputs:
 def random_inputs(
     signature: Signature, batch_size: int, shapes: Mapping[str, tuple[int, ...]]
 ) -> list[RequestInputs]:
-    """Generate inputs for a signature; every call returns the same inputs.
+    """Generate the random inputs of 16 requests; the same arguments give the same inputs.
 
-    Floats are uniform in [0, 1), integers and booleans 0 or 1, and strings short words.
+    Floats are uniform in [0, 1), integers and booleans are 0 or 1, and strings are short words.
 
     Args:
-      signature: the signature.
-      batch_size: the size of an unknown first dimension.
-      shapes: alias → shape, for inputs whose shape the signature does not say.
+      signature: the signature of the model, with the dtypes and shapes of the inputs.
+      batch_size: the size of the first dimension, if the signature leaves this dimension open.
+      shapes: alias → shape, for inputs whose shape the signature leaves open.
 
     Raises:
-      InvalidInput: a shape is given for an input that the signature does not have, or an input has
-        no plain values.
+      InvalidInput: shapes names an input that the signature does not have, or the dtype of an input
+        is one that NumPy arrays do not have, such as resource.
     """
     for name in shapes:
         if name not in signature.inputs:
@@ -76,16 +77,16 @@ def random_inputs(
 def read_file(path: Path, signature: Signature) -> list[RequestInputs]:
     """Read the inputs of requests from a file.
 
-    A file that ends with .npz has an array for each input: one request. A file that ends with .json
-    has one request, and a file that ends with .jsonl one in each line, as {"x": [1, 2]} or as in
-    TensorFlow Serving's API: {"inputs": {"x": [1, 2]}}.
+    An .npz file holds one request: an array for each input. A .json file holds one request, and a
+    .jsonl file holds one request in each line. A request in JSON is {"x": [1, 2]}, or
+    {"inputs": {"x": [1, 2]}} as in TensorFlow Serving's REST API.
 
     Args:
       path: the file.
-      signature: the signature, which has the dtypes of lists.
+      signature: the signature of the model, which says the dtypes of inputs in JSON.
 
     Raises:
-      InvalidInput: the file has no requests of this form.
+      InvalidInput: the file has another form.
     """
     if path.suffix == ".npz":
         try:
@@ -114,11 +115,11 @@ def read_request_log(path: Path, model: str) -> list[RequestInputs]:
     """Read the inputs of the Predict requests to a model from a request log or a warm-up file.
 
     Args:
-      path: the file.
-      model: the name of the model.
+      path: a TFRecord file of PredictionLog messages. At most the first 1000 requests are read.
+      model: the name of the model; requests to other models are skipped.
 
     Raises:
-      InvalidInput: the file is damaged, or has no such request.
+      InvalidInput: the file is damaged, or has no Predict request to the model.
     """
     requests: list[RequestInputs] = []
     others: set[str] = set()

@@ -1,10 +1,11 @@
-"""Closed and open loops of requests.
+"""Sends requests to a server in closed or open loops.
 
-In a closed loop, a number of clients send their next request when the last one is answered. In an
-open loop, requests are sent at a given rate whether or not earlier ones are answered, as by many
-independent users. The latency of a request of an open loop counts from the time at which the
-request was due. A server that stalls so delays all requests that are due during the stall, which a
-closed loop would not send ("coordinated omission").
+In a closed loop, each of several clients sends its next request when its last one is answered. In
+an open loop, requests are sent at a fixed rate, as if by many independent users, even if earlier
+requests have no answer yet. In an open loop, the latency of a request counts from the time at which
+the request was due. If the server stalls, the latency of all requests that are due during the stall
+shows it. A closed loop would not send these requests and would hide the stall; this error of
+benchmarks is known as "coordinated omission".
 """
 
 import asyncio
@@ -23,7 +24,7 @@ MAX_WAITING = 10_000
 
 @dataclass(frozen=True)
 class Load:
-    """A load on a server.
+    """The load that a benchmark puts on a server: a closed loop or an open loop of requests.
 
     Attributes:
       concurrency: the number of clients of a closed loop; None for an open loop.
@@ -44,12 +45,12 @@ class Load:
 
 @dataclass
 class Samples:
-    """The requests that have been answered since the last `take`.
+    """The latencies and errors of the requests that ended since the last call of `take`.
 
     Attributes:
       latencies_s: the latency of each successful request in seconds.
       num_errors: the number of failed requests.
-      first_error: the error of the first of them.
+      first_error: the error text of the first failed request; "" if none failed.
     """
 
     latencies_s: "array[float]" = field(default_factory=lambda: array("d"))
@@ -57,11 +58,11 @@ class Samples:
     first_error: str = ""
 
     def add(self, latency_s: float, error: str) -> None:
-        """Add a request.
+        """Record the end of a request.
 
         Args:
           latency_s: the latency in seconds.
-          error: the error; "" for a successful request.
+          error: the error text; "" for a successful request.
         """
         if error:
             self.num_errors += 1
@@ -70,21 +71,26 @@ class Samples:
             self.latencies_s.append(latency_s)
 
     def take(self) -> "Samples":
-        """Return the samples since the last call, and remove them."""
+        """Return what was recorded since the last call, and start again without samples."""
         taken = Samples(self.latencies_s, self.num_errors, self.first_error)
         self.latencies_s, self.num_errors, self.first_error = array("d"), 0, ""
         return taken
 
 
 class LoadGenerator:
-    """Sends the requests of a load inside of an `async with` block.
+    """Sends the requests of a load, from the start to the end of an `async with` block.
 
     Attributes:
-      samples: the answered requests.
+      samples: the latencies and errors of the requests that have ended.
     """
 
     def __init__(self, sender: Sender, load: Load) -> None:
-        """Create a generator; the `async with` block starts it."""
+        """Create a generator, which sends nothing before the `async with` block.
+
+        Args:
+          sender: sends single requests to the server.
+          load: the number of clients, or the rate of requests.
+        """
         self.samples = Samples()
         self._sender = sender
         self._load = load
@@ -107,7 +113,10 @@ class LoadGenerator:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def raise_failure(self) -> None:
-        """Raise the exception with which a task of the load has ended, if one has."""
+        """Raise the exception of a sending task that has crashed; do nothing if none has.
+
+        An error response of the server is a sample and no exception.
+        """
         if self._failure is not None:
             raise self._failure
 
@@ -131,8 +140,8 @@ class LoadGenerator:
             add(time.perf_counter() - started, error)
             index += step
             if error:
-                # Without this wait, a server that refuses connections would get thousands of
-                # attempts a second.
+                # Wait after an error. Otherwise each client would try to connect to a server that
+                # refuses connections thousands of times a second.
                 await asyncio.sleep(0.01)
 
     async def _send_at(self, times: Iterator[float]) -> None:
@@ -143,7 +152,8 @@ class LoadGenerator:
                 await asyncio.sleep(delay)
             if len(self._tasks) > MAX_WAITING:
                 self.samples.add(0, f"not sent: {MAX_WAITING} requests wait for an answer")
-                # Give the event loop time to receive responses.
+                # Too many requests have no answer. Let the event loop receive responses before the
+                # next request is due.
                 await asyncio.sleep(0)
                 continue
             self._start(self._send_due(index, started + due))

@@ -1,4 +1,4 @@
-"""Plots measurements: latency over throughput."""
+"""Plots the results of a benchmark: latency over throughput."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,19 +11,20 @@ _PLOTTED = (50.0, 99.0)
 
 
 def plot_results(results_by_name: Mapping[str, Sequence[Result]], path: Path) -> None:
-    """Write a figure of p50 and p99 over the requests per second.
+    """Write a figure of the latency percentiles p50 and p99 over the requests per second.
 
     Args:
-      results_by_name: name of a model or a configuration → its results.
-      path: a PNG, SVG or PDF file.
+      results_by_name: name of a model or a configuration → its results; each has a line.
+      path: the PNG, SVG or PDF file to write.
 
     Raises:
-      InvalidInput, ExtraNotInstalled: see `check_plot_path`.
+      InvalidInput: the file name has another ending, or its directory does not exist.
+      ExtraNotInstalled: matplotlib is not installed.
     """
     check_plot_path(path)
     from matplotlib.figure import Figure
 
-    # Use matplotlib's Figure without pyplot, which needs a display and keeps figures in memory.
+    # Do not use pyplot: it keeps each figure in memory and may need a display.
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     diagrams: Any = figure.subplots(1, len(_PLOTTED))
     for axes, percentile in zip(diagrams, _PLOTTED, strict=True):

@@ -1,4 +1,4 @@
-"""Prints the results of measurements as tables."""
+"""Prints the results of benchmarks as tables in the terminal."""
 
 import math
 import shlex
@@ -17,7 +17,7 @@ from tpuserve.bench.windows import PERCENTILES, Result
 
 
 def print_results(results: Sequence[Result], console: Console | None = None) -> None:
-    """Print a row for each load, and notes on errors and on loads that are not stable."""
+    """Print a table with one line for each load, then notes on errors and on unstable results."""
     console = console or Console()
     is_closed = results[0].load.rate is None
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -48,14 +48,18 @@ def print_results(results: Sequence[Result], console: Console | None = None) -> 
 
 
 def format_ms(value: float) -> str:
-    """Format milliseconds with three digits; "-" for NaN."""
+    """Format a time in milliseconds with three significant digits; "-" for NaN."""
     if math.isnan(value):
         return "-"
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def print_analyses(analyses: Sequence[Analysis], console: Console | None = None) -> None:
-    """Print a row for each configuration and load, and the errors of servers."""
+    """Print a table of the results of each server configuration.
+
+    The table has a line for each number of clients. A note follows for each configuration with
+    which the server did not start.
+    """
     console = console or Console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("configuration", no_wrap=True)
@@ -78,11 +82,11 @@ def print_analyses(analyses: Sequence[Analysis], console: Console | None = None)
 
 
 def format_choice(choice: Choice, base_path: Path, percentile: float) -> str:
-    """Return the figures of a configuration, and the command that serves a model with it.
+    """Return a text with the throughput and latency of a configuration, and its serve command.
 
     Args:
-      choice: the configuration and its result.
-      base_path: the base path of the model.
+      choice: the configuration of the server and its result.
+      base_path: the directory that holds the numbered versions of the model.
       percentile: the percentile of the latency to show, such as 99.
     """
     result, configuration = choice.result, choice.analysis.configuration

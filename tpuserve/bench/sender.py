@@ -1,4 +1,4 @@
-"""The interface of the senders of requests, and the choice of a sender by protocol."""
+"""Defines the interface that sends a benchmark's requests, and creates it for HTTP or gRPC."""
 
 from abc import ABC, abstractmethod
 
@@ -7,10 +7,11 @@ from tpuserve.client.transports.transport import Connection
 
 
 class Sender(ABC):
-    """Sends encoded requests to a server on the event loop that has created it.
+    """Sends encoded requests to a server.
 
-    The time between the call of `send` and its return is the latency of the request, so that an
-    implementation does as little as possible in between.
+    A sender may only be used on the asyncio event loop on which it was created. A benchmark
+    measures the time of a call of `send` as the latency of the request, so an implementation must
+    do as little other work as possible.
     """
 
     @abstractmethod
@@ -18,29 +19,30 @@ class Sender(ABC):
         """Send a request and wait for its response.
 
         Args:
-          index: the position of the request; the requests are sent in turn.
+          index: the position of the request in the list of requests. After the last request, the
+            list begins again.
 
         Returns:
-          "" for a successful response, else the error.
+          The text of the error; "" if the response is successful.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the server."""
 
 
 def create_sender(
     connection: Connection, calls: list[Call], connections: int, timeout_s: float
 ) -> Sender:
-    """Create the sender for the protocol of an address.
+    """Create the sender for the protocol, HTTP or gRPC, of a server's address.
 
     Args:
-      connection: the settings of the connection.
-      calls: the requests.
+      connection: the address of the server, and the settings of connections to it.
+      calls: the encoded requests, which are sent in turn.
       connections: the largest number of HTTP connections; gRPC needs one for all requests.
       timeout_s: the time limit of a request in seconds.
     """
-    # Only the library of the chosen protocol is imported.
+    # Import only the library of the chosen protocol: each import takes time.
     if connection.address.is_http:
         from tpuserve.bench.http_sender import HttpSender
 

@@ -1,6 +1,8 @@
-"""Measures a load in windows until three in a row agree, and summarises the last three.
+"""Measures a load on a server in time windows until the measurement is stable.
 
-Source of the procedure: the documents of NVIDIA's perf_analyzer ("measurement modes").
+A measurement is stable when three windows in a row have about the same throughput and latency; its
+result is the summary of these windows. The procedure is that of NVIDIA's perf_analyzer; see
+"measurement modes" in its documentation.
 """
 
 import asyncio
@@ -21,14 +23,14 @@ NUM_STABLE = 3
 
 @dataclass(frozen=True)
 class Procedure:
-    """The settings of a measurement in windows.
+    """The settings of a measurement, which consists of time windows of equal length.
 
     Attributes:
       window_s: the length of a window in seconds.
-      max_windows: the number of windows after which a load is reported as not stable.
-      tolerance: the largest difference between the requests per second of one of the last three
-        windows and their mean, as a fraction of the mean; likewise for the mean latency.
-      warm_up_s: the time for which the load runs before the first window, in seconds.
+      max_windows: the number of windows after which an unstable measurement ends.
+      tolerance: the largest relative deviation of the last three windows from their mean, such as
+        0.1 for 10 %. It applies to the requests per second and to the mean latency.
+      warm_up_s: the time for which requests are sent before the first window, in seconds.
     """
 
     window_s: float = 2.0
@@ -39,11 +41,11 @@ class Procedure:
 
 @dataclass(frozen=True)
 class Window:
-    """A window of a measurement.
+    """The throughput and latency in one time window of a measurement.
 
     Attributes:
       requests_per_second: the successful requests per second.
-      mean_ms: their mean latency in milliseconds; NaN without a request.
+      mean_ms: the mean latency of successful requests in milliseconds; NaN if there are none.
     """
 
     requests_per_second: float
@@ -52,18 +54,18 @@ class Window:
 
 @dataclass(frozen=True)
 class Result:
-    """The measurement of a load, from its last windows.
+    """The measurement of a load: its last three time windows together.
 
     Attributes:
-      load: the load.
+      load: the number of clients or the rate of requests that was measured.
       requests_per_second: the successful requests per second.
-      mean_ms: the mean latency in milliseconds.
+      mean_ms: the mean latency of successful requests in milliseconds.
       percentiles_ms: percentile, such as 99.9 → latency in milliseconds.
       num_requests: the number of successful requests.
       num_errors: the number of failed requests.
-      first_error: the error of the first of them; "" without an error.
-      is_stable: whether the last three windows agree.
-      windows: all windows in order.
+      first_error: the error text of the first failed request; "" if none failed.
+      is_stable: whether the last three windows agree within the tolerance.
+      windows: all windows of the measurement in order.
     """
 
     load: Load
@@ -78,7 +80,12 @@ class Result:
 
 
 def is_stable(windows: Sequence[Window], tolerance: float) -> bool:
-    """Return whether the last three windows agree within a tolerance; see `Procedure`."""
+    """Return whether the throughput and latency of the last three windows agree.
+
+    Args:
+      windows: the windows so far; fewer than three are not stable.
+      tolerance: the largest relative deviation from the mean of the three windows.
+    """
     last = windows[-NUM_STABLE:]
     if len(last) < NUM_STABLE:
         return False
@@ -87,7 +94,8 @@ def is_stable(windows: Sequence[Window], tolerance: float) -> bool:
         [window.mean_ms for window in last],
     ):
         mean = sum(values) / len(values)
-        # Written so that NaN does not count as agreement.
+        # Do not write `any(... > ...)`: comparisons with NaN, the mean latency of a window without
+        # requests, are false, so that such windows would count as stable.
         if not all(abs(value - mean) <= tolerance * mean for value in values):
             return False
     return True
@@ -99,16 +107,16 @@ async def measure(
     procedure: Procedure,
     on_window: Callable[[int], None] = lambda count: None,
 ) -> Result:
-    """Run a load until it is stable, or for the largest number of windows that is allowed.
+    """Send the requests of a load until the measurement is stable or the last window has passed.
 
     Args:
-      sender: sends the requests.
-      load: the load.
-      procedure: the length and the largest number of the windows, and when a load is stable.
+      sender: sends single requests to the server.
+      load: the number of clients or the rate of requests.
+      procedure: the length and the largest number of time windows, and the tolerance.
       on_window: is called after each window with the number of windows so far.
 
     Raises:
-      ServerFailure: requests fail, and none has been answered successfully.
+      ServerFailure: a request has failed and none has succeeded.
     """
     windows: list[Window] = []
     all_samples: list[Samples] = []
