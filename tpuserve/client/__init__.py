@@ -1,7 +1,7 @@
-"""Calls models on a server of TensorFlow Serving's APIs or of the Open Inference Protocol.
+"""Calls models on a server that offers TensorFlow Serving's API or the Open Inference Protocol.
 
-Importing this package imports neither TensorFlow nor a network library: a client imports httpx or
-grpc when it is created.
+Importing this package takes little time: it imports neither TensorFlow nor a network library. A
+client imports httpx or grpc when it is created.
 
     with Client("http://localhost:8501") as client:
         outputs = client.predict("half", {"x": [1.0, 2.0]})

@@ -1,4 +1,4 @@
-"""The URL of a server, and the API that a client speaks with it."""
+"""Parses the URL of a server, and creates the API object through which a client calls it."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -19,8 +19,8 @@ class Address:
     """The address of a server.
 
     Attributes:
-      url: the URL as given, for messages.
-      base: the URL without a path over HTTP; "host:port" over gRPC.
+      url: the URL that the user has passed, for error messages.
+      base: scheme, host and port for HTTP, such as "http://localhost:8501"; "host:port" for gRPC.
       is_http: whether the protocol is HTTP with JSON, not gRPC.
       is_secure: whether the connection uses TLS.
     """
@@ -61,16 +61,16 @@ def parse_url(url: str) -> Address:
 
 
 def create_api(address: Address, name: ApiName) -> Api:
-    """Return the API of a name for the protocol of an address.
+    """Create the object that encodes the requests and decodes the replies of an API.
 
     Args:
       address: the address of the server, which says whether the protocol is HTTP or gRPC.
-      name: "v1" or "v2".
+      name: "v1" for TensorFlow Serving's API, "v2" for the Open Inference Protocol.
 
     Raises:
-      InvalidSetting: there is no API of the name.
+      InvalidSetting: the name is neither "v1" nor "v2".
     """
-    # Only the chosen API is imported: those over HTTP need no protobuf messages.
+    # Import only the chosen API: a client over HTTP does not need to import protobuf.
     if name == "v1" and address.is_http:
         from tpuserve.client.apis.rest_v1 import RestV1
 

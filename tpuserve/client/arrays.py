@@ -1,4 +1,4 @@
-"""Converts the values of inputs to arrays, and the dtypes between NumPy and TensorFlow."""
+"""Converts the inputs of a request to NumPy arrays, and dtypes between NumPy and TensorFlow."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,17 +12,20 @@ from tpuserve.saved_model.signature import Signature
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-# NumPy's arrays have at most 64 dimensions.
+# The largest number of dimensions that NumPy's arrays can have.
 _MAX_DIMENSIONS = 64
 
 _OBJECT: np.dtype[Any] = np.dtype(object)
 _ARRAY_TYPES = (np.ndarray, np.generic)
-# NumPy computes the name of a dtype on each access.
+# Returns the name of a dtype. It is cached because NumPy computes the name on each access.
 _dtype_name = cache(lambda dtype: dtype.name)
 
 
 def needs_signature(inputs: Mapping[str, Any]) -> bool:
-    """Return whether an input is a list or a Python value, whose dtype only the signature says."""
+    """Return whether an input is no array, so that its dtype has to come from the signature.
+
+    Such inputs are lists, numbers and strings.
+    """
     return not all([isinstance(value, _ARRAY_TYPES) for value in inputs.values()])
 
 
@@ -33,7 +36,7 @@ def convert_inputs(inputs: Mapping[str, Any], signature: Signature | None) -> di
 
     Args:
       inputs: alias → array, or nested lists of numbers or strings.
-      signature: the signature that runs; None if all inputs are arrays.
+      signature: the signature to run, with the dtypes of its inputs; None if all inputs are arrays.
 
     Returns:
       Alias → array; strings as an object array of bytes.
@@ -52,10 +55,10 @@ def convert_inputs(inputs: Mapping[str, Any], signature: Signature | None) -> di
 
 
 def numpy_dtype(name: str) -> "np.dtype[Any]":
-    """Return the NumPy dtype of a TensorFlow dtype, such as "float32"; object for "string".
+    """Return the NumPy dtype for a TensorFlow dtype, such as "float32"; object for "string".
 
     Raises:
-      UnsupportedType: no array has such elements.
+      UnsupportedType: NumPy has no dtype for the name, such as "resource".
     """
     dtype = _numpy_dtypes().get(name)
     if dtype is None:
@@ -63,7 +66,8 @@ def numpy_dtype(name: str) -> "np.dtype[Any]":
             raise UnsupportedType(
                 f"a tensor has the type {name}, which no array holds. Request other outputs."
             )
-        # NumPy has no bfloat16; the package is only imported for models that use this type.
+        # NumPy has no bfloat16, but the package ml_dtypes has. Import it only for models that use
+        # this type.
         import ml_dtypes
 
         dtype = _numpy_dtypes()[name] = np.dtype(ml_dtypes.bfloat16)
@@ -74,7 +78,7 @@ def tensorflow_dtype(array: Array, name: str) -> str:
     """Return TensorFlow's name of the dtype of an array.
 
     Args:
-      array: the array; an object array has strings.
+      array: the array; the elements of an object array are taken for strings.
       name: the name of the input, for the text of an error.
 
     Raises:
@@ -91,9 +95,9 @@ def tensorflow_dtype(array: Array, name: str) -> str:
 
 
 def object_array(strings: list[bytes]) -> Array:
-    """Return strings as an object array of shape [n].
+    """Return strings as an object array of shape [number of strings].
 
-    An array of fixed-width strings would strip zero bytes from their ends.
+    NumPy's dtype for byte strings, "S", would remove zero bytes from their ends.
     """
     array = np.empty(len(strings), object)
     array[:] = strings
@@ -104,9 +108,10 @@ def count_elements(shape: Sequence[int]) -> int:
     """Return the number of elements of a shape that a server has sent.
 
     Raises:
-      ValueError: no array has such a shape.
+      ValueError: the shape has a negative dimension, or more than NumPy's 64 dimensions.
     """
-    # Check before the product, whose time grows with the square of the number of dimensions.
+    # Check the number of dimensions first: the product of thousands of sizes would take long, so
+    # that a malicious server could stall the client.
     if len(shape) > _MAX_DIMENSIONS:
         raise ValueError(f"{len(shape)} dimensions")
     if any(size < 0 for size in shape):
@@ -115,10 +120,13 @@ def count_elements(shape: Sequence[int]) -> int:
 
 
 def little_endian(array: Array) -> Array:
-    """Return a contiguous array in little-endian byte order, in which both APIs send tensors."""
+    """Return an array as a contiguous array in little-endian byte order.
+
+    TensorFlow Serving's API and the Open Inference Protocol send tensors in this order.
+    """
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))
-    # NumPy makes a scalar an array of shape [1].
+    # np.ascontiguousarray turns a scalar into an array of shape [1], so restore the shape.
     contiguous: Array = np.ascontiguousarray(array).reshape(array.shape)
     return contiguous
 
@@ -133,23 +141,25 @@ def _numpy_dtypes() -> "dict[str, np.dtype[Any]]":
 
 
 def array_of(value: Any, dtype: "np.dtype[Any]") -> Array:
-    """Return numbers as an array of a dtype, all of whose values are those of the numbers.
+    """Convert numbers to an array of a dtype; refuse numbers that an integer dtype cannot hold.
 
-    NumPy's conversion to integers rounds fractions and, before version 2, wraps numbers around.
+    NumPy's own conversion to integers drops fractions and, before version 2, wraps large numbers
+    around. The conversion to a float dtype may round, as in NumPy.
 
     Args:
-      value: nested lists or an array.
-      dtype: the dtype of the result, which may round floats.
+      value: nested lists of numbers, or an array.
+      dtype: the dtype of the result.
 
     Raises:
-      OverflowError: a number is none of an integer dtype.
-      TypeError, ValueError: the value is no array of numbers.
+      OverflowError: the dtype is an integer dtype, and a number is a fraction or out of its range.
+      TypeError, ValueError: the value cannot be converted to an array of numbers.
     """
     array: Array = np.asarray(value, None if dtype.kind in "iu" else dtype)
     if array.dtype == dtype:
         return array
     if array.dtype.kind == "f" and dtype.itemsize == 8:
-        # NumPy makes floats of small integers beside integers of 64 bits, which rounds the latter.
+        # NumPy converts a list with integers below and above 2**63 to floats, which rounds the
+        # large ones. Convert the Python integers one by one instead.
         array = np.asarray(value, object)
         if dtype.kind == "u" and np.any(array < 0):
             raise OverflowError(f"{array.min()} is no {dtype}")
@@ -179,7 +189,8 @@ def _convert(name: str, value: Any, dtype: str | None) -> Array:
 
 
 def _to_bytes(name: str, value: Any, array: Array) -> Array:
-    # NumPy strips zero bytes from the end of byte strings: take the strings from an object array.
+    # Convert lists to an object array: NumPy's dtype for byte strings would remove zero bytes from
+    # their ends.
     objects = array if isinstance(value, np.ndarray) else np.array(value, object)
     strings = [
         text.encode() if isinstance(text, str) else text for text in objects.ravel().tolist()

@@ -16,7 +16,10 @@ from tpuserve.saved_model.signature import Signature
 
 
 class AsyncClient:
-    """A client for asyncio; otherwise as `Client`. It belongs to one event loop."""
+    """A client whose methods are coroutines, and are otherwise those of `Client`.
+
+    Use an instance on one event loop only.
+    """
 
     def __init__(
         self,
@@ -29,7 +32,7 @@ class AsyncClient:
         ca_file: str | None = None,
         max_reply_bytes: int = DEFAULT_MAX_REPLY_BYTES,
     ) -> None:
-        """Create a client; the arguments and errors are those of `Client`."""
+        """Create a client; the arguments and errors are those of `tpuserve.client.Client`."""
         check_settings(timeout_s, attempts)
         address = parse_url(url)
         connection = Connection(address, api_key, ca_file, max_reply_bytes)

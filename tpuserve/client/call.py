@@ -1,7 +1,8 @@
-"""The requests that an API makes of a transport, and the responses to them.
+"""Defines an encoded request to a server (`Call`) and the response to it (`Reply`).
 
-The methods of an API are generators: they yield each `Call`, receive its `Reply`, and return their
-result. One implementation of an API so serves blocking and asyncio clients.
+The methods of `tpuserve.client.apis.api.Api` are generators. They yield each `Call`, receive its
+`Reply`, and return their result. The client sends the calls, so that the blocking client and the
+asyncio client share these methods.
 """
 
 from collections.abc import Generator, Mapping
@@ -14,12 +15,12 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 class Call(NamedTuple):
-    """A request to a server.
+    """An encoded request to a server, over HTTP or gRPC.
 
     Attributes:
       path: the path of the URL over HTTP, or the full name of the method over gRPC.
-      body: the body of a POST over HTTP, or the serialised message over gRPC; None for a GET.
-      headers: headers of HTTP.
+      body: the body of an HTTP POST, or the serialised message over gRPC; None for an HTTP GET.
+      headers: HTTP headers; not used over gRPC.
       is_retried: whether the call is sent again if the server cannot answer at the moment.
     """
 
@@ -30,11 +31,11 @@ class Call(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The response to a call that succeeded.
+    """A successful response of a server to a `Call`.
 
     Attributes:
-      body: the body, or the serialised message over gRPC.
-      headers: the headers of HTTP, whose names ignore case.
+      body: the body of the HTTP response, or the serialised message over gRPC.
+      headers: the HTTP headers, whose names ignore case; empty over gRPC.
     """
 
     body: bytes

@@ -18,10 +18,10 @@ DEFAULT_ATTEMPTS = 3
 
 
 class Client:
-    """A client that blocks until a call is answered. Several threads may share a client.
+    """A client whose methods block until the server answers. Several threads may share a client.
 
-    Each call has a deadline for all of its attempts together. A call is sent again if the server
-    could not be reached, is overloaded or starts or stops.
+    A call is retried if the server cannot be reached, is overloaded, or is starting or stopping.
+    The time limit of a call covers all of its attempts together.
     """
 
     def __init__(
@@ -35,15 +35,15 @@ class Client:
         ca_file: str | None = None,
         max_reply_bytes: int = DEFAULT_MAX_REPLY_BYTES,
     ) -> None:
-        """Create a client; the first call connects.
+        """Create a client, which connects to the server with its first call.
 
         Args:
           url: http://HOST:PORT or https://HOST:PORT for REST, grpc://HOST:PORT or
             grpcs://HOST:PORT for gRPC.
           api: "v1" for TensorFlow Serving's API, "v2" for the Open Inference Protocol.
-          timeout_s: the default time limit of a call in seconds, with all of its attempts.
+          timeout_s: the default time limit of a call, with all of its attempts, in seconds.
           attempts: the largest number of times that a call is sent.
-          api_key: is sent as a bearer token; "" for none.
+          api_key: the key that is sent as a bearer token; "" for none.
           ca_file: a PEM file with the certificates that the server's certificate is checked with;
             None for those of the system.
           max_reply_bytes: the largest size of a reply in bytes, after decompression.
@@ -86,14 +86,14 @@ class Client:
           version: the version; None for the latest.
           label: the label of the version; "" for none.
           outputs: the aliases of the requested outputs; empty for all outputs.
-          timeout_s: the time limit in seconds; None for the client's.
+          timeout_s: the time limit in seconds; None for the timeout_s of the client.
 
         Returns:
           Output alias → array; strings as object arrays of bytes.
 
         Raises:
-          TpuserveError: the request is invalid, the server has refused it or does not answer. The
-            class says which, and is the same over REST and gRPC.
+          TpuserveError: the request is invalid, the server has refused it or does not answer. Each
+            of these errors has a subclass, which is the same over REST and gRPC.
         """
         reference = ModelReference(model, version, label)
         return self._run(self._api.predict(reference, inputs, signature, outputs), timeout_s)
@@ -108,13 +108,13 @@ class Client:
     ) -> Mapping[str, Signature]:
         """Return the signatures of a model: name → signature.
 
-        The Open Inference Protocol describes only "serving_default". The arguments and errors are
-        those of `predict`.
+        The metadata of the Open Inference Protocol have only the signature "serving_default". The
+        arguments and errors are those of `predict`.
         """
         return self._run(self._api.signatures(ModelReference(model, version, label)), timeout_s)
 
     def versions(self, model: str, *, timeout_s: float | None = None) -> list[VersionStatus]:
-        """Return the states of the versions of a model; errors as in `predict`."""
+        """Return the state of each version of a model; the errors are those of `predict`."""
         return self._run(self._api.versions(model), timeout_s)
 
     def is_ready(
@@ -125,7 +125,10 @@ class Client:
         label: str = "",
         timeout_s: float | None = None,
     ) -> bool:
-        """Return whether a model answers requests; errors as in `predict`."""
+        """Return whether a model answers requests; the arguments are those of `predict`.
+
+        A server that does not answer is an error: the method raises ServerUnreachable.
+        """
         return self._run(self._api.is_ready(ModelReference(model, version, label)), timeout_s)
 
     def close(self) -> None:
@@ -154,8 +157,8 @@ class Client:
             return result
 
     def _send(self, call: Call, deadline: Deadline) -> Reply:
-        # Send the first attempt without tenacity, whose objects would cost as much time as a small
-        # call.
+        # Send the first attempt without tenacity, the library for retries. Creating its objects
+        # would take as much time as a small call.
         reply: Reply
         try:
             reply = self._transport.send(call, deadline)
@@ -167,14 +170,14 @@ class Client:
 
 
 def check_settings(timeout_s: float, attempts: int) -> None:
-    """Check the settings of a client.
+    """Check the settings that the blocking and the asyncio client share.
 
     Args:
       timeout_s: the default time limit of a call, in seconds.
       attempts: the largest number of times that a call is sent.
 
     Raises:
-      InvalidSetting: a setting is invalid.
+      InvalidSetting: the time limit is not positive, or there is less than one attempt.
     """
     Deadline(timeout_s)
     if attempts < 1:

@@ -1,4 +1,4 @@
-"""The model that a call names, and the states of its versions."""
+"""Defines how a call refers to a model and its version, and the state of a version."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from tpuserve.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class ModelReference:
-    """A model, and the version of it that a call asks for.
+    """Names the model of a call, and the version to use, by its number or its label.
 
     Attributes:
       name: the name of the model on the server.
-      version: the version; None for the latest.
-      label: the label of the version; "" for none.
+      version: the number of the version; None for the latest.
+      label: the label of the version, such as "stable"; "" for none.
     """
 
     name: str
@@ -20,10 +20,10 @@ class ModelReference:
     label: str = ""
 
     def __post_init__(self) -> None:
-        """Check that a name and at most one choice of a version are given.
+        """Check the attributes.
 
         Raises:
-          InvalidSetting: the name is empty, or a version and a label are given.
+          InvalidSetting: the name is empty, or both a version and a label are set.
         """
         if not self.name:
             raise InvalidSetting("the name of the model is empty. Give the name that is served.")
@@ -35,10 +35,10 @@ class ModelReference:
 
 @dataclass(frozen=True)
 class VersionStatus:
-    """The state of a version of a model.
+    """The state of a version of a model on a server.
 
     Attributes:
-      version: the version.
+      version: the number of the version.
       state: "START", "LOADING", "AVAILABLE", "UNLOADING" or "END". Servers of the Open Inference
         Protocol report "LOADING", "READY", "UNLOADING" or "UNAVAILABLE".
       error: why the version could not be loaded; "" without an error.

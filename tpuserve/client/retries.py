@@ -1,4 +1,4 @@
-"""Repeats calls that a server cannot answer at the moment, until a deadline."""
+"""Retries calls that a server cannot answer at the moment, until the deadline of the call."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -20,25 +20,29 @@ _LONGEST_WAIT_SECONDS = 5.0
 
 
 class Deadline:
-    """The end of the time that a call may take, with all of its attempts."""
+    """The time at which a call with all of its attempts has to end.
+
+    Attributes:
+      timeout_s: the length of the whole time limit in seconds.
+    """
 
     def __init__(self, timeout_s: float) -> None:
-        """Start the time.
+        """Create a deadline that lies a time limit after this moment.
 
         Args:
-          timeout_s: the time, in seconds.
+          timeout_s: the time limit in seconds.
 
         Raises:
-          InvalidSetting: the time is not positive.
+          InvalidSetting: the time limit is not positive.
         """
-        # Written so that NaN is refused too.
+        # Do not write `timeout_s <= 0`: it is false for NaN, which must be refused too.
         if not timeout_s > 0:
             raise InvalidSetting(f"timeout_s is {timeout_s}. Give a number of seconds above 0.")
         self.timeout_s = timeout_s
         self._end = time.monotonic() + timeout_s
 
     def remaining_s(self) -> float:
-        """Return the remaining time in seconds.
+        """Return the time until the deadline in seconds.
 
         Raises:
           DeadlineExceeded: no time remains.
@@ -63,14 +67,17 @@ def repeat(
     attempts: int,
     first_error: TpuserveError,
 ) -> "Reply":
-    """Send a call again whose first attempt has failed.
+    """Retry a call whose first attempt has failed, with random waits between the attempts.
 
     Args:
-      send: sends the call once.
+      send: sends the call once and returns the reply.
       call: the call.
       deadline: the deadline of all attempts together.
-      attempts: the number of attempts, with the first.
+      attempts: the largest number of attempts, including the first.
       first_error: the error of the first attempt.
+
+    Returns:
+      The reply of the first attempt that succeeds.
 
     Raises:
       TpuserveError: the error of the last attempt.
@@ -94,7 +101,7 @@ async def repeat_async(
     attempts: int,
     first_error: TpuserveError,
 ) -> "Reply":
-    """Send a call again, on an event loop; arguments and errors are those of `repeat`."""
+    """Retry a call as `repeat` does, for a function send that is a coroutine."""
     from tenacity import AsyncRetrying
 
     errors = [first_error]
@@ -108,14 +115,15 @@ async def repeat_async(
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Return whether the same call may succeed later."""
+    """Return whether a call that failed with an error may succeed later, so that it is retried."""
     return isinstance(error, Unavailable | LimitReached) and error.retry_after_s is not None
 
 
 def _settings(attempts: int, deadline: Deadline) -> dict[str, Any]:
     import tenacity
 
-    # Random waits, so that the clients of a server that comes back do not all ask at once.
+    # Wait for random times between attempts. Otherwise all clients would call a server that has
+    # just recovered at the same moment.
     backoff = tenacity.wait_random_exponential(_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)
 
     def wait(state: tenacity.RetryCallState) -> float:

@@ -1,7 +1,8 @@
-"""The error classes of the statuses with which a server answers, over HTTP and over gRPC.
+"""Maps the HTTP and gRPC statuses of a server's error responses to the client's error classes.
 
-INVALID_ARGUMENT, FAILED_PRECONDITION and OUT_OF_RANGE have one class, because HTTP has one status
-for them.
+INVALID_ARGUMENT, FAILED_PRECONDITION and OUT_OF_RANGE share one error class, because TensorFlow
+Serving sends the same HTTP status for all three. So an error has the same class over both
+protocols.
 """
 
 from tpuserve import errors
@@ -25,8 +26,9 @@ _CLASSES: dict[Code, type[TpuserveError]] = {
     Code.DATA_LOSS: errors.ServerFailure,
     Code.UNAUTHENTICATED: errors.Unauthenticated,
 }
-# The canonical code of each HTTP status. Source:
-# tensorflow_serving/model_servers/http_rest_api_util.cc, and RFC 9110 for the others.
+# HTTP status → canonical gRPC status code. The sources are TensorFlow Serving's
+# tensorflow_serving/model_servers/http_rest_api_util.cc, and RFC 9110 for statuses that this file
+# does not have.
 _HTTP_CODES = {
     400: Code.INVALID_ARGUMENT,
     401: Code.UNAUTHENTICATED,
@@ -46,16 +48,16 @@ _HTTP_CODES = {
 
 
 def error_of_code(code: Code, message: str) -> TpuserveError:
-    """Create the error for a canonical code.
+    """Create the error for a canonical gRPC status code.
 
     Args:
-      code: the code.
-      message: the message of the server.
+      code: the status code.
+      message: the message of the server's response.
     """
     return _CLASSES[code](message)
 
 
 def code_of_http_status(status: int) -> Code:
-    """Return the canonical code of an HTTP status of 300 or more."""
+    """Return the canonical gRPC status code for an HTTP status of 300 or more."""
     default = Code.INVALID_ARGUMENT if 400 <= status < 500 else Code.UNKNOWN
     return _HTTP_CODES.get(status, default)

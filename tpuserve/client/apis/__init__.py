@@ -1,1 +1,1 @@
-"""The APIs that the clients speak, over REST and over gRPC."""
+"""Encodes the requests and decodes the replies of the servers' APIs, over REST and over gRPC."""

@@ -1,4 +1,8 @@
-"""The operations that each API of a server offers to the clients."""
+"""Defines the interface of a server's API: the operations that the blocking and async client use.
+
+An operation is a generator. It yields each request, receives the reply, and returns its result, so
+that both clients share one implementation.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -19,10 +23,10 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
 
 class Api(ABC):
-    """An API of a server, over HTTP or gRPC: encodes requests and decodes replies.
+    """Encodes the requests and decodes the replies of one API of a server, over HTTP or gRPC.
 
-    The signatures of a model are requested once, and requested again after the server refuses a
-    request to the model.
+    An instance keeps the signatures of each model that it has requested. It drops them when the
+    server refuses a request to the model, and then requests them again.
     """
 
     is_http: bool
@@ -39,10 +43,10 @@ class Api(ABC):
         signature_name: str,
         outputs: Sequence[str],
     ) -> Steps[dict[str, Array]]:
-        """Run a signature of a model.
+        """Run a signature of a model on inputs.
 
         Args:
-          model: the model.
+          model: the model, and the version to call.
           inputs: alias → array or nested lists.
           signature_name: the name of the signature; "" for "serving_default".
           outputs: the aliases of the requested outputs; empty for all outputs.
@@ -59,32 +63,32 @@ class Api(ABC):
         signature_name: str,
         outputs: Sequence[str],
     ) -> Any:
-        """Encode the call that runs a signature on arrays.
+        """Encode the request that runs a signature on arrays.
 
         Args:
-          model: the model.
+          model: the model, and the version to call.
           inputs: alias → array; strings as object arrays of bytes.
           signature_name: the name of the signature; "" for "serving_default".
           outputs: the aliases of the requested outputs; empty for all outputs.
 
         Returns:
-          The `Call`.
+          The request, a `tpuserve.client.call.Call`.
 
         Raises:
-          InvalidSetting: the API cannot name the version of the model by a label.
-          UnsupportedType: the API has no form for the dtype of an input.
+          InvalidSetting: the model has a version label, which the API does not support.
+          UnsupportedType: the API cannot encode the dtype of an input.
         """
 
     @abstractmethod
     def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
-        """Ask for the signatures of a model: name → signature."""
+        """Request the signatures of a model: name → signature."""
 
     @abstractmethod
     def versions(self, name: str) -> Steps[list[VersionStatus]]:
-        """Ask for the states of the versions of a model."""
+        """Request the state of each version of a model."""
 
     def is_ready(self, model: ModelReference) -> Steps[bool]:
-        """Ask whether a version of a model answers requests; False while the server starts."""
+        """Ask the server whether a model answers requests; False while the model is loading."""
         call = self._ready_call(model)
         try:
             reply = yield call
@@ -96,18 +100,18 @@ class Api(ABC):
 
     @abstractmethod
     def _ready_call(self, model: ModelReference) -> Call:
-        """Encode the question whether a model is ready, which is not repeated."""
+        """Encode the request that asks whether a model is ready; the client does not retry it."""
 
     @abstractmethod
     def _says_ready(self, reply: Reply) -> bool:
         """Return whether the reply to `_ready_call` says that the model is ready."""
 
     def _find_signature(self, model: ModelReference, name: str) -> Steps[Signature]:
-        """Return a signature, from the server or from an earlier reply.
+        """Return a signature of a model, which is requested if no earlier reply had it.
 
         Raises:
-          InvalidInput: the metadata of the model have no signature of the name. The server would
-            answer with this class too.
+          InvalidInput: the model has no signature with this name. A Predict request with the name
+            would raise the same class of error.
         """
         known = self._signatures.get(model)
         if known is None:
@@ -129,7 +133,10 @@ class Api(ABC):
         signature_name: str,
         outputs: Sequence[str],
     ) -> Steps[Reply]:
-        """Convert the inputs, and request a prediction; the arguments are those of `predict`."""
+        """Convert the inputs to arrays and send a Predict request; return the encoded reply.
+
+        The arguments are those of `predict`.
+        """
         try:
             converted = yield from self._convert_inputs(model, inputs, signature_name)
             reply = yield self.encode_predict(model, converted, signature_name, outputs)
@@ -141,13 +148,20 @@ class Api(ABC):
     def _convert_inputs(
         self, model: ModelReference, inputs: Mapping[str, Any], signature_name: str
     ) -> Steps[dict[str, Array]]:
-        """Convert inputs to arrays; the signature is only requested for lists and numbers."""
+        """Convert inputs to arrays.
+
+        Lists and numbers get the dtypes of the signature. If all inputs are arrays already, the
+        signature is not requested.
+        """
         signature = None
         if arrays.needs_signature(inputs):
             signature = yield from self._find_signature(model, signature_name)
         return arrays.convert_inputs(inputs, signature)
 
     def _forget(self, model: ModelReference, error: Exception) -> None:
-        """Forget the signatures of a model that refuses a request: it may have been replaced."""
+        """Drop the kept signatures of a model after the server refused a request to the model.
+
+        The model may have been replaced by a version with other signatures.
+        """
         if isinstance(error, InvalidInput | NotFound):
             self._signatures.pop(model, None)

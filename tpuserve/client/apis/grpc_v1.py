@@ -39,7 +39,7 @@ class GrpcV1(Api):
         signature_name: str,
         outputs: Sequence[str],
     ) -> Steps[dict[str, Array]]:
-        """Run a signature; see `Api.predict`."""
+        """Run a signature of a model; the arguments are those of `Api.predict`."""
         reply = yield from self._request_prediction(model, inputs, signature_name, outputs)
         response = parse_message(pb.PredictResponse, reply)
         return tensor_proto.to_arrays(response.outputs)
@@ -51,7 +51,7 @@ class GrpcV1(Api):
         signature_name: str,
         outputs: Sequence[str],
     ) -> Call:
-        """Encode a PredictRequest."""
+        """Encode a PredictRequest; the arguments are those of `Api.encode_predict`."""
         request = pb.PredictRequest(output_filter=outputs)
         _set_model(request.model_spec, model)
         request.model_spec.signature_name = signature_name
@@ -60,7 +60,7 @@ class GrpcV1(Api):
         return Call(_PREDICT, request.SerializeToString())
 
     def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
-        """Ask for the signatures of a model."""
+        """Request the signatures of a model with GetModelMetadata."""
         request = pb.GetModelMetadataRequest(metadata_field=["signature_def"])
         _set_model(request.model_spec, model)
         reply = yield Call(_METADATA, request.SerializeToString())
@@ -76,7 +76,7 @@ class GrpcV1(Api):
         }
 
     def versions(self, name: str) -> Steps[list[VersionStatus]]:
-        """Ask for the states of the versions of a model."""
+        """Request the state of each version of a model with GetModelStatus."""
         reply = yield _status_call(ModelReference(name))
         return _decode_versions(reply)
 
@@ -88,14 +88,14 @@ class GrpcV1(Api):
 
 
 def parse_message(message_type: type[MessageType], reply: Reply) -> MessageType:
-    """Parse the message of a reply.
+    """Parse the protobuf message in the body of a gRPC reply.
 
     Args:
       message_type: the class of the message.
       reply: the reply, whose body is the serialised message.
 
     Raises:
-      InvalidReply: the bytes are no such message.
+      InvalidReply: the bytes are not a serialised message of this class.
     """
     try:
         return message_type.FromString(reply.body)

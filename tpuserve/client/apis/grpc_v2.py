@@ -20,7 +20,7 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature, TensorS
 
 _VERSION = re.compile("[0-9]{1,19}")
 _SERVICE = "/inference.GRPCInferenceService"
-# The protocol's name of a datatype → the field that holds its elements.
+# Datatype of the protocol → the field of InferTensorContents that holds elements of this datatype.
 _FIELDS = {
     "BOOL": "bool_contents",
     **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
@@ -34,7 +34,10 @@ _FIELDS = {
 
 
 class GrpcV2(Api):
-    """The Open Inference Protocol over gRPC; tensors are sent in raw_input_contents."""
+    """The Open Inference Protocol over gRPC.
+
+    The inputs of a request are sent as bytes in the field raw_input_contents.
+    """
 
     is_http = False
 
@@ -45,7 +48,7 @@ class GrpcV2(Api):
         signature_name: str,
         outputs: Sequence[str],
     ) -> Steps[dict[str, Array]]:
-        """Run a signature; see `Api.predict`."""
+        """Run a signature of a model; the arguments are those of `Api.predict`."""
         reply = yield from self._request_prediction(model, inputs, signature_name, outputs)
         response = parse_message(pb.ModelInferResponse, reply)
         raw = response.raw_output_contents
@@ -68,7 +71,7 @@ class GrpcV2(Api):
         signature_name: str,
         outputs: Sequence[str],
     ) -> Call:
-        """Encode a ModelInferRequest."""
+        """Encode a ModelInferRequest; the arguments are those of `Api.encode_predict`."""
         request = pb.ModelInferRequest(model_name=model.name, model_version=_version(model))
         if signature_name:
             request.parameters["signature_name"].string_param = signature_name
@@ -81,14 +84,14 @@ class GrpcV2(Api):
         return Call(f"{_SERVICE}/ModelInfer", request.SerializeToString())
 
     def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
-        """Ask for the default signature, the only one that the protocol describes."""
+        """Request "serving_default", the only signature in the protocol's metadata."""
         request = pb.ModelMetadataRequest(name=model.name, version=_version(model))
         reply = yield Call(f"{_SERVICE}/ModelMetadata", request.SerializeToString())
         response = parse_message(pb.ModelMetadataResponse, reply)
         return {DEFAULT_SIGNATURE: Signature(_specs(response.inputs), _specs(response.outputs))}
 
     def versions(self, name: str) -> Steps[list[VersionStatus]]:
-        """Ask for the states of the versions of a model, by Triton's repository index."""
+        """Request the state of each version of a model with Triton's RepositoryIndex method."""
         request = pb.RepositoryIndexRequest()
         reply = yield Call(f"{_SERVICE}/RepositoryIndex", request.SerializeToString())
         return [

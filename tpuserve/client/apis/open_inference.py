@@ -1,4 +1,4 @@
-"""The datatypes and the binary form of tensors in the Open Inference Protocol (KServe V2).
+"""Converts arrays to and from the binary tensors of the Open Inference Protocol (KServe V2).
 
 Source: the specification of the protocol, and Triton's binary tensor data extension.
 """
@@ -16,7 +16,7 @@ from tpuserve.errors import InvalidReply, InvalidSetting, UnsupportedType
 from tpuserve.saved_model.signature import TensorSpec
 
 _LENGTH = struct.Struct("<I")
-# TensorFlow's name of a dtype → the protocol's.
+# TensorFlow's name of a dtype → the datatype of the Open Inference Protocol.
 _NAMES = {
     "bool": "BOOL",
     **{f"{kind}{bits}": f"{kind}{bits}".upper() for kind in ("int", "uint") for bits in (8, 16)},
@@ -31,10 +31,12 @@ _TENSORFLOW_NAMES = {name: tensorflow_name for tensorflow_name, name in _NAMES.i
 
 
 def check_model(model: ModelReference) -> None:
-    """Check that a model is named without a label, which the protocol lacks.
+    """Check that a call does not choose the version of a model by a label.
+
+    The Open Inference Protocol has no version labels.
 
     Raises:
-      InvalidSetting: a label is given.
+      InvalidSetting: the model has a version label.
     """
     if model.label:
         raise InvalidSetting(
@@ -44,14 +46,14 @@ def check_model(model: ModelReference) -> None:
 
 
 def datatype_of(array: Array, name: str) -> str:
-    """Return the protocol's name of the dtype of an input.
+    """Return the datatype of an input in the protocol, such as "FP32" for float32.
 
     Args:
       array: the input.
       name: the alias of the input, for the text of an error.
 
     Raises:
-      UnsupportedType: the protocol has no such datatype.
+      UnsupportedType: the protocol has no datatype for the dtype of the array.
     """
     dtype = arrays.tensorflow_dtype(array, name)
     if dtype not in _NAMES:
@@ -63,7 +65,10 @@ def datatype_of(array: Array, name: str) -> str:
 
 
 def encode_raw(array: Array) -> bytes:
-    """Return the binary form of an array: a string follows its length, 4 bytes little-endian."""
+    """Return the elements of an array in the binary form of the protocol.
+
+    Numbers are little-endian. Before each string is its length in bytes, a little-endian uint32.
+    """
     if array.dtype.hasobject:
         return b"".join(_LENGTH.pack(len(text)) + text for text in array.ravel().tolist())
     return arrays.little_endian(array).tobytes()
@@ -74,12 +79,13 @@ def decode_raw(name: str, data: bytes | memoryview, datatype: str, shape: Sequen
 
     Args:
       name: the alias of the output, for the texts of errors.
-      data: the binary form; see `encode_raw`.
-      datatype: the protocol's name of the dtype.
-      shape: the shape.
+      data: the bytes of the elements, as `encode_raw` returns them.
+      datatype: the datatype in the protocol, such as "FP32".
+      shape: the shape of the output.
 
     Raises:
-      InvalidReply: the datatype is unknown, or the data do not fill the shape.
+      InvalidReply: the datatype is unknown, or the data have another number of elements than the
+        shape.
     """
     dtype = numpy_dtype(name, datatype)
     try:
@@ -91,25 +97,27 @@ def decode_raw(name: str, data: bytes | memoryview, datatype: str, shape: Sequen
     elif len(data) % dtype.itemsize:
         raise _wrong_size(name, shape)
     else:
-        # An array over the bytes of a message is read-only.
+        # np.frombuffer returns a read-only view of the message. Copy it, because users may change
+        # the outputs that they receive.
         flat = np.frombuffer(data, dtype).copy()
     if len(flat) != count:
         raise _wrong_size(name, shape)
     try:
         return flat.reshape(tuple(shape))
-    except ValueError as error:  # An empty array may have dimensions that no array has.
+    except ValueError as error:
+        # The shape has 0 elements, as the data have, but its other dimensions are too large.
         raise _wrong_size(name, shape) from error
 
 
 def numpy_dtype(name: str, datatype: str) -> "np.dtype[Any]":
-    """Return the NumPy dtype of a datatype of the protocol; object for BYTES.
+    """Return the NumPy dtype for a datatype of the protocol; object for BYTES.
 
     Args:
       name: the alias of the output, for the text of an error.
-      datatype: the protocol's name of the dtype.
+      datatype: the datatype in the protocol, such as "FP32".
 
     Raises:
-      InvalidReply: there is no such datatype.
+      InvalidReply: the protocol does not have the datatype.
     """
     if datatype not in _TENSORFLOW_NAMES:
         raise InvalidReply(
@@ -120,7 +128,13 @@ def numpy_dtype(name: str, datatype: str) -> "np.dtype[Any]":
 
 
 def tensor_spec(name: str, datatype: str, shape: Sequence[int]) -> TensorSpec:
-    """Convert the metadata of a tensor; a dimension of -1 has no fixed size."""
+    """Convert the protocol's metadata of a tensor to a TensorSpec.
+
+    Args:
+      name: the alias of the input or output.
+      datatype: the datatype in the protocol, such as "FP32".
+      shape: the shape; -1 for a dimension without a fixed size.
+    """
     dtype = _TENSORFLOW_NAMES.get(datatype, datatype.lower())
     return TensorSpec(name, dtype, tuple(None if size < 0 else size for size in shape))
 

@@ -25,7 +25,8 @@ MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 _NOT_UTF8 = "surrogateescape"
 _JSON = {"content-type": "application/json"}
-# The names of the enum DataType that are not the upper case of TensorFlow's names of dtypes.
+# Name of the enum DataType, as replies have it → TensorFlow's name of the dtype. Most are the same
+# in upper case with "DT_"; three are different.
 _DTYPES = {
     **{f"DT_{name.upper()}": name for name in DTYPE_NAMES.values()},
     "DT_FLOAT": "float32",
@@ -35,9 +36,9 @@ _DTYPES = {
 
 
 class RestV1(Api):
-    """TensorFlow Serving's REST API, whose tensors are JSON.
+    """TensorFlow Serving's REST API, which encodes tensors as JSON.
 
-    JSON has no dtypes, so that outputs get the dtypes of the signature.
+    JSON has no dtypes. Therefore the outputs of a reply get the dtypes that the signature declares.
     """
 
     is_http = True
@@ -49,7 +50,7 @@ class RestV1(Api):
         signature_name: str,
         outputs: Sequence[str],
     ) -> Steps[dict[str, Array]]:
-        """Run a signature; see `Api.predict`."""
+        """Run a signature of a model; the arguments are those of `Api.predict`."""
         signature = yield from self._find_signature(model, signature_name)
         converted = arrays.convert_inputs(inputs, signature)
         try:
@@ -66,7 +67,11 @@ class RestV1(Api):
         signature_name: str,
         outputs: Sequence[str],
     ) -> Call:
-        """Encode a request in columnar format; the API cannot choose outputs."""
+        """Encode a Predict request in the columnar format, {"inputs": {...}}.
+
+        The arguments are those of `Api.encode_predict`. A REST request cannot choose outputs, so
+        the argument outputs is not used.
+        """
         document: dict[str, Any] = {}
         if signature_name:
             document["signature_name"] = signature_name
@@ -74,7 +79,7 @@ class RestV1(Api):
         return Call(f"{_path(model)}:predict", _encode(document, inputs), _JSON)
 
     def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
-        """Ask for the signatures of a model."""
+        """Request the signatures of a model from its metadata."""
         reply = yield Call(f"{_path(model)}/metadata")
         document = decode_json(reply)
         try:
@@ -88,7 +93,7 @@ class RestV1(Api):
             raise invalid_reply("the metadata have another form", reply) from error
 
     def versions(self, name: str) -> Steps[list[VersionStatus]]:
-        """Ask for the states of the versions of a model."""
+        """Request the state of each version of a model."""
         reply = yield Call(_path(ModelReference(name)))
         return _decode_versions(reply)
 
@@ -100,17 +105,18 @@ class RestV1(Api):
 
 
 def decode_json(reply: Reply) -> Any:
-    """Parse the JSON of a reply.
+    """Parse the JSON body of a reply.
 
     Raises:
-      InvalidReply: the body is no JSON.
+      InvalidReply: the body is not JSON.
     """
     try:
         return orjson.loads(reply.body)
     except ValueError:
         pass
     try:
-        # The API writes NaN and Infinity, and strings that are not UTF-8, as they are.
+        # orjson has refused the body. TensorFlow Serving writes NaN, Infinity and strings that are
+        # not UTF-8 without escapes, which Python's json module can read.
         return json.loads(reply.body.decode("utf-8", _NOT_UTF8))
     except (ValueError, RecursionError) as error:
         raise invalid_reply("it is no JSON", reply) from error
@@ -120,8 +126,8 @@ def invalid_reply(reason: str, reply: Reply) -> InvalidReply:
     """Create the error for a reply that does not have the form that the API defines.
 
     Args:
-      reason: the difference, for the text.
-      reply: the reply.
+      reason: what is wrong with the reply, for the text of the error.
+      reply: the reply; the first bytes of its body are quoted.
     """
     start = reply.body[:60].decode("utf-8", "replace")
     return InvalidReply(
@@ -138,7 +144,10 @@ def _path(model: ModelReference) -> str:
 
 
 def _to_json(name: str, array: Array) -> Any:
-    """Convert an array to a value that orjson writes as JSON; strings to base64 objects."""
+    """Convert an input to a value that orjson can write as JSON.
+
+    A string becomes {"b64": its base64 encoding}, as TensorFlow Serving's REST API requires.
+    """
     kind = arrays.tensorflow_dtype(array, name)
     if kind == "string":
         from base64 import b64encode
@@ -163,7 +172,8 @@ def _encode(document: dict[str, Any], inputs: Mapping[str, Array]) -> bytes:
     )
     if is_finite:
         return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-    # orjson writes NaN and Infinity as null; TensorFlow Serving reads the names.
+    # An input has NaN or Infinity, which orjson writes as null. Use Python's json module, which
+    # writes them by name: TensorFlow Serving reads these names.
     text = json.dumps(document, default=lambda array: array.tolist(), separators=(",", ":"))
     return text.encode()
 

@@ -22,7 +22,10 @@ _HEADER_LENGTH = "inference-header-content-length"
 
 
 class RestV2(Api):
-    """The Open Inference Protocol over REST; tensors are binary data behind the JSON."""
+    """The Open Inference Protocol over REST.
+
+    The body of a request is a JSON document, followed by the elements of the inputs as bytes.
+    """
 
     is_http = True
 
@@ -33,7 +36,7 @@ class RestV2(Api):
         signature_name: str,
         outputs: Sequence[str],
     ) -> Steps[dict[str, Array]]:
-        """Run a signature; see `Api.predict`."""
+        """Run a signature of a model; the arguments are those of `Api.predict`."""
         reply = yield from self._request_prediction(model, inputs, signature_name, outputs)
         return _decode_outputs(reply)
 
@@ -44,7 +47,10 @@ class RestV2(Api):
         signature_name: str,
         outputs: Sequence[str],
     ) -> Call:
-        """Encode an inference request whose tensors follow the JSON."""
+        """Encode an inference request: a JSON document, then the elements of the inputs as bytes.
+
+        The arguments are those of `Api.encode_predict`.
+        """
         tensors, chunks = [], []
         for name, array in inputs.items():
             chunks.append(open_inference.encode_raw(array))
@@ -70,7 +76,7 @@ class RestV2(Api):
         return Call(f"{_path(model)}/infer", b"".join((text, *chunks)), headers)
 
     def signatures(self, model: ModelReference) -> Steps[Mapping[str, Signature]]:
-        """Ask for the default signature, the only one that the protocol describes."""
+        """Request "serving_default", the only signature in the protocol's metadata."""
         reply = yield Call(_path(model))
         document = decode_json(reply)
         try:
@@ -88,7 +94,7 @@ class RestV2(Api):
         return {DEFAULT_SIGNATURE: Signature(inputs, outputs)}
 
     def versions(self, name: str) -> Steps[list[VersionStatus]]:
-        """Ask for the states of the versions of a model, by Triton's repository index."""
+        """Request the state of each version of a model from Triton's repository index."""
         reply = yield Call("/v2/repository/index", b"{}")
         try:
             versions = [
@@ -117,7 +123,7 @@ def _decode_outputs(reply: Reply) -> dict[str, Array]:
     size = reply.headers.get(_HEADER_LENGTH, "")
     body = memoryview(reply.body)
     position = len(body)
-    # Python refuses to convert texts of thousands of digits.
+    # Check the length of the header's value first: int() raises an error for thousands of digits.
     if size.isascii() and size.isdigit() and len(size) <= len(str(position)):
         position = int(size)
     document = decode_json(Reply(bytes(body[:position])))

@@ -1,4 +1,4 @@
-"""Converts arrays to and from TensorProtos without TensorFlow.
+"""Converts arrays to and from TensorProtos, without importing TensorFlow.
 
 Source: tensorflow/core/framework/tensor.proto, and `Tensor::FromProto` in
 tensorflow/core/framework/tensor.cc.
@@ -16,7 +16,8 @@ from tpuserve.proto import prediction_service_pb2 as pb
 from tpuserve.saved_model import dtypes
 
 _NUMBERS = {name: number for number, name in dtypes.DTYPE_NAMES.items()}
-# The fields whose packed values are the bytes of an array.
+# TensorFlow's name of a dtype → the field of TensorProto that holds its values. The packed encoding
+# of these fields is the little-endian bytes of the array, so they need no decoding.
 _RAW_FIELDS = {
     "float32": "float_val",
     "float64": "double_val",
@@ -32,19 +33,20 @@ _VARINT_FIELDS = {
     "float16": "half_val",
     "bfloat16": "half_val",
 }
-# An element of `int_val` or `half_val` is a varint of 32 bits.
+# Field of TensorProto → the dtype in which its values are read before the conversion to the dtype
+# of the tensor. Both fields have the protobuf type int32.
 _FIELD_DTYPES: dict[str, Any] = {"int_val": np.int32, "half_val": np.int32}
-# The most bytes by which the arrays of a reply may exceed the reply, because values repeat: a shape
-# of a few bytes may have terabytes of elements.
+# The most bytes by which the arrays of a reply may be larger than the reply itself. A TensorProto
+# with one repeated value and a huge shape has a few bytes, but its array may need terabytes.
 MAX_REPEATED_BYTES = 1 << 30
 
 
 def write_array(proto: pb.TensorProto, array: Array, name: str) -> None:
-    """Write an array to an empty TensorProto.
+    """Write the dtype, shape and elements of an array to an empty TensorProto.
 
     Args:
-      proto: the TensorProto.
-      array: the array.
+      proto: the TensorProto to fill.
+      array: the array; strings are an object array of bytes.
       name: the alias of the input, for the text of an error.
 
     Raises:
@@ -53,7 +55,8 @@ def write_array(proto: pb.TensorProto, array: Array, name: str) -> None:
     dtype = arrays.tensorflow_dtype(array, name)
     proto.dtype = _NUMBERS[dtype]
     dimensions = proto.tensor_shape.dim
-    # Set an empty shape too: a tensor without a shape would be of unknown rank.
+    # Set the field tensor_shape even if the array is a scalar. Without the field, TensorFlow would
+    # take the rank of the tensor as unknown.
     proto.tensor_shape.SetInParent()
     for size in array.shape:
         dimensions.add(size=size)
@@ -64,14 +67,15 @@ def write_array(proto: pb.TensorProto, array: Array, name: str) -> None:
 
 
 def to_arrays(protos: Mapping[str, pb.TensorProto]) -> dict[str, Array]:
-    """Convert the TensorProtos of a reply to arrays; see `to_array`.
+    """Convert the TensorProtos of a reply to arrays; strings to object arrays of bytes.
 
     Args:
       protos: alias → TensorProto.
 
     Raises:
-      InvalidReply: a content does not fill its shape, or values repeat too often in all together.
-      UnsupportedType: no array has such elements.
+      InvalidReply: a TensorProto has another number of values than its shape has elements, or
+        repeated values make all arrays together too large.
+      UnsupportedType: NumPy has no dtype for the elements of a TensorProto.
     """
     result: dict[str, Array] = {}
     remaining = MAX_REPEATED_BYTES
@@ -86,17 +90,18 @@ def to_array(
 ) -> Array:
     """Convert a TensorProto to an array; strings to an object array of bytes.
 
-    A typed field with fewer values than the shape has elements repeats its last value, and an empty
-    field means zeros.
+    As in TensorFlow, a typed field such as float_val may have fewer values than the shape has
+    elements. Then the last value is repeated; an empty field means zeros.
 
     Args:
       proto: the TensorProto.
       name: the alias of the output, for the text of an error.
-      max_repeated_bytes: the largest size of an array whose values repeat, in bytes.
+      max_repeated_bytes: the largest size, in bytes, of an array with repeated values.
 
     Raises:
-      InvalidReply: the content does not fill the shape, or values repeat too often.
-      UnsupportedType: no array has such elements.
+      InvalidReply: the TensorProto has another number of values than its shape has elements, or
+        repeated values make the array too large.
+      UnsupportedType: NumPy has no dtype for the elements.
     """
     dtype_name = dtypes.dtype_name(proto.dtype)
     dtype = arrays.numpy_dtype(dtype_name)
@@ -135,7 +140,8 @@ def _flat_values(proto: pb.TensorProto, dtype_name: str, dtype: "np.dtype[Any]")
 
 def _fill(flat: Array, count: int, dtype: "np.dtype[Any]") -> Array:
     if len(flat) == count:
-        # An array over the bytes of a message is read-only.
+        # A view of the bytes of a message is read-only. Copy it, because users may change the
+        # outputs that they receive.
         return flat if flat.flags.writeable else flat.copy()
     if len(flat) > count:
         raise ValueError(f"{len(flat)} values for {count} elements")

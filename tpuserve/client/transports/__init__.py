@@ -1,1 +1,1 @@
-"""Sends the calls of the clients over HTTP and gRPC."""
+"""Sends encoded requests to a server over HTTP and gRPC, and returns the replies."""

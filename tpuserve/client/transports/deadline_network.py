@@ -1,7 +1,8 @@
-"""The network of blocking calls over HTTP, whose waits end together at the deadline of the call.
+"""A network backend for httpx that ends a whole blocking call at its deadline.
 
-The timeouts of httpx limit each wait: a server that sends a byte now and then would hold a call
-without an end.
+A timeout of httpx limits only each single read or write. A server that sends a byte now and then
+would keep a call waiting forever. With this backend, each read and write has the remaining time of
+the call as its timeout.
 """
 
 import ssl
@@ -14,20 +15,25 @@ import httpcore
 
 from tpuserve.client.retries import Deadline
 
-# A write ends when its last byte is taken, and each of its waits has the whole remaining time.
+# Number of bytes of each write. httpcore applies a timeout to each wait within a write, so that
+# writing a whole body to a slow server could take many times the timeout. Therefore a body is
+# written in pieces, and the remaining time is computed again before each piece.
 _WRITTEN_BYTES = 1 << 18
 
 
 class DeadlineNetwork(httpcore.SyncBackend):
-    """Connects to servers; reads and writes end at the deadline of the calling thread's call."""
+    """Connects to servers, and ends reads and writes at the deadline of the call.
+
+    Each thread sets the deadline of its own call with `limit`.
+    """
 
     def __init__(self) -> None:
-        """Create a network without connections."""
+        """Create a network backend without connections."""
         self._calls = threading.local()
 
     @contextmanager
     def limit(self, deadline: Deadline) -> Iterator[None]:
-        """Let all waits of this thread end at a deadline."""
+        """End all network waits of this thread at a deadline, inside of a `with` block."""
         self._calls.deadline = deadline
         try:
             yield
@@ -35,7 +41,7 @@ class DeadlineNetwork(httpcore.SyncBackend):
             del self._calls.deadline
 
     def remaining_s(self) -> float:
-        """Return the remaining time of the calling thread's call in seconds.
+        """Return the time in seconds until the deadline that this thread has set with `limit`.
 
         Raises:
           DeadlineExceeded: no time remains.
@@ -51,7 +57,10 @@ class DeadlineNetwork(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        """Connect to a server; see `httpcore.NetworkBackend`."""
+        """Connect to a server; the arguments are those of `httpcore.NetworkBackend.connect_tcp`.
+
+        The timeout is ignored: the deadline of the call limits the time instead.
+        """
         stream = super().connect_tcp(host, port, self.remaining_s(), local_address, socket_options)
         return _DeadlineStream(stream, self)
 

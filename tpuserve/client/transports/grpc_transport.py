@@ -1,4 +1,4 @@
-"""Sends calls over gRPC."""
+"""Sends encoded requests to a server over gRPC, for the blocking and the asyncio client."""
 
 from typing import Any
 
@@ -10,19 +10,21 @@ from tpuserve.client.retries import Deadline
 from tpuserve.client.transports.transport import Connection, grpc_error
 from tpuserve.errors import TpuserveError
 
-# The largest value of an option, and the largest size of a message.
+# The largest value that gRPC accepts for a channel option. The limit of a reply's size must not
+# exceed it.
 _MAX_INT = 2**31 - 1
 _OPTIONS = (
-    # A large tensor is no reason to refuse a request.
+    # Allow requests of any size, because tensors may be large.
     ("grpc.max_send_message_length", -1),
-    # Connect again soon: the client's own retries wait between attempts.
+    # Let gRPC reconnect after 0.1 s, and switch off its retries: the client retries calls itself,
+    # with waits between the attempts.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.enable_retries", 0),
 )
 
 
 class GrpcTransport:
-    """Sends calls from any thread."""
+    """Sends the calls of the blocking client over gRPC. Several threads may share an instance."""
 
     def __init__(self, connection: Connection) -> None:
         """Create a transport that connects with its first call."""
@@ -57,10 +59,10 @@ class GrpcTransport:
 
 
 class AsyncGrpcTransport:
-    """Sends calls on an event loop."""
+    """Sends the calls of the asyncio client over gRPC, on one event loop."""
 
     def __init__(self, connection: Connection) -> None:
-        """Create a transport that connects with its first call, on that call's event loop."""
+        """Create a transport, which opens its channel on the event loop of its first call."""
         self._connection = connection
         self._metadata = tuple(connection.authorization().items()) or None
         self._channel: Any = None
@@ -91,7 +93,7 @@ class AsyncGrpcTransport:
 
 
 def open_async_channel(connection: Connection) -> Any:
-    """Create a channel that belongs to the running event loop."""
+    """Create a grpc.aio channel for the running event loop, with the client's channel options."""
     target = connection.address.base
     if connection.address.is_secure:
         return grpc.aio.secure_channel(target, _credentials(connection), _options(connection))
@@ -108,12 +110,12 @@ def _credentials(connection: Connection) -> Any:
 
 
 def convert_error(connection: Connection, error: Any, deadline: Deadline) -> TpuserveError:
-    """Convert the error of a call.
+    """Convert the grpc.RpcError of a call to the client's error for its status.
 
     Args:
-      connection: the connection of the call.
+      connection: the settings of the connection, for the texts of errors.
       error: the grpc.RpcError.
-      deadline: the deadline of the call, for the text of its error.
+      deadline: the deadline of the call, for the text of DeadlineExceeded.
     """
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return deadline.error()

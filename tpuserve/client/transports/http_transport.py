@@ -1,4 +1,4 @@
-"""Sends calls over HTTP with httpx."""
+"""Sends encoded requests to a server over HTTP, for the blocking and the asyncio client."""
 
 import asyncio
 import ssl
@@ -12,20 +12,21 @@ from tpuserve.client.transports.deadline_network import DeadlineNetwork
 from tpuserve.client.transports.transport import Connection, http_error, too_large_error
 from tpuserve.errors import InvalidReply, InvalidSetting, TpuserveError
 
-# The encodings that requests accept. Others, and several one after the other, may turn some bytes
-# of a body into gigabytes at once.
+# The content encodings of responses that the client decodes. It refuses other encodings and
+# combinations of several: decoding a few bytes could produce gigabytes before the size is checked.
 _ENCODINGS = ("", "identity", "gzip", "deflate")
 
 
 class HttpTransport:
-    """Sends calls from any thread."""
+    """Sends the calls of the blocking client over HTTP. Several threads may share an instance."""
 
     def __init__(self, connection: Connection) -> None:
         """Create a transport that connects with its first call."""
         self._connection = connection
         self._client = httpx.Client(**_settings(connection))
         self._network = DeadlineNetwork()
-        # httpx has no argument for the network. A mount is the connections to a proxy.
+        # Set the network backend in private attributes, because httpx has no argument for it. The
+        # mounts are the transports for proxies.
         for transport in (self._client._transport, *self._client._mounts.values()):
             if isinstance(transport, httpx.HTTPTransport):
                 transport._pool._network_backend = self._network
@@ -57,7 +58,7 @@ class HttpTransport:
 
 
 class AsyncHttpTransport:
-    """Sends calls on an event loop."""
+    """Sends the calls of the asyncio client over HTTP, on one event loop."""
 
     def __init__(self, connection: Connection) -> None:
         """Create a transport that connects with its first call."""
@@ -104,17 +105,20 @@ def _settings(connection: Connection) -> dict[str, Any]:
                 f"ca_file is {connection.ca_file!r}, which has no certificate ({error.reason}). "
                 f"Give a PEM file with certificates."
             ) from error
-    # Without TLS, leave the system's certificates out: reading them takes longer than the rest of
-    # the creation of a client.
+    # Without TLS, use a context without the system's certificates: reading them takes longer than
+    # everything else that creates a client.
     elif not connection.address.is_secure:
         verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # The number of connections follows the number of calls at the same time.
+    # Do not limit the number of connections, so that each simultaneous call can have its own.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     return {"verify": verify, "limits": limits}
 
 
 class _RequestFactory:
-    """Creates requests in less time than httpx's clients do, which parse the URL each time."""
+    """Creates the httpx requests for calls, and keeps the parsed URLs.
+
+    httpx's clients would parse the URL for each request, which takes longer.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._base = connection.address.base
@@ -127,7 +131,10 @@ class _RequestFactory:
         self._urls: dict[str, httpx.URL] = {}
 
     def create(self, call: Call, deadline: Deadline) -> httpx.Request:
-        """Create the request of a call, whose first wait ends at the deadline."""
+        """Create the httpx request for a call.
+
+        Each network timeout of the request is the time that remains until the deadline.
+        """
         url = self._urls.get(call.path)
         if url is None:
             url = self._urls[call.path] = httpx.URL(self._base + call.path)
@@ -153,7 +160,7 @@ def _convert_error(
 
 
 class _Body:
-    """The body of a response, up to the largest size."""
+    """Collects the body of a response, and raises InvalidReply if it is larger than the limit."""
 
     def __init__(self, connection: Connection, response: httpx.Response) -> None:
         self._max_bytes = connection.max_reply_bytes

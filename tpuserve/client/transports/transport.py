@@ -1,4 +1,4 @@
-"""The settings of connections to servers, and the errors of calls over HTTP and gRPC."""
+"""Defines the settings of a connection to a server, and creates the errors of failed calls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Connection:
 
     Attributes:
       address: the address of the server.
-      api_key: is sent as a bearer token; "" for none.
+      api_key: the key that is sent as a bearer token; "" for none.
       ca_file: a PEM file with the certificates that a server's certificate is checked with; None
         for those of the system.
       max_reply_bytes: the largest size of a reply, in bytes.
@@ -50,7 +50,7 @@ class Connection:
             )
 
     def authorization(self) -> dict[str, str]:
-        """Return the headers, or the metadata of gRPC, that authenticate the client."""
+        """Return the HTTP headers, or the gRPC metadata, with the API key; {} without a key."""
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
     def read_ca_file(self) -> bytes | None:
@@ -70,7 +70,11 @@ class Connection:
             ) from error
 
     def unreachable_error(self, reason: object) -> ServerUnreachable:
-        """Create the error for a server that does not answer."""
+        """Create the error for a server that does not answer.
+
+        Args:
+          reason: the error of the network library, whose text is quoted.
+        """
         text = " ".join(str(reason).split())[:_MAX_SHOWN_CHARACTERS]
         return ServerUnreachable(
             f"no server answers at {self.address.url}: {text or 'the connection broke'}. Start it "
@@ -79,7 +83,7 @@ class Connection:
 
 
 def too_large_error(max_bytes: int) -> InvalidReply:
-    """Create the error for a reply that is larger than the limit of bytes."""
+    """Create the error for a reply of more than max_bytes bytes."""
     return InvalidReply(
         f"the server's answer has more than {max_bytes} bytes. Request fewer rows or outputs, or "
         f"give a larger max_reply_bytes."
@@ -87,12 +91,12 @@ def too_large_error(max_bytes: int) -> InvalidReply:
 
 
 def http_error(status: int, headers: Mapping[str, str], body: bytes) -> TpuserveError:
-    """Create the error for an HTTP status of 300 or more.
+    """Create the error for a response with an HTTP status of 300 or more.
 
     Args:
-      status: the status.
-      headers: the headers, whose names ignore case.
-      body: the body, which says the reason.
+      status: the HTTP status.
+      headers: the headers of the response, whose names ignore case.
+      body: the body of the response, which has the message of the error.
     """
     error = statuses.error_of_code(
         statuses.code_of_http_status(status), _http_message(status, body)
@@ -106,8 +110,8 @@ def grpc_error(connection: Connection, number: int, details: str) -> TpuserveErr
     """Create the error for a gRPC status that is not OK.
 
     Args:
-      connection: the connection of the call.
-      number: the number of the status.
+      connection: the settings of the connection, for the texts of errors.
+      number: the number of the status code.
       details: the message of the status.
     """
     code = Code(number)
@@ -137,6 +141,10 @@ def _seconds(text: str) -> float:
 
 
 def _is_local(details: str) -> bool:
-    """Return whether gRPC's own text says that there is no connection."""
+    """Return whether the message of an UNAVAILABLE status is from the gRPC library itself.
+
+    The library reports in this way that there is no connection. Otherwise the server has sent the
+    message.
+    """
     texts = ("failed to connect", "dns resolution failed", "socket closed", "connection reset")
     return any(text in details.lower() for text in texts)
