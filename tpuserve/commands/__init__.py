@@ -1,1 +1,5 @@
-"""The commands of `tpuserve`. The file of a command declares its options and prints its result."""
+"""Implements the commands of the command line tool `tpuserve`, one module for each command.
+
+A module declares the options of its command, calls the package that does the work, and prints the
+result.
+"""

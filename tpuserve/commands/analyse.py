@@ -1,4 +1,4 @@
-"""The command `tpuserve analyse`."""
+"""Implements `tpuserve analyse`, which finds the fastest flags of a server for a latency goal."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from tpuserve.commands.options.multi_value_option import MultiValueCommand
 from tpuserve.commands.progress import progress_bar
 from tpuserve.files.plot_file import check_plot_path
 
-# The percentiles that a measurement has.
+# Value of the option --percentile → the percentile as a number. A benchmark computes only these.
 _PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9}
 
 # The character \b tells click to keep the line breaks of the examples.

@@ -1,4 +1,4 @@
-"""The command `tpuserve bench`."""
+"""Implements `tpuserve bench`, which measures how fast a server answers requests to a model."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command `tpuserve compile`."""
+"""Implements `tpuserve compile`, which runs the TPU compiler on a model without a TPU."""
 
 import json
 from dataclasses import dataclass
@@ -21,13 +21,18 @@ from tpuserve.files.plot_file import check_plot_path
 
 
 def _parse_load(text: str) -> tuple[int, float]:
-    """Parse a value of --load, ROWS or ROWS:WEIGHT, as (rows, weight); the default weight is 1."""
+    """Parse a value of the option --load, ROWS or ROWS:WEIGHT.
+
+    Returns:
+      The number of examples of a request, and the relative frequency of such requests; by default
+      1.
+    """
     rows, _, weight = text.partition(":")
     return int(rows), float(weight or 1)
 
 
 def _list_topologies(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    """Print the table of topologies and exit, if the option is given."""
+    """Print the table of TPU topologies and exit; the callback of the option --list-topologies."""
     if not value or context.resilient_parsing:
         return
     from tpuserve.compilation.reporting import topology_table
@@ -177,7 +182,8 @@ def compile(
     from tpuserve.runtime import tf_logging
     from tpuserve.saved_model import metagraph
 
-    # Read the SavedModel first, to report an error in it before the slow import of TensorFlow.
+    # Read the SavedModel first, so that an error in the SavedModel is reported before the slow
+    # import of TensorFlow.
     metagraph.read_metagraphs(directory)
     with exit_on_sigterm(), progress_bar() as progress:
         progress(0, 0, "importing TensorFlow")
@@ -209,7 +215,15 @@ def compile(
 
 @dataclass(frozen=True)
 class _TrainRun:
-    """A program, and the settings for compiling its training step; see the command's options."""
+    """The options of `tpuserve compile --train`.
+
+    Attributes:
+      program: the Python file that trains a TPUEstimator.
+      arguments: the command line arguments of the program.
+      topologies: the TPU topologies to compile for; empty for the default topologies.
+      batch_sizes: the global batch sizes; empty for that of the program.
+      jobs: the number of compiler processes; None for the number of processor cores.
+    """
 
     program: str
     arguments: tuple[str, ...]
@@ -235,8 +249,12 @@ def _parse_directory(context: click.Context, arguments: tuple[str, ...]) -> Path
 def _compile_train_step(
     context: click.Context, run: _TrainRun, as_json: bool, plot_path: Path | None
 ) -> int:
-    """Run a program until it trains, compile its step, and print the report."""
-    # Check the path first, to report an error in it before the slow imports.
+    """Run a program up to its first training, compile its training step, and print the report.
+
+    Returns:
+      The exit status of the command: 0 if the step compiles in all cases, else 1.
+    """
+    # Check the program's path first, so that a wrong path is reported before the slow imports.
     if not Path(run.program).exists():
         raise InvalidInput(f"there is no program {run.program}. Name a Python file.")
     from tpuserve.compilation.compiler import Compiler

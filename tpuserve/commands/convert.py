@@ -1,4 +1,4 @@
-"""The command `tpuserve convert`."""
+"""Implements `tpuserve convert`, which adds a TPU metagraph to an existing SavedModel."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -156,7 +156,8 @@ def convert(
     """
     from tpuserve.saved_model import metagraph
 
-    # Read the SavedModel first, to report an error in it before the slow import of TensorFlow.
+    # Read the SavedModel first, so that an error in the SavedModel is reported before the slow
+    # import of TensorFlow.
     metagraphs = metagraph.read_metagraphs(directory)
     _check_extras(signing_key, topologies)
     if not verifies:
@@ -170,7 +171,8 @@ def convert(
         from tpuserve.export import convert as run_conversion
 
         if inputs is not None:
-            # The comparison reads the file after OUT is written. Report an error in it before.
+            # Check the input file before the conversion: the comparison of the metagraphs, which
+            # reads the file, runs only after OUT is written.
             _check_inputs(inputs, metagraphs, source_tags)
         batch_config = make_batch_config(
             allowed_batch_sizes, num_batch_threads, batch_timeout_micros, max_enqueued_batches
@@ -192,7 +194,8 @@ def convert(
             signing.sign(out, signing_key)
     results = _Results(conversion)
     if not as_json:
-        # Print this before the comparison, which may be interrupted: OUT is complete now.
+        # The directory OUT is complete. Print the report before the comparison of the metagraphs,
+        # which takes long and may be interrupted by the user.
         results.print_conversion()
     with exit_on_sigterm(), progress_bar() as progress:
         if verifies:
@@ -215,7 +218,15 @@ def convert(
 
 
 def _check_extras(signing_key: Path | None, topologies: tuple[str, ...]) -> None:
-    """Raise an error if a package that the options need is not installed, or the key is unfit."""
+    """Check the optional packages and the signing key that the options need, before the conversion.
+
+    Args:
+      signing_key: the private key of the option --signing-key; None if the option is not set.
+      topologies: the TPU topologies of the option --topology; empty if it is not set.
+
+    Raises:
+      TpuserveError: a package is not installed, or the key cannot sign.
+    """
     if signing_key is not None:
         signing.check_key(signing_key, is_private=True)
     if topologies:
@@ -256,10 +267,15 @@ def _compile(
 
 
 def _check_inputs(inputs: Path, metagraphs: Iterable["Metagraph"], tags: TagSet) -> None:
-    """Check that an .npz file has inputs of the signatures of the metagraph with these tags.
+    """Check that an .npz file has inputs for the signatures of a metagraph.
+
+    Args:
+      inputs: the .npz file.
+      metagraphs: the metagraphs of the SavedModel.
+      tags: the tags of the metagraph whose signatures will be compared.
 
     Raises:
-      InvalidInput: The file cannot be used.
+      InvalidInput: The file cannot be read, or its arrays do not fit the signatures.
     """
     from tpuserve.verification.inputs import npz_inputs
 
@@ -271,7 +287,13 @@ def _check_inputs(inputs: Path, metagraphs: Iterable["Metagraph"], tags: TagSet)
 
 @dataclass
 class _Results:
-    """The results of a conversion, and of the comparison and the compilation if they ran."""
+    """The results of the three steps of `tpuserve convert`.
+
+    Attributes:
+      conversion: the report of what was converted.
+      verification: the comparison of both metagraphs; None if the comparison did not run.
+      compilation: the report of the compilation for TPU topologies; None if it did not run.
+    """
 
     conversion: Any
     verification: Any = None
@@ -279,13 +301,13 @@ class _Results:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed."""
+        """Whether neither the comparison nor the compilation has failed."""
         return all(
             result is None or result.passed for result in (self.verification, self.compilation)
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the results as JSON data."""
+        """Return the results of all steps as a dict that can be written as JSON."""
         from tpuserve.verification import rendering
 
         data = {"conversion": self.conversion.to_dict(), "passed": self.passed}
@@ -296,7 +318,7 @@ class _Results:
         return data
 
     def print_conversion(self) -> None:
-        """Print what was converted, as tables."""
+        """Print the report of the conversion as tables."""
         from tpuserve.export.conversion import report_tables
 
         report_tables.print_tables(self.conversion)

@@ -1,4 +1,4 @@
-"""The command `tpuserve doctor`."""
+"""Implements `tpuserve doctor`, which checks whether this machine can run TPU graphs."""
 
 import json
 

@@ -1,4 +1,7 @@
-"""Turns SIGTERM into SystemExit, so that a command stops its processes and closes its files."""
+"""Turns SIGTERM into SystemExit, so that a command stops its processes and closes its files.
+
+Without a signal handler, SIGTERM ends Python at once and no context manager is closed.
+"""
 
 import signal
 import sys
@@ -6,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-# Type of the exception that a signal handler raises → the signal.
+# Type of the exception that Python has discarded → the signal whose handler has raised it.
 _SIGNAL_OF_EXCEPTION: dict[type[BaseException], signal.Signals] = {
     SystemExit: signal.SIGTERM,
     KeyboardInterrupt: signal.SIGINT,
@@ -18,9 +21,9 @@ _RETRY_SECONDS = 0.01
 def exit_on_sigterm() -> Iterator[None]:
     """Exit with status 143 on SIGTERM inside a with block, after closing open context managers.
 
-    Python discards an exception that a signal handler raises while an object is freed or garbage
-    is collected. In that case the signal is raised again after `_RETRY_SECONDS`. Inside the block,
-    a SIGINT (Ctrl-C) whose exception is discarded is raised again too.
+    If a signal arrives while Python runs a `__del__` method or collects garbage, Python discards
+    the exception that the signal handler raises. In this case the block raises the signal again
+    after 10 ms. This holds for SIGTERM and for SIGINT (Ctrl-C).
     """
     discarded = signal.SIGTERM
 

@@ -1,4 +1,4 @@
-"""The command `tpuserve export`."""
+"""Implements `tpuserve export`, which exports a Keras file with a CPU and a TPU metagraph."""
 
 from pathlib import Path
 
@@ -25,7 +25,12 @@ Examples:
 
 
 def _parse_shape(text: str) -> tuple[str, tuple[int | None, ...], str]:
-    """Parse a value of --input_shape: its name, its sizes and its dtype, "" for none."""
+    """Parse a value of the option --input_shape, such as "x=?,224,224,3:float32".
+
+    Returns:
+      The name of the input, "" if it is missing; the shape, with None for an open size; and the
+      dtype, "" if it is missing.
+    """
     name, _, shape = text.rpartition("=")
     sizes, _, dtype = shape.partition(":")
     open_sizes = ("?", "None")

@@ -1,4 +1,4 @@
-"""The command `tpuserve inspect`."""
+"""Implements `tpuserve inspect`, which shows the contents of a SavedModel without loading it."""
 
 import json
 from pathlib import Path
@@ -42,8 +42,8 @@ def inspect(directory: tuple[Path, ...], as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(summary.saved_model_to_dict(model), indent=2))
         else:
-            # The module with the tables is imported late, because importing rich takes longer than
-            # printing JSON.
+            # Import the module for tables only when tables are printed: it imports the library
+            # rich, which takes longer than printing JSON.
             from tpuserve.saved_model.inspection import summary_tables
 
             summary_tables.print_summary(model)

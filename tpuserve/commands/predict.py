@@ -1,4 +1,4 @@
-"""The command `tpuserve predict`."""
+"""Implements `tpuserve predict`, which runs a model on all records of files without a server."""
 
 import dataclasses
 import json
@@ -151,10 +151,10 @@ def predict(
 
 
 def _check_signature(directory: Path, metagraphs: Iterable["Metagraph"], name: str) -> None:
-    """Check that a metagraph has a signature of this name.
+    """Check that at least one metagraph of a SavedModel has a signature with a name.
 
     Raises:
-      SignatureNotFound: No metagraph has it.
+      SignatureNotFound: No metagraph has a signature with this name.
     """
     available = sorted({name for metagraph in metagraphs for name in metagraph.signatures})
     if name not in available:

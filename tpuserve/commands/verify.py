@@ -1,4 +1,4 @@
-"""The command `tpuserve verify`."""
+"""Implements `tpuserve verify`, which compares the TPU and CPU metagraphs of a SavedModel."""
 
 import json
 from pathlib import Path

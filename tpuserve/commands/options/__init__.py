@@ -1,1 +1,1 @@
-"""Options and argument types that several commands share."""
+"""Defines options and argument types that several commands of `tpuserve` share."""

@@ -1,4 +1,4 @@
-"""The options for batching in the graph, which several commands share."""
+"""Defines the options for BatchFunction ops in an exported graph, which several commands share."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -63,7 +63,11 @@ def make_batch_config(
     batch_timeout_micros: int,
     max_enqueued_batches: int,
 ) -> "BatchConfig | None":
-    """Return the BatchConfig that the values of the options describe; None for no batching."""
+    """Convert the values of the batching options to a BatchConfig.
+
+    Returns:
+      The settings of the BatchFunction ops to export; None to export no batching.
+    """
     from tpuserve.export import BatchConfig
 
     if not allowed_batch_sizes:

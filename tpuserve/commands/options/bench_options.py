@@ -1,4 +1,4 @@
-"""The options that `tpuserve bench` and `tpuserve analyse` share."""
+"""Defines the options that `tpuserve bench` and `tpuserve analyse` share."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -104,17 +104,17 @@ _OPTIONS = (
 
 
 def measurement_options(command: Command) -> Command:
-    """Add the options of the inputs and of the windows to a command."""
+    """Add the options that set a benchmark's inputs, time windows and plot to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def input_choice(options: Mapping[str, Any]) -> "InputChoice":
-    """Return the source of the inputs, by the values of the options.
+    """Convert the values of the command's options to the source of a benchmark's inputs.
 
     Raises:
-      click.UsageError: both files are given.
+      click.UsageError: both --input and --request-log are set.
     """
     from tpuserve.bench.benchmark import InputChoice
 
@@ -129,7 +129,7 @@ def input_choice(options: Mapping[str, Any]) -> "InputChoice":
 
 
 def procedure(options: Mapping[str, Any]) -> "Procedure":
-    """Return the settings of the windows, by the values of the options."""
+    """Convert the values of the command's options to the settings of a benchmark's time windows."""
     from tpuserve.bench.windows import Procedure
 
     return Procedure(

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Defines arguments and options that several commands of `tpuserve` share."""
 
 import re
 from collections.abc import Callable
@@ -24,21 +24,25 @@ signing_key_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
 
-# The pattern of a topology. It accepts no dimension of 0, because libtpu divides by the number of
-# chips, and would crash.
+# The pattern of a topology in libtpu's notation, such as "v5e:2x2". It accepts no dimension of 0,
+# with which libtpu would divide by 0 and crash.
 _TOPOLOGY = re.compile(r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?")
 
 
 class TopologyType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """The type of a topology: libtpu's name, a generation, or an accelerator type of Cloud TPU."""
+    """The click type of an option that names a TPU topology.
+
+    A value is a topology in libtpu's notation ("v5e:2x2"), a TPU generation ("v5e"), or an
+    accelerator type of Cloud TPU ("v5litepod-4").
+    """
 
     name = "TOPOLOGY"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return libtpu's name of the topology; else fail with a usage error.
+        """Return the topology in libtpu's notation; fail with a usage error if it is unknown.
 
         Raises:
-          InvalidSetting: The value does not say which generation is meant.
+          InvalidSetting: The value is ambiguous: "v5" may be v5e or v5p.
         """
         from tpuserve.compilation import topology_names
 

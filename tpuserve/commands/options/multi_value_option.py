@@ -1,4 +1,4 @@
-"""Options that accept several values after one name: `--batch-size 1 8 64`."""
+"""Lets click options accept several values after one option name, as in `--batch-size 1 8 64`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,15 +7,16 @@ import click
 
 
 class MultiValueCommand(click.Command):
-    """A command whose options with `multiple=True` accept several values in a row.
+    """A click command whose options with `multiple=True` accept several values in a row.
 
-    `--batch-size 1 8 DIR` is two sizes and an argument: an option takes values until one is not
-    valid for its type. `--batch-size 1 --batch-size 8` means the same. Options of type string
-    take one value per occurrence, because every word is a valid string.
+    An option takes the following words as long as they are valid for its type. So
+    `--batch-size 1 8 DIR` is two batch sizes and an argument, and means the same as
+    `--batch-size 1 --batch-size 8 DIR`. An option of type string takes only one word, because
+    every word is a valid string.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Turn `--size 1 8` into `--size 1 --size 8` for click, then parse the arguments."""
+        """Rewrite `--size 1 8` as `--size 1 --size 8`, then let click parse the arguments."""
         options = {
             name: parameter
             for parameter in self.get_params(ctx)
@@ -41,7 +42,10 @@ class MultiValueCommand(click.Command):
 
 
 def _is_valid(option: click.Option, value: str, ctx: click.Context) -> bool:
-    """Return whether a word is a value of an option: it converts, and does not start with "-"."""
+    """Return whether a word of the command line is a valid value for an option.
+
+    A valid value does not start with "-", and the type of the option can convert it.
+    """
     if value.startswith("-"):
         return False
     try:
@@ -52,17 +56,17 @@ def _is_valid(option: click.Option, value: str, ctx: click.Context) -> bool:
 
 
 class PatternType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """The type of an option whose values match a regular expression."""
+    """The click type of an option whose values have to match a regular expression."""
 
     def __init__(
         self, name: str, pattern: str, parse: Callable[[str], Any] = str, *, example: str
     ) -> None:
-        """Define the type of an option by the pattern that its values have to match.
+        """Create a type from the regular expression that its values have to match.
 
         Args:
           name: Name of the type in help and error texts, such as "ROWS:WEIGHT".
           pattern: Regular expression that a whole value has to match.
-          parse: Takes a text that matches, and returns the value that the command gets.
+          parse: Converts a text that matches to the value that is passed to the command.
           example: A valid value, for error texts.
         """
         import re
@@ -73,7 +77,7 @@ class PatternType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         self._example = example
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return `parse` of a text that matches the pattern; else fail with a usage error."""
+        """Convert a text that matches the pattern; fail with a usage error for other texts."""
         if not isinstance(value, str):
             return value
         if not self._pattern.fullmatch(value):

@@ -1,4 +1,4 @@
-"""The type of the argument that names a SavedModel's directory."""
+"""Defines the click type of arguments that name the directory of a SavedModel."""
 
 from pathlib import Path
 from typing import Any
@@ -9,10 +9,17 @@ from tpuserve.errors import InvalidSetting
 
 
 class SavedModelPath(click.Path):
-    """The type of a path argument that refuses "", which pathlib reads as the working directory."""
+    """The click type of a path that must not be empty.
+
+    pathlib would take an empty path, such as that of an unset shell variable, for the working
+    directory.
+    """
 
     def __init__(self) -> None:
-        """Define the type so that it does not check whether the directory exists."""
+        """Create a type that does not check whether the directory exists.
+
+        The function that reads the SavedModel reports a missing directory with a better message.
+        """
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
