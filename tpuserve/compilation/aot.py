@@ -57,28 +57,29 @@ def compile(
       topologies: TPU topologies to compile for, in libtpu's notation, such as "v5e:1x1"; by
         default one topology of each generation.
       signature_names: Signatures to compile; None for all.
-      batch_sizes: Batch sizes in rows; None for the allowed_batch_sizes of the model's
-        BatchFunction ops, or 1, 8 and 64 if there are none.
+      batch_sizes: Batch sizes, in examples; None for the allowed_batch_sizes of the model's
+        BatchFunction ops, or 1, 8 and 64 if the model has no such ops.
       unknown_dimension: Size to assume for each dimension that the signature leaves unknown,
         except the batch dimension.
-      load: Expected request mix, as rows of a request → its relative frequency. None means that
-        all request sizes up to the largest batch size are equally likely. Only the advice on
-        batch sizes depends on it.
+      load: Expected request mix: number of examples of a request → relative frequency of such
+        requests. None means that all sizes up to the largest batch size are equally likely. The
+        request mix affects only the recommended batch sizes.
       most_batch_sizes: The largest number of batch sizes that the advice recommends.
       latency_goal_ms: The longest acceptable time of a batch, in milliseconds. The advice picks a
         chip and a batch size with which the compiler's estimate is not longer. None for no goal.
       processes: Number of compiler processes; None for the number of processor cores.
       cache: Cache of compilation results; None for no cache.
-      compiler: A `Compiler` whose context is entered, for a caller that compiles several
-        SavedModels; its processes and cache are used instead of `processes` and `cache`. None to
-        create one for this call.
+      compiler: A `Compiler` to use, inside of its `with` block, so that several calls can share
+        its processes. It replaces `processes` and `cache`. None to create a compiler for this
+        call.
       progress: Called with the number of finished jobs, the number of all jobs, and a description
         of the current step.
 
     Raises:
       ExtraNotInstalled: jax or libtpu is missing, or has an unsupported version.
-      SavedModelNotFound, DamagedSavedModel, MetagraphNotFound, SignatureNotFound: There is nothing
-        to compile.
+      SavedModelNotFound, DamagedSavedModel: The directory holds no readable SavedModel.
+      MetagraphNotFound: The SavedModel has no TPU metagraph.
+      SignatureNotFound: The metagraph lacks one of the signatures.
       LoweringError: The metagraph has an op that tpuserve cannot lower.
       InvalidInput: A topology is unknown, the model does not accept a batch size, or a number is
         out of range.
@@ -129,13 +130,16 @@ def _check_numbers(
 
 @dataclass
 class _JobList:
-    """The jobs of a `CompilePlan`, divided into those with a known result and those to compile.
+    """The compilation jobs of a SavedModel, divided into finished jobs and jobs to compile.
+
+    A job is a StableHLO module, named by its fingerprint, and a topology to compile it for.
 
     Attributes:
-      fingerprints: `CompileRequest` → the fingerprints of the StableHLO modules of its clusters.
-      results: Job → its result, for each job that needs no compilation, because its result is in
-        the cache or because its cluster has no translation to StableHLO.
-      modules: Fingerprint → serialized StableHLO, for the jobs in `pending`.
+      fingerprints: A signature at a batch size → the fingerprints of the StableHLO modules of its
+        XLA clusters.
+      results: Job → its result, for each job that needs no compilation. Either the result is in
+        the cache, or the cluster cannot be translated to StableHLO and the result is an error.
+      modules: Fingerprint → the serialized StableHLO module, for the jobs in `pending`.
       pending: The jobs to compile.
     """
 
@@ -152,7 +156,18 @@ def _compile_plan(
     compiler: Compiler,
     progress: Progress,
 ) -> list[Compilation]:
-    """Return the result of each CompileRequest for each target, from the cache or by compiling."""
+    """Return the results of a plan, from the cache or by compiling.
+
+    Args:
+      plan: The signatures and batch sizes to compile.
+      translator: Translates XLA clusters to StableHLO.
+      targets: The TPU topologies to compile for.
+      compiler: Runs the TPU compiler, and has the cache of results.
+      progress: Called with the number of finished jobs, the number of all jobs, and a description.
+
+    Returns:
+      One result for each combination of signature, batch size and topology.
+    """
     jobs = _collect_jobs(plan, translator, targets, compiler, progress)
     results = dict(jobs.results)
     done = 0
@@ -178,7 +193,11 @@ def _collect_jobs(
     compiler: Compiler,
     progress: Progress,
 ) -> _JobList:
-    """Look up the result of each cluster in the cache; translate clusters without a result."""
+    """Find out which compilation jobs a plan needs.
+
+    Each XLA cluster is looked up in the cache for each topology. A cluster whose result is missing
+    for a topology is translated to StableHLO. The arguments are those of `_compile_plan`.
+    """
     jobs = _JobList()
     for request in plan.requests:
         jobs.fingerprints[request] = []
@@ -212,14 +231,14 @@ def _summarize(
     results: Mapping[Job, CompileResult],
     settled: frozenset[Job],
 ) -> Compilation:
-    """Combine the results of all clusters of a CompileRequest into one `Compilation`.
+    """Combine the results of all XLA clusters of a signature into one result.
 
     Args:
       request: A signature at a batch size.
       target: The TPU topology that the clusters were compiled for.
-      fingerprints: Fingerprints of the StableHLO modules of the request's clusters.
-      results: Job → its result.
-      settled: The jobs whose results were known before this run compiled anything.
+      fingerprints: Fingerprints of the StableHLO modules of the signature's clusters.
+      results: Job, a pair of a fingerprint and the name of a topology → its result.
+      settled: The jobs that needed no compilation in this run, mostly because of the cache.
     """
     jobs = [(fingerprint, target.name) for fingerprint in fingerprints]
     job_results = [results[job] for job in jobs]
@@ -238,7 +257,10 @@ def _summarize(
 
 
 def _add_stats(first: CompileStats, second: CompileStats) -> CompileStats:
-    """Combine the stats of two programs that run one after the other on the same device."""
+    """Combine the figures of two programs that run one after the other on the same device.
+
+    All figures are added, except the temporary memory: both programs can use the same.
+    """
     return CompileStats(
         flops=first.flops + second.flops,
         bytes_moved=first.bytes_moved + second.bytes_moved,
@@ -259,7 +281,15 @@ def _advise(
     most_batch_sizes: int,
     latency_goal_ms: float | None,
 ) -> CompileAdvice:
-    """Recommend batch sizes, and the topology with the smallest chip, for one signature."""
+    """Recommend batch sizes and a TPU topology for one signature.
+
+    Args:
+      name: Name of the signature.
+      compilations: Results of the signature for all batch sizes and topologies.
+      load: Number of examples of a request → relative frequency; None for a uniform distribution.
+      most_batch_sizes: The largest number of batch sizes to recommend.
+      latency_goal_ms: The longest acceptable time of a batch, in milliseconds; None for no goal.
+    """
     topologies = list(dict.fromkeys(compilation.topology.name for compilation in compilations))
     failed_topologies = {
         compilation.topology.name for compilation in compilations if compilation.error is not None

@@ -1,4 +1,4 @@
-"""On-disk cache of compilation results, keyed by content."""
+"""Caches the results of compilations on disk, by fingerprint of the module and topology."""
 
 import contextlib
 import dataclasses
@@ -12,9 +12,9 @@ from tpuserve.files.cache_directory import find_cache_directory
 
 
 class CompileCache:
-    """A directory with a JSON file for each compilation result.
+    """A cache of compilation results: a directory with a JSON file for each result.
 
-    Several processes may use the directory at once.
+    Several processes may use the directory at the same time.
     """
 
     def __init__(self, directory: Path | None) -> None:
@@ -33,7 +33,8 @@ class CompileCache:
         """Return the result stored under a key; None if there is no readable result.
 
         Args:
-          *content: The parts of the key, such as module fingerprint, topology and versions.
+          *content: The parts of the key: the fingerprint of the module, the topology, and the
+            versions of jax and libtpu.
         """
         path = self._path(content)
         if path is None:

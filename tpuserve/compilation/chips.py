@@ -1,4 +1,4 @@
-"""Published figures of the TPU generations.
+"""Lists the published figures of the TPU generations, such as memory and peak compute.
 
 Source: the "System architecture" pages of the Cloud TPU documentation, one for each generation:
 peak compute per chip in bfloat16, HBM capacity and HBM bandwidth per chip.
@@ -46,7 +46,7 @@ DEFAULT_TOPOLOGIES = tuple(generation.topology for generation in GENERATIONS)
 
 
 def find_generation(topology: str) -> TpuGeneration | None:
-    """Return the generation of a topology such as "v5e:2x2"; None if `GENERATIONS` lacks it."""
+    """Return the generation of a topology such as "v5e:2x2"; None for an unknown generation."""
     name = topology.partition(":")[0]
     return next((known for known in GENERATIONS if known.generation == name), None)
 

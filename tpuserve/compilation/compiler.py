@@ -1,4 +1,4 @@
-"""Compiles many modules for many topologies in parallel worker processes."""
+"""Compiles StableHLO modules for TPU topologies in parallel worker processes."""
 
 import importlib.metadata
 import importlib.util
@@ -24,7 +24,7 @@ _WORKER_DIED = (
 
 
 def require_extra() -> None:
-    """Check that the optional dependencies tpuserve[compile] are installed.
+    """Check that the packages of the extra tpuserve[compile] are installed: jax and libtpu.
 
     Raises:
       ExtraNotInstalled: A package is missing.
@@ -42,10 +42,10 @@ def _ignore_done() -> None:
 
 
 class Compiler:
-    """A pool of worker processes that run the TPU compiler. Use it as a context manager."""
+    """A pool of worker processes that run the TPU compiler, for use in a `with` block."""
 
     def __init__(self, processes: int | None = None, cache: CompileCache | None = None) -> None:
-        """Check that tpuserve[compile] is installed; entering the context starts the processes.
+        """Create a compiler, whose processes start at the beginning of the `with` block.
 
         Args:
           processes: Number of worker processes; None for the number of processor cores.
@@ -70,7 +70,10 @@ class Compiler:
         self._pool.shutdown(wait=True, kill_workers=True)
 
     def describe_targets(self, topologies: Sequence[str]) -> list[CompileTarget]:
-        """Return what libtpu knows of each named topology, as a `CompileTarget`.
+        """Ask libtpu for the device type and the devices per chip of each topology.
+
+        Args:
+          topologies: Names in libtpu's notation, such as "v5e:2x2".
 
         Raises:
           ExtraNotInstalled: The installed version of jax is not supported.
@@ -113,7 +116,7 @@ class Compiler:
         self._pool = _start_pool(self._processes)
 
     def find_cached(self, fingerprint: str, topology: str) -> CompileResult | None:
-        """Return the cached result of a module for a topology; None if there is none."""
+        """Return the cached result of compiling a module for a topology; None if not cached."""
         return self._cache.find(fingerprint, topology, self._versions)
 
     def compile(
@@ -130,7 +133,7 @@ class Compiler:
           on_done: Called after each finished job.
 
         Returns:
-          Job → its result, which holds an error if the module does not compile.
+          Pair from `jobs` → its result, which holds an error if the module does not compile.
         """
         arguments = {job: (modules[job[0]], job[1]) for job in jobs}
 
@@ -166,16 +169,18 @@ class Compiler:
         died: Any,
         on_result: Callable[[Any, Any], None],
     ) -> dict[Any, Any]:
-        """Call a function in the worker processes, once for each job.
+        """Call a compile function in the worker processes, once for each job.
+
+        A job is any hashable key, such as a pair of module and topology.
 
         Args:
-          function: A function of a worker module.
+          function: The function to call, which must be importable in a worker process.
           arguments: Job → the arguments of the function.
           died: The result of a job that crashes its process.
           on_result: Called with a job and its result when the job is finished.
 
         Returns:
-          Job → its result.
+          Job → the result of the function.
         """
         from concurrent.futures import as_completed
 
@@ -183,8 +188,8 @@ class Compiler:
 
         results: dict[Any, Any] = {}
         futures = {}
-        # If a worker process dies while jobs are submitted, stop submitting. The loop at the end
-        # of this method runs all jobs that have no result.
+        # If a worker process dies while jobs are submitted, submit no more of them to this pool.
+        # Jobs without a result are run again one by one below.
         with suppress(BrokenProcessPool):
             for job, values in arguments.items():
                 futures[self._pool.submit(function, *values)] = job
@@ -197,8 +202,8 @@ class Compiler:
             on_result(futures[future], result)
         if len(results) < len(arguments):
             self._restart_pool()
-        # When a worker dies, all unfinished jobs of the pool are lost. Repeat each lost job in a
-        # pool of its own, so that only a job that itself kills its worker fails.
+        # When a worker process dies, all unfinished jobs of the pool are lost. Run each lost job
+        # again in a separate process, so that only the job that crashes the compiler fails.
         for job, values in arguments.items():
             if job not in results:
                 results[job] = _run_isolated(function, values, died)
@@ -206,14 +211,17 @@ class Compiler:
         return results
 
     def _store(self, job: tuple[str, str], result: CompileResult) -> None:
-        # Do not store the result of a job whose worker process died: this machine may have lacked
-        # memory, and the job may succeed in the next run.
+        # Do not cache the result of a job whose worker process died. The machine may have had too
+        # little memory at the time, so the job may succeed in the next run.
         if result.error != _WORKER_DIED:
             self._cache.store(result, *job, self._versions)
 
 
 def _run_isolated(function: Callable[..., Any], values: tuple[Any, ...], died: Any) -> Any:
-    """Call a function in a new process; return `died` if the process crashes."""
+    """Call a function in a process that runs nothing else; return `died` if the process crashes.
+
+    A crash in this process can only be the fault of this call.
+    """
     from loky.process_executor import BrokenProcessPool
 
     pool = _start_pool(1)

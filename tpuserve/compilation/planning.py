@@ -1,4 +1,8 @@
-"""Plans compilations: finds the XLA clusters of each signature at each batch size."""
+"""Plans the compilation of a SavedModel: finds the XLA clusters to compile.
+
+An XLA cluster is a function of the graph that XLA compiles as a whole. Its argument shapes depend
+on the signature and on the batch size.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -26,11 +30,11 @@ _TAGS = tag_sets.format_tags(tag_sets.SERVE_TPU)
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """One signature at one batch size, with the clusters that it runs on the TPU.
+    """One signature at one batch size, with the XLA clusters that it runs on the TPU.
 
     Attributes:
       signature: Name of the signature.
-      batch_size: Batch size in rows.
+      batch_size: Number of examples in a batch.
       clusters: The XLA clusters, whose arguments have fully known shapes.
       error: Why the clusters could not be determined; None if they could.
     """
@@ -46,8 +50,8 @@ class CompilePlan:
     """The compilations that a SavedModel needs.
 
     Attributes:
-      graph: The lowered GraphDef, without TPU ops.
-      requests: What to compile, in the order of signatures and then of batch sizes.
+      graph: The GraphDef of the TPU metagraph, in which other ops have replaced the TPU ops.
+      requests: Each signature at each batch size to compile, sorted by signature.
       notes: Sentences about assumptions, such as replaced unknown dimensions, and about signatures
         that the plan leaves out.
     """
@@ -68,8 +72,8 @@ def plan_compilations(
     Args:
       directory: Directory with a saved_model.pb.
       signature_names: Signatures to compile; None for all.
-      batch_sizes: Batch sizes in rows; None for the allowed_batch_sizes of the model's
-        BatchFunction ops, or `DEFAULT_BATCH_SIZES` if there are none.
+      batch_sizes: Batch sizes, in examples; None for the allowed_batch_sizes of the model's
+        BatchFunction ops, or `DEFAULT_BATCH_SIZES` if the model has no such ops.
       unknown_dimension: Size to assume for unknown dimensions other than the batch dimension.
 
     Raises:
@@ -107,7 +111,12 @@ def plan_compilations(
 
 
 def _read_lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
-    """Return the signatures of a SavedModel's TPU metagraph, and its GraphDef without TPU ops."""
+    """Read the TPU metagraph of a SavedModel.
+
+    Returns:
+      The signatures: name → signature. And the GraphDef, in which other ops have replaced the TPU
+      ops, so that its XLA clusters can be translated to StableHLO.
+    """
     described = {
         description.tags: description for description in metagraph.read_metagraphs(directory)
     }
@@ -132,9 +141,9 @@ def _read_lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
 
 
 def _remove_colocation(graph: Any) -> Any:
-    """Remove colocation constraints, in place, and return the graph.
+    """Remove all colocation constraints from a GraphDef in place, and return the GraphDef.
 
-    A cluster cannot be imported if a constraint in it names a node outside of the cluster.
+    TensorFlow cannot import an XLA cluster by itself if a constraint names a node outside of it.
     """
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         for node in nodes:
@@ -145,10 +154,16 @@ def _remove_colocation(graph: Any) -> Any:
 def _select_batch_sizes(
     name: str, signature: Signature, requested: Sequence[int] | None, graph: Any
 ) -> list[int]:
-    """Return the batch sizes to compile a signature at.
+    """Return the batch sizes for which a signature is compiled.
+
+    Args:
+      name: Name of the signature, for the text of an error.
+      signature: The signature.
+      requested: The batch sizes that the user asks for; None for the default.
+      graph: The GraphDef, whose BatchFunction ops may have allowed_batch_sizes.
 
     Raises:
-      InvalidInput: The signature has a fixed batch size, and another one was requested.
+      InvalidInput: The signature has a fixed batch size, and the user asks for another one.
     """
     shapes = [spec.shape for spec in signature.inputs.values()]
     fixed_sizes = {shape[0] for shape in shapes if shape and shape[0] is not None}
@@ -170,7 +185,8 @@ def _find_clusters(
 ) -> CompileRequest:
     """Find the XLA clusters that a signature runs at a batch size.
 
-    Where the model pads the batch to an allowed batch size, a sentence is added to `notes`.
+    If a BatchFunction op pads the batch to an allowed batch size, a sentence about the padding is
+    added to `notes`, whose keys are the notes of the report.
     """
     feeds = {
         spec.name: AbstractTensor(tf.as_dtype(spec.dtype), spec.shape).with_rows(batch_size)
@@ -188,11 +204,15 @@ def _find_clusters(
 def _close_shapes(
     request: CompileRequest, unknown_dimension: int, notes: dict[str, None]
 ) -> CompileRequest:
-    """Replace unknown dimensions of the arguments of all clusters of a request.
+    """Replace unknown dimensions in the argument shapes of a signature's XLA clusters.
 
-    An unknown first dimension becomes the batch size; any other unknown dimension becomes
-    `unknown_dimension`. A sentence about each replacement is added to `notes`. If the rank of an
-    argument or the shape of a variable is unknown, the request gets an error instead.
+    XLA compiles only for fully known shapes. An unknown first dimension becomes the batch size, and
+    any other unknown dimension becomes `unknown_dimension`. A sentence about each replacement is
+    added to `notes`, whose keys are the notes of the report.
+
+    Returns:
+      The request with known shapes. If the rank of an argument or the shape of a variable is
+      unknown, it has an error and no clusters.
     """
     clusters = []
     for cluster in request.clusters:
@@ -213,7 +233,10 @@ def _close_shapes(
 
 
 def _is_undetermined(argument: AbstractTensor) -> bool:
-    """Return whether an argument has an unknown rank, or is a variable of not fully known shape."""
+    """Return whether the shape of an argument is so unknown that it cannot be assumed.
+
+    This is an argument of unknown rank, or a variable with an unknown dimension.
+    """
     if argument.variable is not None:
         return argument.variable.shape is None or None in argument.variable.shape
     return argument.shape is None
@@ -222,7 +245,10 @@ def _is_undetermined(argument: AbstractTensor) -> bool:
 def _failed_request(
     request: CompileRequest, cluster: XlaCluster, argument: AbstractTensor
 ) -> CompileRequest:
-    """Return the request with an error that says which argument has an unknown shape."""
+    """Return a copy of a request without clusters, whose error names the argument.
+
+    The argument has an unknown shape, so that the signature cannot be compiled.
+    """
     subject = f"variable {argument.variable.name!r}" if argument.variable else "an input"
     error = (
         f"the shape of {subject} of {cluster.function} is unknown until the model runs. Set the "
@@ -237,7 +263,10 @@ def _describe_closing(
     argument: AbstractTensor,
     closed: tuple[int, ...],
 ) -> str:
-    """Return a sentence for the report about an argument whose unknown dimensions were replaced."""
+    """Return a sentence about an argument whose unknown dimensions were replaced.
+
+    The sentence becomes a note of the report. The shape `closed` is that after the replacement.
+    """
     sizes = ", ".join("?" if size is None else str(size) for size in argument.shape or ())
     return (
         f"signature {request.signature!r}: an input of {cluster.function} is "

@@ -1,11 +1,11 @@
-"""Data about compiled modules, shared by the worker processes and their parent."""
+"""Defines the data about compiled modules that worker processes send to their parent process."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class CompileStats:
-    """Figures of a compiled module. They are the TPU compiler's estimates; nothing has run.
+    """The TPU compiler's estimates for a compiled module, which has not run.
 
     Attributes:
       flops: Floating point operations of one run.
@@ -14,9 +14,9 @@ class CompileStats:
       output_bytes: Device memory for outputs.
       temporary_bytes: Device memory for temporary buffers.
       code_bytes: Device memory for the program.
-      seconds: Estimated time of one run, without the operations of `untimed_operations`.
+      seconds: Estimated time of one run, without operations that the compiler cannot estimate.
       untimed_operations: Number of operations for which the compiler has no time estimate.
-      compile_seconds: Time that compilation took on this machine.
+      compile_seconds: Measured time of the compilation on this machine, in seconds.
     """
 
     flops: float

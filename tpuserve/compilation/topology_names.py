@@ -1,7 +1,9 @@
-"""The names of TPU topologies: libtpu's, those of Cloud TPU, and plain generations.
+"""Converts names of TPU topologies to libtpu's notation.
 
-Source: the pages of the TPU generations in the Cloud TPU documentation. The number in a name of
-v5litepod and v6e counts chips; in all others it counts cores, of which a chip has two.
+A user may name a topology in libtpu's notation ("v5e:2x2"), by an accelerator type of Cloud TPU
+("v5litepod-4"), or by the generation only ("v5e"). The number in a Cloud TPU type counts chips for
+v5litepod and v6e, and TensorCores, two per chip, for other generations. The source is the Cloud TPU
+documentation, which has a page for each generation.
 """
 
 from dataclasses import dataclass
@@ -21,8 +23,9 @@ _SHAPES = {
     "v6e": _PLANE,
     "tpu7x": _CUBE,
 }
-# Generation → the prefix of its accelerator types in Cloud TPU, and the number in the type divided
-# by the number of chips: "v4-8" has 4 chips (2), "v6e-8" has 8 (1).
+# TPU generation → the prefix of its accelerator types in Cloud TPU, and a factor. The number in a
+# type is the number of chips times the factor: "v4-8" has 4 chips (factor 2), "v6e-8" has 8 chips
+# (factor 1).
 _CLOUD = {
     "v2": ("v2", 2),
     "v3": ("v3", 2),
@@ -38,7 +41,7 @@ _SYNONYMS = {"v5litepod": "v5e", "v5lite": "v5e", "v7x": "tpu7x"}
 
 @dataclass(frozen=True)
 class NamedTopology:
-    """A usual topology of a generation.
+    """A common TPU topology, as the table of `tpuserve compile --list-topologies` shows it.
 
     Attributes:
       name: the name for `--topology`, such as "v5e:2x2".
@@ -54,7 +57,7 @@ class NamedTopology:
 
 
 def list_topologies() -> list[NamedTopology]:
-    """Return the usual topologies, by generation and by size."""
+    """Return the common TPU topologies, sorted by generation and then by size."""
     topologies = []
     for generation in chips.GENERATIONS:
         for shape in _SHAPES[generation.generation]:
@@ -67,18 +70,19 @@ def list_topologies() -> list[NamedTopology]:
 
 
 def find_topology(name: str) -> str | None:
-    """Return the topology that a short name means: "v5e:1x1" for "v5e" and for "v5litepod-1".
+    """Convert the name of a topology to libtpu's notation.
 
-    A name in libtpu's notation, with a colon, is returned as it is.
+    The names "v5e" and "v5litepod-1" become "v5e:1x1". A name with a colon is in libtpu's notation
+    already and is returned unchanged.
 
     Args:
-      name: the name; letter case does not matter in a short name.
+      name: the name; upper and lower case are the same, except in a name with a colon.
 
     Returns:
-      The name of the topology; None for an unknown name.
+      The name in libtpu's notation; None for an unknown name.
 
     Raises:
-      InvalidSetting: the name does not say which generation is meant.
+      InvalidSetting: the name is ambiguous: "v5" may be v5e or v5p.
     """
     if ":" in name:
         return name

@@ -1,7 +1,7 @@
-"""The functions that run in a compiler process: they call libtpu through jax.
+"""Defines the functions that run in a compiler process and call libtpu through jax.
 
-libtpu's compile-only client needs no TPU. It runs in separate processes because it aborts the
-whole process on unexpected input, and so that several modules compile in parallel. TensorFlow must
+libtpu can compile without a TPU. It runs in separate processes for two reasons: libtpu aborts the
+whole process on unexpected input, and several modules can be compiled in parallel. TensorFlow must
 not be imported in these processes.
 """
 
@@ -19,9 +19,9 @@ from tpuserve.compilation import chips
 from tpuserve.compilation.stats import CompileResult, CompileStats, CompileTarget
 from tpuserve.stablehlo import jax_internals
 
-# Environment variables that libtpu and jax read when they are imported. With these values they do
-# not look for a TPU or its metadata, do not take the lock of a process that uses a TPU, and write
-# no logs.
+# Environment variables of a compiler process. With these values, libtpu and jax do not look for a
+# TPU or for the metadata server of Cloud TPU, do not take the lock file of the TPU, and write no
+# logs. They read the variables when they are imported.
 ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "JAX_PLATFORMS": "cpu",
@@ -32,27 +32,30 @@ ENVIRONMENT = {
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
 
-# PR_SET_PDEATHSIG, the operation of prctl(2) that chooses the signal that the kernel sends to a
-# process when its parent ends.
+# The number of PR_SET_PDEATHSIG in prctl(2). This operation chooses the signal that the kernel
+# sends to a process when its parent ends.
 _SET_PARENT_DEATH_SIGNAL = 1
 
-# Error messages are cut to this length, because long messages repeat themselves: the compiler lists
-# each allocation that does not fit.
+# The longest error message that is kept, in characters. The compiler lists each allocation that
+# does not fit, so that the rest of a long message has little to add.
 _MOST_MESSAGE_CHARACTERS = 4000
 
 
 def init_worker() -> None:
-    """Make a worker process print no stack traces if it crashes, and end when its parent ends."""
+    """Set up a new worker process to print no stack trace on a crash and to end with its parent."""
     # Print no stack traces if the compiler aborts this process: the parent reports the abort.
     faulthandler.disable()
-    # Let the kernel kill this worker when its parent ends: a parent that is killed cannot end its
-    # workers.
+    # Let the kernel kill this process when its parent ends. A parent that was killed itself cannot
+    # end its worker processes.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def find_missing_jax_parts() -> list[str]:
-    """Return the attributes that compilation needs and the installed jax lacks, as dotted names."""
+    """Return the dotted names of jax's attributes that the compilation uses and this jax lacks.
+
+    The result is empty if the installed version of jax is supported.
+    """
     _set_environment()
     return jax_internals.find_missing_parts()
 
@@ -68,10 +71,10 @@ def describe_topology(name: str) -> CompileTarget | str:
 
 
 def compile_module(module: bytes, topology: str) -> CompileResult:
-    """Compile a module for one device of a topology.
+    """Compile a StableHLO module for one device of a topology.
 
     Args:
-      module: StableHLO in its portable form.
+      module: The serialized module in portable form.
       topology: Name in libtpu's notation, such as "v5e:1x1".
     """
     started = time.perf_counter()
@@ -80,8 +83,8 @@ def compile_module(module: bytes, topology: str) -> CompileResult:
         parsed = jax_internals.parse_stablehlo(module)
         cost, memory = jax_internals.compile_module(parsed, device)
     except Exception as error:
-        # Report any error of the compiler as this module's result, so that the other modules still
-        # compile.
+        # Return any error of the compiler as the result of this module. An exception would end the
+        # compilation of the other modules.
         return CompileResult(error=error_text(error))
     seconds, untimed = split_estimate(cost.get("optimal_seconds", 0.0))
     return CompileResult(
@@ -102,8 +105,14 @@ def compile_module(module: bytes, topology: str) -> CompileResult:
 def split_estimate(optimal_seconds: float) -> tuple[float, int]:
     """Split the compiler's estimated time into seconds and the number of untimed operations.
 
-    The estimate is a sum over operations, in which each operation that the compiler cannot time
-    counts as minus one second.
+    The compiler's figure is a sum of the times of all operations. An operation without an estimate
+    counts as minus one second in it.
+
+    Args:
+      optimal_seconds: The figure of XLA's cost analysis, in seconds.
+
+    Returns:
+      The sum of the estimated times in seconds, and the number of operations without an estimate.
     """
     untimed = max(math.ceil(-optimal_seconds), 0)
     return optimal_seconds + untimed, untimed

@@ -1,1 +1,1 @@
-"""The report of a compilation as data, as tables and as a plot, with recommendations."""
+"""Reports the results of compiling a SavedModel as data, tables and plots, with advice."""

@@ -1,4 +1,4 @@
-"""Recommends allowed batch sizes: those that pad an expected mix of request sizes the least."""
+"""Recommends allowed_batch_sizes that need the least padding for an expected mix of requests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from functools import cache
 
 @dataclass(frozen=True)
 class BucketPlan:
-    """Recommended batch sizes, to which requests are padded.
+    """Recommended batch sizes. A request is padded to the next larger of these sizes.
 
     Attributes:
-      batch_sizes: Numbers of rows, in increasing order.
-      padding: Fraction of all computed rows that is padding, 0 to 1.
+      batch_sizes: Numbers of examples in a batch, in increasing order.
+      padding: Fraction of all computed examples that is padding, 0 to 1.
     """
 
     batch_sizes: tuple[int, ...]
@@ -19,7 +19,11 @@ class BucketPlan:
 
 
 def uniform_load(largest: int) -> dict[int, float]:
-    """Return a request mix in which all sizes from one row to the largest are equally likely."""
+    """Return a request mix in which all sizes from 1 example to the largest are equally likely.
+
+    Returns:
+      Number of examples of a request → its relative frequency, which is always the same.
+    """
     return dict.fromkeys(range(1, largest + 1), 1.0)
 
 
@@ -28,13 +32,13 @@ def choose_batch_buckets(
 ) -> BucketPlan:
     """Choose the batch sizes that pad an expected mix of request sizes the least.
 
-    A request is padded to the smallest chosen batch size that has at least as many rows. The
-    batcher splits a request larger than all candidates into batches of the largest candidate and a
-    remainder.
+    A request is padded to the smallest chosen batch size that has room for all of its examples. A
+    server splits a request that is larger than all candidates into batches of the largest candidate
+    and a remainder.
 
     Args:
-      load: Rows of a request → its relative frequency.
-      candidates: Batch sizes to choose from, in rows. The largest is always chosen.
+      load: Number of examples of a request → its relative frequency.
+      candidates: Batch sizes to choose from. The largest is always chosen.
       most: The largest number of batch sizes to choose.
     """
     sizes = sorted(set(candidates))
@@ -42,14 +46,15 @@ def choose_batch_buckets(
 
     @cache
     def best_plan(count: int, last: int) -> tuple[float, tuple[int, ...]]:
-        """Choose batch sizes for requests of up to sizes[last] rows.
+        """Choose batch sizes for the requests of up to sizes[last] examples.
 
         Args:
           count: The largest number of batch sizes to choose.
-          last: Index in `sizes` of the largest batch size to choose, which is always chosen.
+          last: Index in `sizes`, the sorted candidates, of the batch size to choose as the largest.
 
         Returns:
-          The number of rows computed, weighted by the load, and the chosen batch sizes.
+          The number of examples to compute with their padding, weighted by the frequencies of the
+          requests, and the chosen batch sizes.
         """
         size = sizes[last]
         plans: list[tuple[float, tuple[int, ...]]] = [(_padded_rows(split_load, 0, size), (size,))]
@@ -58,8 +63,8 @@ def choose_batch_buckets(
                 rows, chosen = best_plan(count - 1, previous)
                 rows += _padded_rows(split_load, sizes[previous], size)
                 plans.append((rows, (*chosen, size)))
-        # Among choices that compute equally many rows take the one with the fewest batch sizes,
-        # because each batch size costs a compilation and the memory of a program.
+        # If several choices need the same amount of padding, take the one with the fewest batch
+        # sizes: each batch size costs a compilation and the memory of a program.
         return min(plans, key=lambda plan: (plan[0], len(plan[1])))
 
     computed_rows, batch_sizes = best_plan(most, len(sizes) - 1)
@@ -69,7 +74,15 @@ def choose_batch_buckets(
 
 
 def _split_oversized(load: Mapping[int, float], largest: int) -> dict[int, float]:
-    """Split requests larger than the largest batch size; return rows of a batch → its weight."""
+    """Split the requests that are larger than the largest batch size, as a server does.
+
+    Args:
+      load: Number of examples of a request → its relative frequency.
+      largest: The largest batch size.
+
+    Returns:
+      Number of examples of a batch → its relative frequency.
+    """
     split_load: dict[int, float] = {}
     for rows, weight in load.items():
         full_batches, remainder = divmod(rows, largest)
@@ -80,8 +93,11 @@ def _split_oversized(load: Mapping[int, float], largest: int) -> dict[int, float
 
 
 def _padded_rows(load: Mapping[int, float], above: int, size: int) -> float:
-    """Return the weighted number of rows computed for requests of above < rows <= size.
+    """Return the number of computed examples if requests of a range of sizes are padded to `size`.
 
-    Each of these requests is padded to `size` rows. The weights are those of `load`.
+    Args:
+      load: Number of examples of a request → its relative frequency, which weights the sum.
+      above: The requests have more examples than this.
+      size: The requests have at most this number of examples, and are padded to it.
     """
     return sum(weight * size for rows, weight in load.items() if above < rows <= size)

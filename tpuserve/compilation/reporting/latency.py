@@ -1,4 +1,4 @@
-"""Picks a chip and a batch size for a latency goal."""
+"""Recommends a TPU topology and a batch size whose estimated time is within a latency goal."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,11 @@ from tpuserve.compilation.reporting.report import Compilation, LatencyPick
 def pick_for_latency(compilations: Sequence[Compilation], goal_seconds: float) -> LatencyPick:
     """Pick the smallest chip, and on this chip the largest batch size, that meet a latency goal.
 
-    Compilations whose estimated time leaves out operations are not considered.
+    Compilations with an incomplete time estimate, in which the compiler has no time for some
+    operations, are not considered.
 
     Args:
-      compilations: The compilations of one signature.
+      compilations: Results of one signature for all batch sizes and topologies.
       goal_seconds: The longest time of a batch, in seconds.
     """
     within = [

@@ -1,4 +1,4 @@
-"""Plots a compile report: estimated time and throughput over batch size."""
+"""Plots the results of compilations: estimated time and throughput over batch size."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,10 @@ from tpuserve.files.plot_file import check_plot_path, save_figure
 
 
 class PlottedCompilation(Protocol):
-    """A compilation with an estimated time and throughput."""
+    """The interface of a compilation result that can be plotted.
+
+    Results of SavedModels and of training steps both implement it.
+    """
 
     @property
     def topology(self) -> CompileTarget:
@@ -18,7 +21,7 @@ class PlottedCompilation(Protocol):
 
     @property
     def batch_size(self) -> int:
-        """Batch size in rows."""
+        """Number of examples in a batch."""
 
     @property
     def stats(self) -> CompileStats | None:
@@ -26,14 +29,19 @@ class PlottedCompilation(Protocol):
 
     @property
     def estimated_rows_per_second_per_chip(self) -> float | None:
-        """Rows per second and chip; None without an estimate."""
+        """Estimated examples per second of one chip; None without a time estimate."""
 
 
 def plot(report: CompileReport, path: Path) -> None:
-    """Write a figure of the compilations of a SavedModel; see `plot_compilations`.
+    """Write a figure of the estimated time and throughput of each signature of a SavedModel.
+
+    Args:
+      report: The results of compiling the SavedModel.
+      path: The PNG, SVG or PDF file to write.
 
     Raises:
-      InvalidInput, ExtraNotInstalled: See `check_plot_path`.
+      InvalidInput: The file name has another ending, or its directory does not exist.
+      ExtraNotInstalled: matplotlib is not installed.
     """
     compilations = {
         advice.signature: [
@@ -49,22 +57,24 @@ def plot(report: CompileReport, path: Path) -> None:
 def plot_compilations(
     compilations_by_name: Mapping[str, Sequence[PlottedCompilation]], path: Path
 ) -> None:
-    """Write a figure with two diagrams per name, time and throughput over batch size.
+    """Write a figure of estimated time and throughput over batch size.
 
-    Each diagram has a line for each topology.
+    The figure has two diagrams for each signature or training step. Each diagram has a line for
+    each topology.
 
     Args:
-      compilations_by_name: Name, such as that of a signature → its compilations.
-      path: A PNG, SVG or PDF file.
+      compilations_by_name: Name of a signature, or "training step" → its results.
+      path: The PNG, SVG or PDF file to write.
 
     Raises:
-      InvalidInput, ExtraNotInstalled: See `check_plot_path`.
+      InvalidInput: The file name has another ending, or its directory does not exist.
+      ExtraNotInstalled: matplotlib is not installed.
     """
     check_plot_path(path)
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    # Use matplotlib's Figure without pyplot, which needs a display and keeps figures in memory.
+    # Do not use pyplot: it keeps each figure in memory and may need a display.
     figure = Figure(figsize=(11, 4.2 * len(compilations_by_name)), layout="constrained")
     rows: Any = figure.subplots(len(compilations_by_name), 2, squeeze=False)
     for (name, compilations), (time_axes, rows_axes) in zip(
@@ -93,7 +103,7 @@ def _draw_lines(
     compilations: Sequence[PlottedCompilation],
     color: Any,
 ) -> None:
-    """Draw a line of one topology in each of two diagrams: time, and rows per second."""
+    """Draw the lines of one topology: in the diagram of time and in that of examples per second."""
     points: list[tuple[int, float, float]] = sorted(
         (
             compilation.batch_size,

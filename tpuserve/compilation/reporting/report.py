@@ -1,4 +1,4 @@
-"""Results of compiling a SavedModel ahead of time, as frozen dataclasses."""
+"""Defines the results of compiling a SavedModel ahead of time, as frozen dataclasses."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ class Compilation:
     Attributes:
       signature: Name of the signature.
       topology: The TPU topology that the signature was compiled for.
-      batch_size: Batch size in rows.
+      batch_size: Number of examples in a batch.
       stats: Combined figures of all TPU computations of the signature; None if one of them does
         not compile.
       error: The compiler's message; None if all computations compile.
@@ -34,17 +34,21 @@ class Compilation:
 
     @property
     def estimated_rows_per_second_per_chip(self) -> float | None:
-        """Rows per second if all devices of a chip run the signature; None without an estimate."""
+        """Estimated examples per second of a chip, all of whose devices run the signature.
+
+        None if there is no time estimate.
+        """
         if self.stats is None or self.stats.seconds <= 0:
             return None
         return self.batch_size * self.topology.devices_per_chip / self.stats.seconds
 
     @property
     def bound(self) -> str | None:
-        """Which of "compute" and "memory" limits the speed on this chip; None if unknown.
+        """What limits the speed on this chip: "compute" or "memory"; None if unknown.
 
-        The resource that takes longer at the chip's published peak compute or memory bandwidth
-        limits the speed.
+        It is "compute" if the operations at the chip's peak compute take longer than the memory
+        traffic at the chip's memory bandwidth, else "memory". Both figures of the chip are the
+        published ones.
         """
         generation = chips.find_generation(self.topology.name)
         if self.stats is None or generation is None:
@@ -55,7 +59,10 @@ class Compilation:
 
     @property
     def hbm_bytes(self) -> int | None:
-        """Device memory that all TPU computations need together; None if one does not compile."""
+        """Device memory, in bytes, that all TPU computations of the signature need together.
+
+        None if a computation does not compile.
+        """
         if self.stats is None:
             return None
         return (
@@ -67,12 +74,15 @@ class Compilation:
 
     @property
     def chip_bytes(self) -> int | None:
-        """Memory that a chip needs if each of its devices runs the signature; None if unknown."""
+        """Memory of a chip, in bytes, that is needed if each of its devices runs the signature.
+
+        None if a computation does not compile.
+        """
         return None if self.hbm_bytes is None else self.hbm_bytes * self.topology.devices_per_chip
 
     @property
     def capacity_bytes(self) -> int | None:
-        """Published memory of the chip; None for an unknown generation."""
+        """Published memory of the chip in bytes; None for an unknown TPU generation."""
         generation = chips.find_generation(self.topology.name)
         return None if generation is None else generation.hbm_bytes
 
@@ -98,18 +108,20 @@ class Compilation:
 
 @dataclass(frozen=True)
 class LatencyPick:
-    """The smallest chip that meets a latency goal, and the largest batch size with which it does.
+    """The recommended chip and batch size for a latency goal.
+
+    The chip is the smallest one that meets the goal, with the largest batch size that does.
 
     Attributes:
-      goal_seconds: The goal.
-      compilation: The pick; None if no compilation is within the goal.
+      goal_seconds: The longest acceptable time of a batch, in seconds.
+      compilation: The result for this chip and batch size; None if no result is within the goal.
     """
 
     goal_seconds: float
     compilation: Compilation | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the pick as data for JSON."""
+        """Return the recommendation as data for JSON."""
         pick = self.compilation
         return {
             "goal_seconds": self.goal_seconds,
@@ -126,9 +138,9 @@ class CompileAdvice:
     Attributes:
       signature: Name of the signature.
       buckets: Recommended batch sizes; None if no batch size compiles.
-      smallest_topology: Of the topologies for which all batch sizes compile, the one with the
-        smallest chip; None if there is none, or if the size of the chips is not known.
-      latency: The pick for a latency goal; None without a goal.
+      smallest_topology: The topology with the smallest chip for which all batch sizes compile;
+        None if there is no such topology, or if the sizes of the chips are not known.
+      latency: The recommendation for a latency goal; None without a goal.
     """
 
     signature: str
@@ -149,12 +161,12 @@ class CompileAdvice:
 
 @dataclass(frozen=True)
 class CompileReport:
-    """Result of compiling a SavedModel.
+    """All results of compiling a SavedModel, with recommendations.
 
     Attributes:
       directory: Directory of the SavedModel.
-      load: The request mix that the advice is for, rows → relative frequency; None if all
-        request sizes are equally likely.
+      load: The request mix that the advice is for: number of examples of a request → relative
+        frequency. None if all request sizes are equally likely.
       compilations: Results, one for each combination of signature, topology and batch size.
       advice: Recommendations, one `CompileAdvice` for each signature.
       notes: Assumptions that the compilation made, such as replaced unknown dimensions; one
@@ -173,16 +185,17 @@ class CompileReport:
         return all(compilation.error is None for compilation in self.compilations)
 
     def format_load(self) -> str:
-        """Return the request mix in the form of the command's option --load, such as "1:3 8:1".
+        """Return the request mix as text: "1:3 8:1" if size 1 is 3 times as frequent as size 8.
 
-        Without a request mix, return "all sizes equally likely".
+        The form is that of the option --load of `tpuserve compile`. Without a request mix, return
+        "all sizes equally likely".
         """
         if self.load is None:
             return "all sizes equally likely"
         return " ".join(f"{rows}:{weight:g}" for rows, weight in sorted(self.load.items()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as dicts, lists, strings and numbers."""
+        """Return the report as data for JSON."""
         return {
             "directory": self.directory,
             "passed": self.passed,

@@ -1,4 +1,4 @@
-"""Prints a compile report as tables for a terminal."""
+"""Prints the results of compiling a SavedModel as tables for a terminal."""
 
 from rich import box
 from rich.console import Console
@@ -26,7 +26,7 @@ _SECOND_UNITS = ("s", "ms", "us", "ns")
 
 
 def print_report(report: CompileReport, console: Console | None = None) -> None:
-    """Print each signature's table, compile errors and advice, then the notes of the report."""
+    """Print a table, the compile errors and the advice for each signature, then the notes."""
     console = console or Console()
     for advice in report.advice:
         compilations = [
@@ -61,7 +61,7 @@ def print_report(report: CompileReport, console: Console | None = None) -> None:
 
 
 def _build_table(signature: str, compilations: list[Compilation]) -> Table:
-    """Build the table of one signature: a row for each batch size, grouped by topology."""
+    """Build the table of one signature, with a line for each batch size, grouped by topology."""
     table = Table(
         title=f"signature {signature}",
         title_justify="left",
@@ -77,7 +77,7 @@ def _build_table(signature: str, compilations: list[Compilation]) -> Table:
     for compilation in compilations:
         by_topology.setdefault(compilation.topology.name, []).append(compilation)
     for topology, group in by_topology.items():
-        # Name the topology in its first row only, so that the groups of rows stand out.
+        # Write the topology only in its first line of the table, so that the groups stand out.
         name = topology
         for compilation in group:
             table.add_row(name, str(compilation.batch_size), *_figure_cells(compilation))
@@ -86,9 +86,9 @@ def _build_table(signature: str, compilations: list[Compilation]) -> Table:
 
 
 def _figure_cells(compilation: Compilation) -> list[Text | str]:
-    """Return the cells of a compilation's figures, beginning with the estimated time.
+    """Return the table cells for the figures of a compilation, the estimated time first.
 
-    A compilation that failed has the single cell "fails".
+    For a failed compilation, return the single cell "fails".
     """
     stats = compilation.stats
     if stats is None:
@@ -118,7 +118,7 @@ def _format_memory(compilation: Compilation) -> str:
 
 
 def _print_errors(console: Console, compilations: list[Compilation]) -> None:
-    """Print each error once, with the topologies and batch sizes that it occurs for."""
+    """Print each compile error once, with the topologies and batch sizes for which it occurred."""
     cases_by_error: dict[str, list[str]] = {}
     for compilation in compilations:
         if compilation.error is not None:
@@ -132,7 +132,10 @@ def _print_errors(console: Console, compilations: list[Compilation]) -> None:
 def _print_chip_advice(
     console: Console, advice: CompileAdvice, compilations: list[Compilation]
 ) -> None:
-    """Print the topology with the smallest chip that compiles all batch sizes, or why none does."""
+    """Print the recommended topology: the smallest chip for which all batch sizes compile.
+
+    If there is none, print why.
+    """
     if advice.smallest_topology is not None:
         line = Text.assemble(
             ("smallest chip that fits: ", "bold"),
@@ -173,7 +176,7 @@ def _describe_limit(topology: str, compilations: list[Compilation]) -> str:
 
 
 def _print_latency_advice(console: Console, advice: CompileAdvice) -> None:
-    """Print the pick for a latency goal, and that it rests on an estimate."""
+    """Print the recommended chip and batch size for a latency goal, and that time is estimated."""
     if advice.latency is None:
         return
     pick, goal = advice.latency.compilation, format_seconds(advice.latency.goal_seconds)

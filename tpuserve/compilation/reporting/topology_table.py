@@ -10,7 +10,7 @@ _HEADINGS = ("topology", "Cloud TPU", "chips", "GB/chip", "GB", "bf16 TFLOP/s")
 
 
 def print_topologies(console: Console | None = None) -> None:
-    """Print a row for each topology: its names, chips, memory and peak compute."""
+    """Print a table with the names, chips, memory and peak compute of each TPU topology."""
     console = console or Console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in _HEADINGS:

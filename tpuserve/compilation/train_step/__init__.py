@@ -1,1 +1,1 @@
-"""Compiles the training step of a program, with its all-reduce, on a machine without a TPU."""
+"""Compiles the training step of a TPUEstimator program on a machine without a TPU."""

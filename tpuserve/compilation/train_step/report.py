@@ -1,4 +1,4 @@
-"""Results of compiling a training step ahead of time, as frozen dataclasses."""
+"""Defines the results of compiling a training step ahead of time, as frozen dataclasses."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,8 +15,8 @@ class StepCompilation:
 
     Attributes:
       topology: the TPU topology; each of its devices runs a replica.
-      batch_size: global batch size, in rows.
-      result: the figures of one device, or the error.
+      batch_size: global batch size: the number of examples of all replicas together.
+      result: the compiler's figures for one device, or the error.
     """
 
     topology: CompileTarget
@@ -25,12 +25,12 @@ class StepCompilation:
 
     @property
     def stats(self) -> CompileStats | None:
-        """Figures of one device and one step; None if the step does not compile."""
+        """The compiler's figures for one device and one step; None if the step does not compile."""
         return self.result.stats
 
     @property
     def error(self) -> str | None:
-        """The message of the error; None if the step compiles."""
+        """The compiler's error message; None if the step compiles."""
         return self.result.error
 
     @property
@@ -62,14 +62,14 @@ class StepCompilation:
 
     @property
     def estimated_rows_per_second(self) -> float | None:
-        """Rows per second of the whole topology; None without an estimate of the time."""
+        """Estimated examples per second of the whole topology; None without a time estimate."""
         if self.stats is None or self.stats.seconds <= 0:
             return None
         return self.batch_size / self.stats.seconds
 
     @property
     def estimated_rows_per_second_per_chip(self) -> float | None:
-        """Rows per second of one chip; None without an estimate of the time."""
+        """Estimated examples per second of one chip; None without a time estimate."""
         rows = self.estimated_rows_per_second
         return None if rows is None else rows / chips.count_chips(self.topology.name)
 
@@ -95,7 +95,7 @@ class StepCompilation:
 
 @dataclass(frozen=True)
 class TrainStepReport:
-    """Result of compiling a training step.
+    """All results of compiling a training step.
 
     Attributes:
       compilations: results, one for each combination of batch size and topology.
@@ -109,11 +109,15 @@ class TrainStepReport:
         return all(compilation.error is None for compilation in self.compilations)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as dicts, lists, strings and numbers."""
+        """Return the report as data for JSON."""
         compilations: Sequence[Any] = [compilation.to_dict() for compilation in self.compilations]
         return {"passed": self.passed, "compilations": compilations}
 
 
 def count_devices(topology: CompileTarget) -> int:
-    """Return the number of devices of a topology: 4 for "v5e:2x2", whose chips have one each."""
+    """Return the number of devices of a topology.
+
+    It is 4 for "v5e:2x2", because a v5e chip is one device. Chips of some other generations are two
+    devices.
+    """
     return chips.count_chips(topology.name) * topology.devices_per_chip

@@ -1,4 +1,4 @@
-"""Prints the report of a training step as a table for a terminal."""
+"""Prints the results of compiling a training step as a table for a terminal."""
 
 from rich import box
 from rich.console import Console
@@ -23,7 +23,11 @@ _HEADINGS = (
 
 
 def print_report(report: TrainStepReport, console: Console | None = None) -> None:
-    """Print a row for each batch size and topology, then each error with its cases."""
+    """Print a table of the results, then each compile error.
+
+    The table has a line for each batch size and topology. Each error is followed by the batch sizes
+    and topologies for which it occurred.
+    """
     console = console or Console()
     table = Table(
         title="training step",

@@ -1,7 +1,8 @@
-"""A pending request to compile the training step of the program that runs in this process.
+"""Lets `TPUEstimator.train` compile the training step of a program instead of training.
 
-`tpuserve compile --train` makes the request and runs the program. The program's first call of
-`TPUEstimator.train` answers the request instead of training.
+`tpuserve compile --train` registers a request in this module and runs the user's program in the
+same process. The first call of `TPUEstimator.train` finds the request, builds and compiles the step
+for each requested topology and batch size, and does not train.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,15 +25,15 @@ _pending: "TrainStepRequest | None" = None
 
 @dataclass
 class TrainStepRequest:
-    """A request to compile a training step.
+    """A request to compile a program's training step instead of training.
 
     Attributes:
-      compiler: a `Compiler` whose context is entered.
-      targets: the topologies to compile for.
-      batch_sizes: global batch sizes, in rows; empty for the program's own batch size.
+      compiler: the pool of compiler processes, inside of its `with` block.
+      targets: the TPU topologies to compile for.
+      batch_sizes: global batch sizes, in examples; empty for the batch size of the program.
       progress: called with the number of finished compilations, the number of all compilations, and
         a description of the current step.
-      report: the result; None until the program trains.
+      report: the results; None until the program calls `TPUEstimator.train`.
     """
 
     compiler: Compiler
@@ -42,12 +43,12 @@ class TrainStepRequest:
     report: TrainStepReport | None = field(default=None, init=False)
 
     def answer(self, build_step: BuildStep, default_batch_size: int) -> TrainStepReport:
-        """Compile a step for each topology and batch size, and keep the report.
+        """Compile the training step for each topology and batch size; set and return the report.
 
         Args:
-          build_step: takes a topology and a batch size, and builds the step. If it raises a
-            TpuserveError, the error is the result for this topology and batch size.
-          default_batch_size: the global batch size, in rows, if the request names none.
+          build_step: takes a topology and a global batch size, and builds the step. If it raises
+            a TpuserveError, the error is the result for this topology and batch size.
+          default_batch_size: the global batch size, in examples, to use if `batch_sizes` is empty.
         """
         cases = [
             (target, size)
@@ -76,7 +77,7 @@ class TrainStepRequest:
 
 @contextmanager
 def pending(request: TrainStepRequest) -> Iterator[None]:
-    """Inside a with block, let TPUEstimator.train answer a request instead of training."""
+    """Register a request inside a `with` block, in which `TPUEstimator.train` only compiles."""
     global _pending
     before, _pending = _pending, request
     try:

@@ -1,4 +1,4 @@
-"""The training step of one replica in serialized form, for a compiler process."""
+"""Defines the serialized training step that is sent to a compiler process, and the result."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from tpuserve.pjrt.step_loop import StepLayout
 
 @dataclass(frozen=True)
 class SerializedStep:
-    """A step that a process without TensorFlow can compile.
+    """The training step of one replica, in a form that a process without TensorFlow can compile.
 
     Attributes:
-      module: StableHLO in its portable form.
-      arguments: shape and NumPy type of each argument of the module, in order.
-      layout: the order of the arguments and the results.
-      capacity: the largest number of steps in a dispatch, one call of the executable; a dispatch
-        gets a batch for each of its steps.
+      module: the step as a serialized StableHLO module in portable form.
+      arguments: shape and NumPy dtype of each argument of the module, in order.
+      layout: which arguments and results of the module are batches, variables and so on.
+      capacity: the largest number of steps in one call of the executable, which runs a loop over
+        the steps. A call gets a batch for each of its steps.
     """
 
     module: bytes
@@ -29,14 +29,14 @@ class StepResult:
     """Result of compiling a step for all devices of a topology.
 
     Attributes:
-      stats: figures of one device and one step; None if the step does not compile. The device
-        memory is for a whole dispatch, a call that runs several steps.
+      stats: figures of one device and one step; None if the step does not compile. Only the device
+        memory is that of a whole call of the executable, which runs several steps.
       aliased_bytes: device memory that arguments and outputs share: the variables, which are
         updated in place.
       reduced_bytes: bytes of the tensors that a step sums over the replicas. A sum inside a loop
         counts once, not once per iteration.
-      num_all_reduces: number of all-reduces in the compiled program, which combines several sums
-        into one; None if the program cannot be read.
+      num_all_reduces: number of all-reduces in the compiled program; None if the program cannot be
+        read. The compiler may combine several sums into one all-reduce.
       error: the compiler's message; None if the step compiles.
     """
 

@@ -1,4 +1,4 @@
-"""The function that compiles a step in a compiler process; see `tpuserve.compilation.worker`."""
+"""Compiles a training step in a compiler process, in which TensorFlow must not be imported."""
 
 import importlib
 import math
@@ -21,11 +21,14 @@ _ALL_REDUCE = re.compile(r"= .*\ball-reduce(-start)?\(")
 
 
 def compile_step(step: SerializedStep, topology: str) -> StepResult:
-    """Compile a loop that runs a training step, for a topology with a replica on each device.
+    """Compile a loop of training steps for a topology that runs a replica on each device.
 
     Args:
       step: the training step of one replica.
-      topology: Name in libtpu's notation, such as "v5e:2x2".
+      topology: name in libtpu's notation, such as "v5e:2x2".
+
+    Returns:
+      The compiler's figures, or its error.
     """
     started = time.perf_counter()
     try:
@@ -33,11 +36,11 @@ def compile_step(step: SerializedStep, topology: str) -> StepResult:
         cost, memory = compiled.cost_analysis() or {}, compiled.memory_analysis()
         reduced_bytes = _count_reduced_bytes(step.module)
     except Exception as error:
-        # Report any error of the compiler as this step's result, so that the other steps still
-        # compile.
+        # Return any error of the compiler as the result of this step. An exception would end the
+        # compilation of the other steps.
         return StepResult(error=worker.error_text(error))
     # XLA's cost analysis counts the body of a loop once, whatever the number of iterations. The
-    # body is one step here, so the figures are those of one step.
+    # body of this loop is one training step, so the figures are those of one step.
     seconds, untimed = worker.split_estimate(cost.get("optimal_seconds", 0.0))
     stats = CompileStats(
         flops=max(cost.get("flops", 0.0), 0.0),
@@ -55,7 +58,11 @@ def compile_step(step: SerializedStep, topology: str) -> StepResult:
 
 
 def _lower(step: SerializedStep, devices: Any) -> Any:
-    """Lower a loop of up to `step.capacity` steps on each device; return jax's Lowered object."""
+    """Build a loop of up to `step.capacity` steps, replicated over devices, for compilation.
+
+    Returns:
+      The result of jax's `lower`, a jax.stages.Lowered.
+    """
     jax: Any = importlib.import_module("jax")
     jax.config.update("jax_enable_x64", True)
     layout = step.layout
@@ -106,7 +113,7 @@ def _count_all_reduces(compiled: Any) -> int | None:
     try:
         lines = compiled.as_text().splitlines()
     except Exception:
-        # The number is unknown: jaxlib cannot read some programs that a newer libtpu has compiled,
-        # such as programs for tpu7x.
+        # Leave the number of all-reduces unknown: jaxlib cannot read some programs that a newer
+        # libtpu has compiled, such as programs for tpu7x.
         return None
     return sum(bool(_ALL_REDUCE.search(line)) for line in lines)
