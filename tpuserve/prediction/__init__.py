@@ -1,1 +1,1 @@
-"""Predicts whole files of records on one machine: `tpuserve predict`."""
+"""Runs a model on all records of files, without a server, for `tpuserve predict`."""

@@ -1,4 +1,8 @@
-"""The inputs of one run of the model, and the records that they come from."""
+"""Defines a batch: records of an input file that the model predicts in one run.
+
+In this package, a row is one entry along the batch dimension of the inputs and outputs. A record
+that is a request may have several rows.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,17 +13,17 @@ from tpuserve.runtime.loaded_model import Array
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive records of an input file, as the inputs of one run.
+    """Consecutive records of an input file that the model predicts in one run.
 
     Attributes:
       where: the file and the numbers of the records, for error messages.
-      inputs: input alias → [rows, ...] in the dtype of the signature.
-      row_counts: the number of rows of each record. None if the batch is one request that may not
-        be merged with others, and whose outputs may have no rows.
+      inputs: input alias → array [rows, ...] in the dtype of the signature.
+      row_counts: the number of rows of each record along the batch dimension. None if the batch is
+        a single request without a common batch dimension, whose tensors must not be split.
       signature_name: the signature to run.
-      output_names: the outputs to compute; None computes all of them.
-      requests: a serialised PredictRequest for each record; empty if records are rows and no
-        requests.
+      output_names: the aliases of the outputs to compute; None for all outputs.
+      requests: a serialised PredictRequest for each record; empty if the records of the file are
+        not requests, such as tf.train.Examples.
     """
 
     where: str
@@ -31,7 +35,7 @@ class Batch:
 
     @property
     def rows(self) -> int:
-        """The number of rows of all records; 1 if the inputs have no common number of rows."""
+        """The size of the batch dimension; 1 if the inputs have no common batch dimension."""
         if self.row_counts is not None:
             return sum(self.row_counts)
         counts = {array.shape[0] if array.ndim else None for array in self.inputs.values()}
@@ -40,14 +44,14 @@ class Batch:
 
 
 def common_rows(outputs: Mapping[str, Array], where: str) -> int:
-    """Return the number of rows that all outputs have.
+    """Return the size of the first dimension of the outputs, which all outputs must share.
 
     Args:
-      outputs: output alias → [rows, ...].
+      outputs: output alias → array [rows, ...].
       where: the file and the numbers of the records, for error messages.
 
     Raises:
-      UnbatchableTensor: the outputs have no common number of rows.
+      UnbatchableTensor: an output is a scalar, or the outputs differ in their first dimension.
     """
     rows = {array.shape[0] if array.ndim else -1 for array in outputs.values()}
     if len(rows) != 1 or -1 in rows:

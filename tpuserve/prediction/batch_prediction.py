@@ -1,4 +1,4 @@
-"""Predicts all records of files, and writes a file of outputs for each."""
+"""Runs a model on all records of input files, and writes an output file for each input file."""
 
 import contextlib
 import time
@@ -22,10 +22,11 @@ from tpuserve.tags import TagSet, format_tags
 
 DEFAULT_BATCH_SIZE = 128
 
-# The number of batches that may run or wait to be written, which bounds the memory.
+# The largest number of batches that may run or wait to be written. It limits the memory that their
+# inputs and outputs need.
 _MAX_WAITING = 4
-# While one run waits for a thread of Python or for an op of one thread, another one uses the
-# processors.
+# The number of batches that the model runs at the same time. While one run waits for Python or for
+# an op that uses a single thread, the other runs use the remaining processor cores.
 _CONCURRENT_RUNS = 2
 
 
@@ -35,9 +36,10 @@ class PredictionReport:
 
     Attributes:
       files: the number of input files.
-      skipped_files: the number of input files whose outputs an earlier run has completed.
-      rows: the number of rows that this run has predicted.
-      seconds: the time of the predictions, without the load of the model.
+      skipped_files: the number of input files whose output files were already complete.
+      rows: the number of rows that this run has predicted. A row is one entry along the batch
+        dimension.
+      seconds: the time of the predictions in seconds, without the time to load the model.
       metagraph: the metagraph, the device and the runtime, and why they were selected.
       outputs: the directory of the output files.
     """
@@ -51,12 +53,12 @@ class PredictionReport:
 
     @property
     def rows_per_second(self) -> float:
-        """The rows predicted per second."""
+        """The number of rows that were predicted per second."""
         return self.rows / self.seconds if self.seconds else 0.0
 
 
 def ignore_progress(done: int, total: int, step: str) -> None:
-    """Ignore a report of progress; the arguments are those of `progress` in `predict`."""
+    """Do nothing; the default of the argument `progress` of `predict`."""
 
 
 def predict(
@@ -72,18 +74,20 @@ def predict(
     runtime: str | None = None,
     progress: Callable[[int, int, str], None] = ignore_progress,
 ) -> PredictionReport:
-    """Predict all records of files.
+    """Run a model on all records of input files, and write an output file for each input file.
 
-    Output files that an earlier call with the same arguments has completed are left as they are.
+    An output file that an earlier call with the same arguments has completed is kept, and its input
+    file is skipped. So a call continues an interrupted run.
 
     Args:
       directory: the directory of the SavedModel.
       inputs: paths or patterns of the input files.
       outputs: the directory of the output files.
       signature_name: the signature to run.
-      input_format: the format of the input files; None if their names decide.
+      input_format: the format of the input files; None to choose it by the suffix of each file.
       output_format: the format of the output files.
-      batch_size: the number of rows of a run of the model.
+      batch_size: the largest number of rows (entries along the batch dimension) in one run of the
+        model.
       tags: the exact tag set of the metagraph; None leaves the selection to `tpuserve.select`.
       runtime: a name in `tpuserve.runtime.registry`; None for the default runtime.
       progress: is called after each batch with the number of complete files, the number of all
@@ -91,11 +95,13 @@ def predict(
 
     Raises:
       InputFileNotFound: a pattern matches no file.
-      OutputOfAnotherRun: the output directory has other files.
+      OutputOfAnotherRun: the output directory has files that are not of a run with the same
+        arguments.
       ExtraNotInstalled: the package of the output format is missing.
       SignatureNotFound: the model has no such signature.
       TpuserveError: the model cannot be loaded, a file cannot be read, a record does not fit the
-        signature, or the run of the model fails. The outputs of the earlier files are complete.
+        signature, or the run of the model fails. The output files of earlier input files are
+        complete.
     """
     paths = formats.match_files(inputs)
     output_format.require_extra()
@@ -141,7 +147,16 @@ def predict(
 def _predict_file(
     predictor: Predictor, batches: Iterator[Batch], writer: Writer, meter: "_ProgressMeter"
 ) -> None:
-    """Predict the batches of a file; other threads run the model and write the outputs."""
+    """Run a model on the batches of an input file, and write the outputs.
+
+    This thread reads the batches, while other threads run the model and write the outputs.
+
+    Args:
+      predictor: runs the model.
+      batches: the batches of the input file, which are read while others run.
+      writer: writes the output file.
+      meter: counts the rows and reports the progress.
+    """
     waiting: deque[Future[int]] = deque()
     with (
         ThreadPoolExecutor(_CONCURRENT_RUNS, "run-predictions") as runs,
@@ -155,7 +170,8 @@ def _predict_file(
                 if len(waiting) > _MAX_WAITING:
                     meter.add_rows(waiting.popleft().result())
         finally:
-            # An error of a batch is raised before an error of the reader in a later batch.
+            # Wait for all batches, also after an error of the reader. If an earlier batch has
+            # failed, its error is raised instead of the reader's.
             while waiting:
                 meter.add_rows(waiting.popleft().result())
 
@@ -166,14 +182,17 @@ def _write(
     run: Future[dict[str, Array]],
     previous: Future[int] | None,
 ) -> int:
-    """Write the outputs of a batch when its run ends; return the number of its rows.
+    """Wait for the outputs of a batch, and write them.
 
     Args:
-      writer: the output file.
-      batch: the records.
-      run: the run of the batch.
-      previous: the write of the batch before, whose error is raised again, so that the first error
-        of a file is the error of all writes after it.
+      writer: writes the output file.
+      batch: the records of the batch.
+      run: the future of the outputs.
+      previous: the future of writing the batch before; None for the first batch. If it has failed,
+        this batch fails with the same error and is not written.
+
+    Returns:
+      The number of rows of the batch.
     """
     if previous is not None:
         previous.result()
@@ -182,11 +201,11 @@ def _write(
 
 
 class _ProgressMeter:
-    """Counts files and rows, and reports them.
+    """Counts the finished files and rows of a batch prediction, and reports the progress.
 
     Attributes:
-      rows: the rows so far.
-      skipped_files: the files that were complete before.
+      rows: the number of rows that were predicted so far.
+      skipped_files: the number of input files that an earlier run had completed.
     """
 
     def __init__(self, files: int, progress: Callable[[int, int, str], None]) -> None:
@@ -199,21 +218,21 @@ class _ProgressMeter:
 
     @property
     def seconds(self) -> float:
-        """The time since the beginning, in seconds."""
+        """The time since this object was created, in seconds."""
         return time.perf_counter() - self._begin
 
     def add_rows(self, rows: int) -> None:
-        """Add rows of the current file."""
+        """Count predicted rows of the current file, and report the progress."""
         self.rows += rows
         self._report()
 
     def skip_file(self) -> None:
-        """Count a file that was complete before."""
+        """Count an input file that an earlier run had completed, and report the progress."""
         self.skipped_files += 1
         self.finish_file()
 
     def finish_file(self) -> None:
-        """Count a file."""
+        """Count the current file as complete, and report the progress."""
         self._complete_files += 1
         self._report()
 

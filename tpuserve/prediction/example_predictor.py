@@ -1,4 +1,7 @@
-"""Predicts lists of tf.train.Examples, for programs that read and write records themselves."""
+"""Runs a model on tf.train.Examples, for programs that read and write their records themselves.
+
+The Beam pipelines of `tpuserve.beam` are such programs.
+"""
 
 import os
 from collections.abc import Sequence
@@ -19,7 +22,10 @@ from tpuserve.tags import TagSet
 
 
 class ExamplePredictor:
-    """A loaded model that predicts serialised tf.train.Examples, as `tpuserve predict` does."""
+    """A loaded model that predicts serialised tf.train.Examples in memory.
+
+    The results are those that `tpuserve predict` writes for a file with the same Examples.
+    """
 
     def __init__(
         self,
@@ -35,7 +41,7 @@ class ExamplePredictor:
           directory: the directory of the SavedModel.
           signature_name: the signature to run.
           tags: the exact tag set of the metagraph; None leaves the selection to `tpuserve.select`.
-          batch_size: the largest number of rows of a run of the model.
+          batch_size: the largest number of Examples in one run of the model.
 
         Raises:
           SignatureNotFound: the model has no such signature.
@@ -57,8 +63,8 @@ class ExamplePredictor:
         """Return a serialised PredictionLog for each serialised tf.train.Example.
 
         Raises:
-          InvalidTensor: an example does not fit the signature.
-          UnbatchableTensor: an output has no row for each example.
+          InvalidTensor: an Example does not fit the signature.
+          UnbatchableTensor: the first dimension of an output is not the number of Examples.
           ModelExecutionError: the run failed for another reason.
         """
         logs: list[bytes] = []

@@ -1,4 +1,7 @@
-"""The formats of the input and output files of a batch prediction, without TensorFlow."""
+"""Defines the formats of the input and output files of a batch prediction.
+
+This module does not import TensorFlow, so that the command line is parsed without its slow import.
+"""
 
 import glob
 import importlib.util
@@ -12,7 +15,7 @@ _GZIP_SUFFIX = ".gz"
 
 
 class InputFormat(Enum):
-    """The format of an input file."""
+    """The format of an input file of a batch prediction."""
 
     EXAMPLES = "examples"
     """A TFRecord file of serialised tf.train.Example messages, or of strings for a model with one
@@ -26,7 +29,7 @@ class InputFormat(Enum):
 
 
 class OutputFormat(Enum):
-    """The format of an output file."""
+    """The format of an output file of a batch prediction."""
 
     PREDICTION_LOGS = "prediction_logs"
     """A TFRecord file with a PredictionLog of the inputs and the outputs of each record."""
@@ -37,13 +40,13 @@ class OutputFormat(Enum):
 
     @property
     def suffix(self) -> str:
-        """The suffix of the names of such files."""
+        """The suffix of the names of files in this format, such as ".parquet"."""
         return {"prediction_logs": ".tfrecord", "jsonl": ".jsonl", "parquet": ".parquet"}[
             self.value
         ]
 
     def require_extra(self) -> None:
-        """Check that the package that writes the format is installed.
+        """Check that the package that writes this format is installed.
 
         Raises:
           ExtraNotInstalled: the package is missing.
@@ -56,18 +59,18 @@ class OutputFormat(Enum):
 
 
 def default_input_format(path: str) -> InputFormat:
-    """Return the format that the suffix of a file means."""
+    """Return the format of an input file by the suffix of its name."""
     name = path.removesuffix(_GZIP_SUFFIX)
     return InputFormat.JSON_LINES if name.endswith(_JSON_SUFFIXES) else InputFormat.EXAMPLES
 
 
 def compression_type(path: str) -> str:
-    """Return the name in tf.data of the compression that the suffix of a file means."""
+    """Return tf.data's compression type for the suffix of a file: "GZIP" for ".gz", else ""."""
     return "GZIP" if path.endswith(_GZIP_SUFFIX) else ""
 
 
 def match_files(patterns: Sequence[str]) -> list[str]:
-    """Return the files that patterns match, sorted, each once.
+    """Return the files that patterns match, sorted and without duplicates.
 
     Args:
       patterns: paths, in which `*`, `?`, `[...]` and `**` are wildcards.

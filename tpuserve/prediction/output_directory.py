@@ -1,8 +1,8 @@
-"""The output directory of a batch prediction: complete output files, and a description of the run.
+"""Manages the output directory of a batch prediction, so that an interrupted run can continue.
 
-The directory has a file `predict.json`, which describes the run, and one output file for each
-input file. An output file is written under a temporary name and renamed when it is complete, so
-that a run that was stopped continues with the next input file.
+The directory has one output file for each input file, and a file `predict.json`, which describes
+the run: its model, inputs and settings. An output file has a temporary name until it is complete. A
+run with the same description continues with the first input file without an output file.
 """
 
 import contextlib
@@ -21,10 +21,12 @@ from tpuserve.prediction.formats import InputFormat, OutputFormat
 DESCRIPTION_FILE = "predict.json"
 
 _TEMPORARY_PREFIX = ".temp-"
-# The key of the size and the time of change of each input file. They may differ for files without
-# outputs: a damaged file may be mended before the run continues.
+# The key, in the description of a run, of the size and modification time of each input file. An
+# input file without a complete output file may change, so that the user can repair a damaged file
+# and continue the run.
 _STATES = "input-states"
-# Files whose content identifies a model; variables.index has a checksum of each variable.
+# Files of a SavedModel whose content goes into the digest of the model. The large files with the
+# variables do not: variables.index has a checksum of each variable.
 _IDENTIFYING_FILES = ("saved_model.pb", "saved_model.pbtxt", "variables.index")
 
 
@@ -36,14 +38,16 @@ def describe_run(
     input_format: InputFormat | None,
     output_format: OutputFormat,
 ) -> dict[str, Any]:
-    """Return a description of all that the output files of a run depend on, as JSON data.
+    """Return a description of everything that determines the output files of a run, as JSON data.
+
+    A run may only continue the output files of a run with the same description.
 
     Args:
       model: the directory of the SavedModel.
       inputs: the paths of the input files.
-      signature_name: the signature.
-      tags: the tags of the metagraph, separated by commas; empty if the machine decides.
-      input_format: the format of the input files; None if their names decide.
+      signature_name: the signature to run.
+      tags: the tags of the metagraph, separated by commas; empty for the default metagraph.
+      input_format: the format of the input files; None to choose it by the suffix of each file.
       output_format: the format of the output files.
     """
     statuses = list(map(os.stat, inputs))
@@ -59,21 +63,21 @@ def describe_run(
 
 
 class OutputDirectory:
-    """The output directory of a run. Use it as a context manager, which locks the directory.
+    """The output directory of a batch prediction, which is locked inside of a `with` block.
 
-    If no output file was completed, the context leaves the directory as it was before.
+    If the block ends without a complete output file, it removes what it has created.
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any], suffix: str) -> None:
-        """Check that a directory is missing, empty, or has files of the same run.
+        """Check that a directory does not exist, is empty, or has files of the same run.
 
         Args:
           path: the directory.
-          run: the result of `describe_run`.
-          suffix: the suffix of the names of output files.
+          run: the description of the run, as `describe_run` returns it.
+          suffix: the suffix of the names of output files, such as ".parquet".
 
         Raises:
-          OutputOfAnotherRun: the directory has other files.
+          OutputOfAnotherRun: the directory has files that are not of a run with this description.
         """
         self._path = path
         self._run = run
@@ -88,7 +92,8 @@ class OutputDirectory:
         self._lock = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             self._acquire_lock()
-            # Another run may have begun since the first check.
+            # Check the files again under the lock: another run may have written to the directory
+            # since this object was created.
             self._check()
             self._remove_temporary_files()
             with self._replace(self._path / DESCRIPTION_FILE) as temporary:
@@ -120,15 +125,19 @@ class OutputDirectory:
         return self.file(number).exists()
 
     def file(self, number: int) -> Path:
-        """Return the path of the output file of an input file, by its position from 0."""
+        """Return the path of the output file that belongs to an input file.
+
+        Args:
+          number: the position of the input file, from 0.
+        """
         count = len(self._run["inputs"])
         return self._path / f"predictions-{number:05}-of-{count:05}{self._suffix}"
 
     @contextlib.contextmanager
     def write(self, number: int) -> Iterator[Path]:
-        """Yield the path to write an output file to, and complete the file on exit.
+        """Yield a temporary path for an output file; rename the file when the `with` block ends.
 
-        If the block raises an error, the file is removed.
+        If the block raises an error, the temporary file is removed.
 
         Args:
           number: the position of the input file, from 0.
@@ -190,7 +199,7 @@ class OutputDirectory:
 
     def _acquire_lock(self) -> None:
         try:
-            # File systems without locks are used without locks.
+            # Ignore the result False, which means that the file system does not support locks.
             lock_file(self._lock)
         except BlockingIOError as error:
             raise OutputOfAnotherRun(
@@ -204,7 +213,10 @@ class OutputDirectory:
 
 
 def _digest(model: Path) -> str:
-    """Return a digest of the graph, the variables and the names and sizes of all files."""
+    """Return a SHA-256 digest that identifies the SavedModel in a directory.
+
+    It covers the graph, the checksums of the variables, and the names and sizes of all files.
+    """
     digest = hashlib.sha256()
     for path in sorted(model.rglob("*")):
         if not path.is_file():

@@ -1,11 +1,11 @@
-"""Serialises PredictionLog messages.
+"""Serialises PredictionLog messages without protobuf's message objects, which are too slow.
 
-The messages are joined from bytes, because protobuf's message objects take a multiple of the time:
-for a row of a small model, they take longer than the run of the model. Most records of a file
-differ only in the contents of their tensors, so that one template serves many records.
+For a small model, creating message objects takes longer than running the model. Here the bytes of
+most of a message, such as names, dtypes and shapes, are a template that many records share. Only
+the elements of the tensors are filled in for each record.
 
-Source: tensorflow_serving/apis/prediction_log.proto, predict.proto, model.proto;
-tensorflow/core/framework/tensor.proto. The numbers below are those of their fields.
+The constants of this module are field numbers of tensorflow_serving/apis/prediction_log.proto,
+predict.proto and model.proto, and of tensorflow/core/framework/tensor.proto.
 """
 
 import functools
@@ -31,11 +31,12 @@ _LENGTH_DELIMITED = 2
 
 
 class _Part(NamedTuple):
-    """A part of a serialised message.
+    """A part of a serialised message, as a template.
 
     Attributes:
-      size: the size of the part in bytes.
-      template: the part as a template of the operator %, with b"%b" for each content.
+      size: the size of the part in bytes, after the template is filled in.
+      template: the bytes of the part, a template of the operator %. It has b"%b" in the place of
+        the elements of each tensor.
     """
 
     size: int
@@ -43,14 +44,15 @@ class _Part(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """What the tensors of an alias have in common in all records of a batch.
+    """The properties of an input or output that are the same in all records of a batch.
 
     Attributes:
       alias: the alias of the input or output.
       dtype: the number of the dtype in tensorflow.DataType.
-      shape: the sizes of the dimensions, without the number of rows if records have rows.
-      content_field: the field of TensorProto whose value is the content of a record; None if the
-        content consists of whole fields.
+      shape: the shape of the tensor of a record. If the batch was split into records, the first
+        dimension is left out, because it may differ between records.
+      content_field: the number of the field of TensorProto that holds the elements of a record;
+        None if the bytes of a record's elements include the tags of their fields.
     """
 
     alias: str
@@ -62,11 +64,11 @@ class _Layout(NamedTuple):
 def encode_batch(batch: Batch, outputs: Mapping[str, Array]) -> list[bytes]:
     """Return a serialised PredictionLog for each record of a batch.
 
-    The tensors of a row have a first dimension of 1, as in a request of one row.
+    If a record is one row of the batch, its tensors have a first dimension of 1.
 
     Args:
-      batch: the records.
-      outputs: output alias → [rows, ...].
+      batch: the records with their inputs.
+      outputs: output alias → array [rows, ...].
     """
     counts = batch.row_counts
     inputs = {} if batch.requests else batch.inputs
@@ -75,7 +77,8 @@ def encode_batch(batch: Batch, outputs: Mapping[str, Array]) -> list[bytes]:
     contents = [column for _, column in (*input_columns, *output_columns)]
     if batch.requests:
         contents.insert(0, list(batch.requests))
-    # The sizes of the dimension of rows: none if the tensors are whole.
+    # The first dimension of the tensors of each record. It is left out if the batch is one request
+    # that is not split.
     rows = [()] if counts is None else [(count,) for count in counts]
     sizes = list(zip(rows, *(map(len, column) for column in contents), strict=True))
     signature_name = None if batch.requests else batch.signature_name
@@ -95,12 +98,15 @@ def encode_batch(batch: Batch, outputs: Mapping[str, Array]) -> list[bytes]:
 def _to_column(
     alias: str, array: Array, row_counts: Sequence[int] | None
 ) -> tuple[_Layout, list[bytes]]:
-    """Return the layout of a tensor, and its content for each record.
+    """Split a tensor of a batch into the serialised elements of each record.
 
     Args:
       alias: the alias of the input or output.
-      array: the tensor, [rows, ...].
-      row_counts: the rows of each record; None for one record with the whole tensor.
+      array: the tensor of the batch, [rows, ...].
+      row_counts: the number of rows of each record; None if the whole tensor is one record's.
+
+    Returns:
+      The properties that all records share, and the serialised elements of each record.
     """
     array = np.asarray(array)
     shape = array.shape if row_counts is None else array.shape[1:]
@@ -121,7 +127,8 @@ def _to_column(
     return _Layout(alias, dtype, shape, None), column
 
 
-# A file of records of one size needs one template. 1024 templates of some hundred bytes are small.
+# Records with elements of the same sizes share a template, so a file needs few of them. The cache
+# is small: a template has some hundred bytes.
 @functools.lru_cache(maxsize=1024)
 def _make_template(
     signature_name: str | None,
@@ -130,14 +137,18 @@ def _make_template(
     rows: tuple[int, ...],
     *sizes: int,
 ) -> bytes:
-    """Return a serialised PredictionLog with b"%b" for each content.
+    """Create the template of a serialised PredictionLog for records with elements of given sizes.
+
+    The template has b"%b" in each place where a record's bytes are filled in: for the elements of
+    each tensor, or for the whole request.
 
     Args:
-      signature_name: the signature; None if the first content is the serialised request.
-      inputs: the layouts of the inputs.
-      outputs: the layouts of the outputs.
-      rows: the number of rows of the record; empty if its tensors are whole.
-      sizes: the sizes of all contents in bytes, in the order of their places.
+      signature_name: the signature; None if the bytes for the first place are the whole request.
+      inputs: the common properties of each input; empty if the whole request is filled in.
+      outputs: the common properties of each output.
+      rows: the number of rows of the record, as a shape of one dimension; empty if the batch was
+        not split into records.
+      sizes: the number of bytes that will be filled in at each place, in order.
     """
     remaining = iter(sizes)
     if signature_name is None:
@@ -154,13 +165,13 @@ def _make_template(
 
 
 def _map_entry(field: int, layout: _Layout, rows: tuple[int, ...], size: int) -> _Part:
-    """Return an entry of a map of alias → TensorProto.
+    """Create the template of an entry of a protobuf map from alias to TensorProto.
 
     Args:
-      field: the number of the map's field.
-      layout: the layout of the tensor.
-      rows: the sizes of the dimensions before those of the layout.
-      size: the size of the content in bytes.
+      field: the field number of the map.
+      layout: the common properties of the tensor.
+      rows: the dimensions of the tensor before `layout.shape`.
+      size: the size of the serialised elements in bytes.
     """
     sizes = [_varint(_DIM_SIZE << 3) + _varint(count) for count in (*rows, *layout.shape)]
     dimensions = [_field(_SHAPE_DIM, _literal(encoded)) for encoded in sizes]
@@ -175,22 +186,27 @@ def _map_entry(field: int, layout: _Layout, rows: tuple[int, ...], size: int) ->
 
 
 def _literal(data: bytes) -> _Part:
-    """Return a part without contents."""
+    """Create a template of fixed bytes, in which nothing is filled in."""
     return _Part(len(data), data.replace(b"%", b"%%"))
 
 
 def _join(*parts: _Part) -> _Part:
-    """Return consecutive parts as one."""
+    """Concatenate templates to one."""
     return _Part(sum(part.size for part in parts), b"".join(part.template for part in parts))
 
 
 def _field(number: int, value: _Part) -> _Part:
-    """Return a field of bytes, of a string or of a message."""
+    """Create the template of a length-delimited protobuf field: bytes, a string or a message."""
     return _join(_literal(_prefix(number, value.size)), value)
 
 
 def _prefix(number: int, size: int) -> bytes:
-    """Return the tag and the size that precede the value of a field of `size` bytes."""
+    """Return the tag and the size that precede the value of a length-delimited protobuf field.
+
+    Args:
+      number: the field number.
+      size: the size of the value in bytes.
+    """
     return bytes((number << 3 | _LENGTH_DELIMITED,)) + _varint(size)
 
 

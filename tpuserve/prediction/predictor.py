@@ -1,4 +1,4 @@
-"""Runs batches in a loaded model."""
+"""Runs a loaded model on batches of records, and pads batches where XLA needs a fixed size."""
 
 from collections.abc import Mapping
 
@@ -11,15 +11,18 @@ from tpuserve.select import DEFAULT_RUNTIME
 
 
 class Predictor:
-    """Runs batches, and checks that each row of a batch has its outputs."""
+    """Runs a loaded model on batches, and checks that outputs and inputs have the same batch size.
+
+    Small batches are padded if the model is compiled for each batch size.
+    """
 
     def __init__(self, model: LoadedModel, batch_size: int) -> None:
-        """Initialise the predictor.
+        """Create a predictor.
 
         Args:
           model: the loaded model.
-          batch_size: the rows of a full batch. Where XLA compiles the model for each number of
-            rows, smaller batches are padded to this number.
+          batch_size: the size of a full batch. If XLA compiles the model, smaller batches are
+            padded to this size, so that XLA compiles only once.
         """
         self._model = model
         choice = model.choice
@@ -27,17 +30,18 @@ class Predictor:
         self._padded_rows = batch_size if is_compiled else 0
 
     def run(self, batch: Batch) -> dict[str, Array]:
-        """Return the outputs of a batch: alias → [rows, ...].
+        """Return the outputs of a batch, without padding: alias → array [rows, ...].
 
         Raises:
           InvalidInput, InvalidTensor: the model refuses the inputs.
-          UnbatchableTensor: an output has another number of rows than the inputs.
+          UnbatchableTensor: the first dimension of an output differs from that of the inputs.
           ModelExecutionError: the run failed for another reason.
         """
         inputs = batch.inputs
         padding = self._padded_rows - batch.rows if batch.row_counts is not None else 0
         if padding > 0 and batch.rows:
-            # Repeat the last row, which is valid input; zeros may not be.
+            # Pad with copies of the last row. Padding with zeros could be invalid input for the
+            # model.
             inputs = {alias: _pad(array, padding) for alias, array in inputs.items()}
         try:
             outputs = self._model.run(batch.signature_name, inputs, batch.output_names)

@@ -1,4 +1,4 @@
-"""Reads the input files of a batch prediction, in each of their formats."""
+"""Reads the input files of a batch prediction, with one module for each kind of file format."""
 
 from collections.abc import Callable, Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""Iterates over the records of an input file with tf.data."""
+"""Iterates over the records or lines of an input file with tf.data, and reports damaged files."""
 
 import gzip
 import os
@@ -13,29 +13,30 @@ from tpuserve.errors import DamagedInputFile, InvalidTensor, TpuserveError
 from tpuserve.prediction.formats import compression_type
 from tpuserve.saved_model.tfrecord import FRAME_BYTES, DamagedRecord, read_records
 
-# The size of the buffer through which a file is read, in bytes.
+# The size of tf.data's buffer for reading a file, in bytes.
 _BUFFER_BYTES = 8 << 20
-# The texts that TensorFlow adds to the cause of an error: the node before it, the op behind it.
+# Matches texts that TensorFlow adds to an error message, such as the name of the node and of the
+# op. They are removed, because users cannot know these nodes.
 _ADDITIONS = re.compile(r"\{\{.*?\}\} |\s*\[Op:.*|\n.*", re.DOTALL)
 
 
 def iterate_records(
     path: str, batch_size: int, transform: Callable[[Any], Any] | None = None
 ) -> Iterator[Any]:
-    """Yield the records of a TFRecord file in batches, read and transformed in other threads.
+    """Yield the records of a TFRecord file in batches, which other threads read and transform.
 
     Args:
       path: the file; it is decompressed if its name ends in ".gz".
       batch_size: the number of records of a batch; the last batch may be smaller.
-      transform: takes a batch, a string tensor [records], and returns tensors; it becomes a graph.
-        None leaves the batches as they are.
+      transform: a function for tf.data.Dataset.map. It takes the records of a batch, a string
+        tensor [records], and returns tensors. None to yield the records themselves.
 
     Yields:
       The result of `transform` for each batch, as arrays.
 
     Raises:
       DamagedInputFile: the file cannot be read, or a record is damaged.
-      InvalidTensor: `transform` refuses a record.
+      InvalidTensor: `transform` fails for a record, such as one that cannot be parsed.
     """
     size = 0
 
@@ -49,19 +50,21 @@ def iterate_records(
     if transform is not None:
         dataset = dataset.map(transform_and_count, tf.data.AUTOTUNE, deterministic=True)
     for batch in _iterate(dataset, path):
-        # Records as they are need no call of a graph, which takes longer than their sum.
+        # With a transform, the graph has also counted the bytes of the batch. Without one, count
+        # them here: calling a graph only to count would take longer.
         result, count, content_bytes = (
             batch if transform is not None else (batch, len(batch), sum(map(len, batch)))
         )
         size += int(content_bytes) + FRAME_BYTES * int(count)
         yield result
-    # TensorFlow takes up to 11 bytes behind the last record, a part of the next one, for the end.
+    # Compare the size of all records with that of the file. If a truncated file has less than 12
+    # bytes of its last record, TensorFlow takes them for the end of the file.
     if size != _content_size(path):
         raise _damaged_error(path, "the file ends within a record")
 
 
 def iterate_lines(path: str, batch_size: int) -> Iterator[Any]:
-    """Yield the lines of a text file in batches: arrays [lines] of bytes, without line ends.
+    """Yield the lines of a text file in batches, as arrays [lines] of bytes without line ends.
 
     Args:
       path: the file; it is decompressed if its name ends in ".gz".
@@ -83,7 +86,7 @@ def _iterate(dataset: Any, path: str) -> Iterator[Any]:
 
 
 def _content_size(path: str) -> int:
-    """Return the size of a file after decompression, in bytes.
+    """Return the size of a file in bytes; for a compressed file, the size after decompression.
 
     Raises:
       DamagedInputFile: the compressed file is truncated or damaged.
@@ -105,8 +108,8 @@ def _input_error(path: str, error: Any) -> TpuserveError:
             f"another --signature or --input-format."
         )
     if isinstance(error, tf.errors.DataLossError) and not compression_type(path):
-        # TensorFlow names the position in bytes. Find the number of the record, which users of the
-        # file can count.
+        # TensorFlow reports the position of the damage in bytes. Read the file again to report the
+        # number of the record, which is easier for users to find.
         try:
             for _ in read_records(path):
                 pass

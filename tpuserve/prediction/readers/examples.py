@@ -14,16 +14,16 @@ from tpuserve.saved_model.signature import Signature, TensorSpec, find_signature
 def read_example_batches(
     path: str, signatures: Mapping[str, Signature], signature_name: str, batch_size: int
 ) -> Iterator[Batch]:
-    """Yield the records of a file in batches.
+    """Yield the records of a TFRecord file in batches.
 
-    A signature with one input of strings takes the records as they are. For other signatures, the
-    records are parsed as tf.train.Example messages with a feature for each input.
+    If the only input of the signature is a vector of strings, the records are passed to the model
+    without parsing. Otherwise they are parsed as tf.train.Examples with a feature for each input.
 
     Args:
       path: the file.
-      signatures: signature name → signature.
+      signatures: signature name → signature, for all signatures of the model.
       signature_name: the signature to run.
-      batch_size: the number of rows of a batch; the last batch may be smaller.
+      batch_size: the number of records of a batch; the last batch may be smaller.
 
     Raises:
       SignatureNotFound: the model has no such signature.
@@ -45,7 +45,16 @@ def read_example_batches(
 
 
 def string_input(specs: Mapping[str, TensorSpec]) -> str | None:
-    """Return the alias of the only input, if that is a vector of strings; otherwise None."""
+    """Return the alias of the only input if it is a vector of strings.
+
+    Such an input takes serialised tf.train.Examples, or other records, as they are in the file.
+
+    Args:
+      specs: the inputs of the signature by alias.
+
+    Returns:
+      The alias; None if the signature has several inputs or one of another type.
+    """
     if len(specs) != 1:
         return None
     ((alias, spec),) = specs.items()
@@ -54,10 +63,13 @@ def string_input(specs: Mapping[str, TensorSpec]) -> str | None:
 
 
 def make_parser(specs: Mapping[str, TensorSpec]) -> Any:
-    """Return the function that parses serialised examples [rows] into the inputs.
+    """Return a TensorFlow function that parses serialised tf.train.Examples to input tensors.
+
+    The function takes a string tensor [examples] and returns input alias → tensor [examples, ...].
 
     Args:
-      specs: the inputs of the signature by alias; each is the feature of the same name.
+      specs: the inputs of the signature by alias. The feature for an input has the alias as its
+        key.
 
     Raises:
       UnsupportedModel: an input cannot be parsed from a tf.train.Example.

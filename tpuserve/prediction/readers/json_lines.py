@@ -1,4 +1,7 @@
-"""Reads text files with the inputs of one row as JSON in each line."""
+"""Reads input files of a batch prediction that have a JSON value, the inputs of one row, per line.
+
+A row is one entry along the batch dimension.
+"""
 
 import base64
 import binascii
@@ -21,22 +24,22 @@ _BYTES_KEY = "b64"
 def read_json_batches(
     path: str, signatures: Mapping[str, Signature], signature_name: str, batch_size: int
 ) -> Iterator[Batch]:
-    """Yield the rows of a file in batches.
+    """Yield the lines of a file in batches, converted to arrays.
 
     A line has the form of an element of "instances" in TensorFlow Serving's REST API: an object of
-    input alias → value, or the value alone if the signature has one input. Bytes are
+    input alias → value, or only the value if the signature has one input. Bytes are written as
     {"b64": "..."}. Empty lines are skipped.
 
     Args:
       path: the file.
-      signatures: signature name → signature.
+      signatures: signature name → signature, for all signatures of the model.
       signature_name: the signature to run.
-      batch_size: the number of lines of a batch; a batch has no rows for its empty lines.
+      batch_size: the number of lines of a batch, including empty lines, which are skipped.
 
     Raises:
       SignatureNotFound: the model has no such signature.
       DamagedInputFile: the file cannot be read.
-      InvalidJson: a line is no JSON, or does not fit the signature.
+      InvalidJson: a line is not JSON, or does not fit the signature.
     """
     signature = find_signature(signatures, signature_name)
     number = 1
@@ -77,12 +80,12 @@ def _parse_line(path: str, number: int, line: bytes, signature: Signature) -> di
 def _to_arrays(
     path: str, rows: Mapping[int, Mapping[str, Any]], signature: Signature
 ) -> dict[str, Array]:
-    """Return input alias → [rows, ...].
+    """Convert the lines of a batch to the input arrays: input alias → array [lines, ...].
 
     Args:
-      path: the file.
-      rows: line number → input alias → value.
-      signature: the signature.
+      path: the file, for error messages.
+      rows: line number → the inputs of the line, as input alias → value.
+      signature: the signature, which has the dtypes of the inputs.
     """
     first_number, first = next(iter(rows.items()))
     for number, row in rows.items():
@@ -106,7 +109,16 @@ def _to_arrays(
 
 
 def _find_invalid_line(values: Mapping[int, Any], dtype: str) -> tuple[int, str]:
-    """Return the number of the first line that cannot be converted like the first, and why."""
+    """Find the line because of which the values of an input cannot be converted to one array.
+
+    Args:
+      values: line number → value of the input.
+      dtype: the dtype of the input.
+
+    Returns:
+      The number of the first line with an invalid value or another shape than the lines before, and
+      what is wrong with its value.
+    """
     shape: tuple[int, ...] | None = None
     number = 0
     for number, value in values.items():
@@ -121,7 +133,11 @@ def _find_invalid_line(values: Mapping[int, Any], dtype: str) -> tuple[int, str]
 
 
 def _to_array(values: Sequence[Any], dtype: str) -> Array:
-    """Return the values of an input as an array [rows, ...].
+    """Convert the values of an input, one per line, to an array [lines, ...].
+
+    Args:
+      values: the JSON value of each line.
+      dtype: TensorFlow's name of the dtype of the input.
 
     Raises:
       ValueError: a value has another type than `dtype`, or lists differ in length.
@@ -144,7 +160,7 @@ def _to_array(values: Sequence[Any], dtype: str) -> Array:
 
 
 def _to_bytes(value: Any) -> Any:
-    """Return nested lists of text as nested lists of bytes."""
+    """Convert the strings in nested lists, text or {"b64": "..."}, to bytes."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Reads TFRecord files whose records are PredictRequest or PredictionLog messages."""
+"""Reads TFRecord files of PredictRequest or PredictionLog messages, and merges small requests."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
@@ -17,15 +17,16 @@ from tpuserve.saved_model.signature import Signature, find_signature
 
 
 class _Request(NamedTuple):
-    """A request of a file.
+    """A PredictRequest of an input file.
 
     Attributes:
       number: the position of the record in the file, from 0.
       signature_name: the signature to run.
-      output_names: the outputs to compute; None computes all of them.
+      output_names: the aliases of the outputs to compute; None for all outputs.
       inputs: input alias → array.
-      serialised: the PredictRequest message.
-      rows: the number of rows; None if the request may not be merged with others.
+      serialised: the serialised PredictRequest message.
+      rows: the size of the batch dimension; None if the request must run alone, because its
+        tensors have no common batch dimension.
     """
 
     number: int
@@ -37,7 +38,7 @@ class _Request(NamedTuple):
 
     @property
     def merge_key(self) -> Any:
-        """A value that is equal for requests that can be merged."""
+        """A key that is equal for two requests exactly if one batch can hold both."""
         if self.rows is None:
             return self.number
         tensors = sorted(
@@ -49,20 +50,21 @@ class _Request(NamedTuple):
 def read_request_batches(
     path: str, signatures: Mapping[str, Signature], signature_name: str, batch_size: int
 ) -> Iterator[Batch]:
-    """Yield the PredictRequests of a file in batches.
+    """Yield the PredictRequests of a TFRecord file in batches.
 
-    Consecutive requests of the same signature and row shapes become one batch. A request whose
-    tensors have no rows is a batch of its own.
+    Consecutive requests are merged into one batch if they have the same signature and their tensors
+    differ only in the size of the batch dimension. A request without a batch dimension is a batch
+    by itself.
 
     Args:
       path: the file.
-      signatures: signature name → signature.
-      signature_name: the signature of requests that name none.
-      batch_size: the largest number of rows of merged requests.
+      signatures: signature name → signature, for all signatures of the model.
+      signature_name: the signature to run for requests that name no signature.
+      batch_size: the largest number of rows, along the batch dimension, of merged requests.
 
     Raises:
-      SignatureNotFound: the model has no signature that a request names.
-      DamagedInputFile: the file cannot be read, or a record is damaged or is no PredictRequest.
+      SignatureNotFound: a request names a signature that the model does not have.
+      DamagedInputFile: the file cannot be read, or a record is damaged or not a PredictRequest.
       InvalidInput: a request has no inputs.
     """
     return _read(
@@ -73,10 +75,10 @@ def read_request_batches(
 def read_log_batches(
     path: str, signatures: Mapping[str, Signature], signature_name: str, batch_size: int
 ) -> Iterator[Batch]:
-    """Yield the PredictRequests in the PredictionLogs of a file in batches.
+    """Yield the PredictRequests in the PredictionLogs of a TFRecord file in batches.
 
-    The arguments and errors are those of `read_request_batches`; a PredictionLog of another method
-    than Predict is an InvalidInput too.
+    The arguments and errors are those of `read_request_batches`. A PredictionLog of another method
+    than Predict raises InvalidInput too.
     """
     return _read(path, signatures, signature_name, batch_size, _parse_log)
 
@@ -141,7 +143,16 @@ def _decode(
 
 
 def _count_rows(signature: Signature, inputs: Mapping[str, Array]) -> int | None:
-    """Return the number of rows of a request; None if its tensors have no rows."""
+    """Return the size of the batch dimension of a request.
+
+    Args:
+      signature: the signature of the request.
+      inputs: input alias → array.
+
+    Returns:
+      The size of the first dimension; None if the inputs differ in it, or if the signature has an
+      input or output whose first dimension is not open.
+    """
     for spec in (*signature.inputs.values(), *signature.outputs.values()):
         if not spec.shape or spec.shape[0] is not None:
             return None
@@ -150,7 +161,13 @@ def _count_rows(signature: Signature, inputs: Mapping[str, Array]) -> int | None
 
 
 def _merge(path: str, requests: list[_Request], batch_size: int) -> Iterator[Batch]:
-    """Yield batches of consecutive requests that have the same `merge_key`."""
+    """Merge requests of the same signature and shapes into batches of at most `batch_size` rows.
+
+    Args:
+      path: the file, for error messages.
+      requests: consecutive requests of the file, all with the same `merge_key`.
+      batch_size: the largest number of rows of a batch; a larger request is a batch by itself.
+    """
     begin, rows = 0, 0
     for index, request in enumerate(requests):
         count = request.rows or 0

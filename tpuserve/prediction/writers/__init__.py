@@ -1,4 +1,4 @@
-"""Writes the output files of a batch prediction, in each of their formats."""
+"""Writes the output files of a batch prediction, with one module for each file format."""
 
 import pkgutil
 from collections.abc import Mapping
@@ -12,23 +12,24 @@ from tpuserve.saved_model.signature import Signature
 
 
 class Writer(Protocol):
-    """Writes one output file. Not thread-safe."""
+    """The interface of a writer of one output file. An instance is not thread-safe."""
 
     def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
-        """Append the outputs of a batch.
+        """Append the outputs of a batch to the file.
 
         Args:
-          batch: the records.
-          outputs: output alias → [rows, ...].
+          batch: the records that were predicted.
+          outputs: output alias → array [rows, ...].
         """
         ...
 
     def close(self) -> None:
-        """Complete and close the file."""
+        """Write what is still in memory, and close the file."""
         ...
 
 
-# A module is imported when its format is used: Parquet needs an extra.
+# Output format → the module and the class of its writer. A module is imported only when its format
+# is used, because Parquet needs a package that may not be installed.
 _WRITERS = {
     OutputFormat.JSON_LINES: "tpuserve.prediction.writers.json_lines:JsonLinesWriter",
     OutputFormat.PARQUET: "tpuserve.prediction.writers.parquet:ParquetFileWriter",
@@ -37,12 +38,12 @@ _WRITERS = {
 
 
 def open_writer(output_format: OutputFormat, path: Path, signature: Signature) -> Writer:
-    """Create a file, and return the object that writes it.
+    """Create an output file, and return its writer.
 
     Args:
       output_format: the format of the file.
-      path: the file.
-      signature: the signature that runs, whose outputs are the columns of a table.
+      path: the file to create.
+      signature: the signature that runs. Its outputs are the columns of a Parquet file.
     """
     writer: Writer = pkgutil.resolve_name(_WRITERS[output_format])(path, signature)
     return writer

@@ -1,4 +1,4 @@
-"""Converts outputs to the dtypes that JSON and Parquet have."""
+"""Converts outputs to dtypes that JSON and Parquet files can hold."""
 
 import numpy as np
 
@@ -8,9 +8,10 @@ _STANDARD_KINDS = "biufc"
 
 
 def to_standard_dtype(array: Array) -> Array:
-    """Return an array of a dtype of NumPy: bfloat16 and smaller floats become float32.
+    """Convert an array with a dtype of the package ml_dtypes to a dtype of NumPy itself.
 
-    Integers of less than a byte become int8 or uint8.
+    Floats such as bfloat16 and float8 become float32. Integers such as int4 become int8 or uint8.
+    Other arrays are returned unchanged.
     """
     if array.dtype.kind in _STANDARD_KINDS and array.dtype.isbuiltin == 1:
         return np.ascontiguousarray(array)

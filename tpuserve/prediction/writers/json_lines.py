@@ -1,4 +1,4 @@
-"""Writes text files with the outputs of one row as a JSON object in each line."""
+"""Writes the outputs of a batch prediction to text files with a JSON object in each line."""
 
 import base64
 from collections.abc import Mapping
@@ -17,18 +17,26 @@ _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
 class JsonLinesWriter:
-    """Writes a line for each row. Implements `Writer`, which documents the methods."""
+    """Writes a line with a JSON object, output alias → value, for each row of the outputs.
+
+    The class implements `tpuserve.prediction.writers.Writer`. A row is one entry along the batch
+    dimension.
+    """
 
     def __init__(self, path: Path, signature: Signature) -> None:
-        """Create the file."""
+        """Create the file; the signature is not used."""
         self._file = open(path, "wb")  # noqa: SIM115
 
     def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
-        """Append a line for each row of a batch; see `Writer.write`.
+        """Append a line for each row of a batch.
+
+        Args:
+          batch: the records that were predicted.
+          outputs: output alias → array [rows, ...].
 
         Raises:
           UnsupportedType: JSON has no form for the dtype of an output.
-          UnbatchableTensor: the outputs have no common number of rows.
+          UnbatchableTensor: the outputs differ in the size of their first dimension.
         """
         rows = common_rows(outputs, batch.where)
         columns = {alias: _to_column(alias, array) for alias, array in sorted(outputs.items())}
@@ -43,7 +51,7 @@ class JsonLinesWriter:
 
 
 def _to_column(alias: str, array: Array) -> Any:
-    """Return the rows of an output as objects that orjson serialises."""
+    """Return the rows of an output as a list or array whose elements orjson can serialise."""
     if array.dtype.hasobject:
         return _to_text(array.tolist())
     if array.dtype.kind == "c":
@@ -55,7 +63,7 @@ def _to_column(alias: str, array: Array) -> Any:
 
 
 def _to_text(value: Any) -> Any:
-    """Return nested lists of bytes as text, and bytes that are no UTF-8 as {"b64": "..."}."""
+    """Convert the bytes in nested lists to text, or to {"b64": "..."} if they are not UTF-8."""
     if isinstance(value, list):
         return [_to_text(element) for element in value]
     try:

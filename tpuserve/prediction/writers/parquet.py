@@ -1,4 +1,4 @@
-"""Writes Parquet files with a column for each output."""
+"""Writes the outputs of a batch prediction to Parquet files, with a column for each output."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,25 +15,27 @@ from tpuserve.prediction.writers.columns import to_standard_dtype
 from tpuserve.runtime.loaded_model import Array
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
-# The least size of a row group. Readers of Parquet are slow with many small row groups.
+# A row group is written as soon as it has this number of rows or bytes. Smaller row groups would
+# make reading the file slow.
 _GROUP_ROWS = 1 << 16
 _GROUP_BYTES = 64 << 20
-# The properties of a table that are compared with these sizes.
+# The properties of a pyarrow table that are compared with _GROUP_ROWS and _GROUP_BYTES.
 _SIZES = ("num_rows", "nbytes")
 
 
 class ParquetFileWriter:
-    """Writes a row of the file for each row of the outputs; see `Writer` for the methods.
+    """Writes a Parquet row for each entry along the batch dimension of the outputs.
 
-    An output of shape [rows] is a column of numbers or bytes; each further dimension is a list.
+    The class implements `tpuserve.prediction.writers.Writer`. An output of shape [rows] becomes a
+    column of numbers or bytes. Each further dimension becomes a level of nested lists.
     """
 
     def __init__(self, path: Path, signature: Signature) -> None:
-        """Create a writer. The first batch creates the file; without a batch, `close` creates it.
+        """Create a writer. The file is created by the first batch, or by `close` if there is none.
 
         Args:
           path: the file.
-          signature: the signature, whose outputs are the columns of a file without rows.
+          signature: the signature. If there is no batch, its outputs are the columns of the file.
         """
         self._path = path
         self._signature = signature
@@ -41,12 +43,16 @@ class ParquetFileWriter:
         self._tables: list[Any] = []
 
     def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
-        """Append the rows of a batch; see `Writer.write`.
+        """Append the rows of a batch. They are written when there are enough for a row group.
+
+        Args:
+          batch: the records that were predicted.
+          outputs: output alias → array [rows, ...].
 
         Raises:
           UnsupportedType: Parquet has no type for the dtype of an output.
-          UnbatchableTensor: the outputs have no common number of rows, or other columns than those
-            of the batches before.
+          UnbatchableTensor: the outputs differ in the size of their first dimension, or have other
+            names or types than in earlier batches.
         """
         common_rows(outputs, batch.where)
         columns = {alias: _to_column(alias, array) for alias, array in sorted(outputs.items())}
@@ -81,7 +87,7 @@ class ParquetFileWriter:
 
 
 def _to_column(alias: str, array: Array) -> Any:
-    """Return an output [rows, ...] as a column of nested lists."""
+    """Convert an output [rows, ...] to a pyarrow column of nested lists."""
     if array.dtype.hasobject:
         column = pa.array(array.reshape(-1).tolist(), pa.binary())
     elif array.dtype.kind == "c":
@@ -100,6 +106,9 @@ def _to_column(alias: str, array: Array) -> Any:
 
 
 def _empty_output(spec: TensorSpec) -> Array:
-    """Return the value of an output for no rows: [0, ...]."""
+    """Return an array [0, ...] with the dtype and the number of dimensions of an output.
+
+    It defines the type of the output's column in a file without rows.
+    """
     row_shape = (spec.shape or (None,))[1:]
     return np.zeros([0, *(size or 0 for size in row_shape)], tf.as_dtype(spec.dtype).as_numpy_dtype)

@@ -1,4 +1,4 @@
-"""Writes TFRecord files of PredictionLog messages."""
+"""Writes the results of a batch prediction to TFRecord files of PredictionLog messages."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,14 +11,22 @@ from tpuserve.saved_model.tfrecord import frame_records
 
 
 class PredictionLogWriter:
-    """Writes a PredictionLog for each record. Implements `Writer`, which documents the methods."""
+    """Writes a PredictionLog, with inputs and outputs, for each record of the input file.
+
+    The class implements `tpuserve.prediction.writers.Writer`.
+    """
 
     def __init__(self, path: Path, signature: Signature) -> None:
-        """Create the file."""
+        """Create the file; the signature is not used."""
         self._file = open(path, "wb")  # noqa: SIM115
 
     def write(self, batch: Batch, outputs: Mapping[str, Array]) -> None:
-        """Append a record for each record of a batch; see `Writer.write`."""
+        """Append a PredictionLog for each record of a batch.
+
+        Args:
+          batch: the records that were predicted.
+          outputs: output alias → array [rows, ...].
+        """
         self._file.write(frame_records(prediction_logs.encode_batch(batch, outputs)))
 
     def close(self) -> None:
