@@ -1,10 +1,11 @@
-"""Sums a value over all PJRT devices, as training sums gradients.
+"""Runs an all-reduce over all PJRT devices of this machine, as training does for gradients.
 
-The sum runs in a process of its own, because a process that starts a TPU holds it until the
-process ends, and because a failing TPU library may end the process.
+The all-reduce runs in a separate process for two reasons: a process that starts a TPU occupies the
+TPU until the process ends, and a failing TPU library may end the process. That process runs
 
-$ python -m tpuserve.diagnosis.all_reduce PLATFORM
-prints one line of JSON, the fields of an AllReduce.
+    python -m tpuserve.diagnosis.all_reduce PLATFORM
+
+and prints the fields of an AllReduce as one line of JSON.
 """
 
 import dataclasses
@@ -28,11 +29,12 @@ class AllReduce:
 
     Attributes:
       platform: the platform of the devices, "tpu" or "cpu".
-      devices: the kind of each device, such as "TPU v5 lite".
+      devices: the type of each device, such as "TPU v5 lite".
       runtime: the version of the PJRT runtime.
-      memory_bytes: the memory of one device in bytes; None if the device does not say.
-      sums: the result on each device. The first device contributes 1, the second 2, and so on.
-      error: why there is no result, one line; empty if there is one.
+      memory_bytes: the memory of one device in bytes; None if jax does not report it.
+      sums: the sum that each device has received. The first device contributes 1, the second
+        2, and so on.
+      error: why the all-reduce has failed, one line; empty if it ran.
     """
 
     platform: str
@@ -54,7 +56,7 @@ def run_all_reduce(platform: str, timeout_s: float) -> AllReduce:
 
     Args:
       platform: the platform of the devices, "tpu" or "cpu".
-      timeout_s: end the process after this time, in seconds.
+      timeout_s: the time in seconds after which the process is ended.
     """
     command = [sys.executable, "-m", __name__, platform]
     try:

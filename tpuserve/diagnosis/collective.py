@@ -1,4 +1,4 @@
-"""Checks that an all-reduce runs on the PJRT devices, and that all chips take part."""
+"""Checks the result of an all-reduce over the PJRT devices for `tpuserve doctor`."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,7 @@ def check_all_reduce(result: AllReduce, hardware: TpuHardware) -> Iterable[Findi
 
     Args:
       result: the result on the PJRT devices of this machine.
-      hardware: the TPU chips of this machine.
+      hardware: the TPU chips that are on the PCI bus of this machine.
     """
     if result.error:
         yield problem(CHECK, f"platform {result.platform}: {result.error}", _advise(result))

@@ -1,4 +1,4 @@
-"""Runs the checks of `tpuserve doctor`: of the TPU, the packages and the environment."""
+"""Runs the checks of `tpuserve doctor`: whether this machine can run TPU graphs."""
 
 import os
 import platform
@@ -20,10 +20,10 @@ TIMEOUT_S = 180.0
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings about a machine.
+    """The result of examining a machine, as `tpuserve doctor` prints it.
 
     Attributes:
-      hardware: the TPU chips.
+      hardware: the TPU chips of the machine.
       versions: the installed packages that matter for TPUs, as name → version.
       environment: the environment variables that concern TPUs.
       users: the processes that use the TPU.
@@ -40,7 +40,7 @@ class Diagnosis:
 
     @property
     def passed(self) -> bool:
-        """Whether no finding is a problem."""
+        """Whether a run on the TPU would work: no finding has the status PROBLEM."""
         return all(finding.status is not Status.PROBLEM for finding in self.findings)
 
 
@@ -50,7 +50,10 @@ def diagnose(
     timeout_s: float = TIMEOUT_S,
     find_hardware: Callable[[], TpuHardware] = find_tpu_hardware,
 ) -> Diagnosis:
-    """Check the TPU, the packages, the environment, the processes and an all-reduce.
+    """Check whether this machine can run TPU graphs.
+
+    The checks examine the TPU chips, the installed packages, the environment variables, and the
+    processes that use the TPU. If nothing prevents it, an all-reduce runs on all devices.
 
     Args:
       environ: the environment variables.
@@ -90,7 +93,16 @@ def diagnose(
 def _reason_against_all_reduce(
     request: RuntimeRequest, versions: Mapping[str, str], users: OpenFiles
 ) -> tuple[str, ...]:
-    """Return why an all-reduce does not run, and what to do; empty if it can run."""
+    """Return why the all-reduce cannot be tried on this machine.
+
+    Args:
+      request: the runtime that the environment variables select for TPU graphs.
+      versions: the installed packages, as name → version.
+      users: the processes that use the TPU.
+
+    Returns:
+      The reason, which may be followed by what to do; empty if the all-reduce can run.
+    """
     if not request.platform:
         return ("not run: the environment is not valid",)
     if request.platform == "tpu" and not request.has_tpu:
@@ -106,6 +118,6 @@ def _reason_against_all_reduce(
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Split the message of an error into what was found and what to do."""
+    """Split the message of a TpuserveError at its first ". ": what is wrong, and what to do."""
     cause, _, advice = text.partition(". ")
     return cause, advice.removesuffix(".")

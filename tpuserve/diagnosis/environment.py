@@ -1,4 +1,4 @@
-"""Checks the environment variables that jax, libtpu and tpuserve read."""
+"""Checks the environment variables that jax, libtpu and tpuserve read, for `tpuserve doctor`."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _VISIBLE_CHIPS = ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES")
 
 
 def read_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that concern TPUs, sorted by name."""
+    """Return the variables that concern TPUs, such as TPU_* and JAX_*, sorted by name."""
     return {name: environ[name] for name in sorted(environ) if _NAMES.fullmatch(name)}
 
 
@@ -27,7 +27,7 @@ def check_environment(environ: Mapping[str, str], request: RuntimeRequest) -> li
 
     Args:
       environ: the environment variables.
-      request: the runtime that TPU graphs would get.
+      request: the runtime that the environment variables select for TPU graphs.
     """
     variables = read_variables(environ)
     shown = ", ".join(f"{name}={value}" for name, value in variables.items())

@@ -1,11 +1,11 @@
-"""The result of one check of the machine."""
+"""Defines the result of one check of `tpuserve doctor`."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class Status(Enum):
-    """The severity of a finding."""
+    """The severity of a finding of `tpuserve doctor`."""
 
     OK = "ok"
     NOTE = "note"
@@ -14,11 +14,12 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check has found.
+    """One result of a check of `tpuserve doctor`.
 
     Attributes:
       check: the name of the check, such as "packages".
-      status: NOTE if the user may want to change something, PROBLEM if a TPU run would fail.
+      status: OK if nothing is to do, NOTE if the user may want to change something, PROBLEM if a
+        run on a TPU would fail.
       message: what was found, one line.
       advice: what to do, one line each; empty if nothing is to do.
     """
@@ -30,15 +31,15 @@ class Finding:
 
 
 def ok(check: str, message: str) -> Finding:
-    """Return a finding about which nothing is to do."""
+    """Create a finding with the status OK: there is nothing to do."""
     return Finding(check, Status.OK, message)
 
 
 def note(check: str, message: str, *advice: str) -> Finding:
-    """Return a finding that the user may want to act on, but that makes no TPU run fail."""
+    """Create a finding with the status NOTE: the user may want to change something."""
     return Finding(check, Status.NOTE, message, advice)
 
 
 def problem(check: str, message: str, *advice: str) -> Finding:
-    """Return a finding because of which a run on a TPU would fail."""
+    """Create a finding with the status PROBLEM: a run on a TPU would fail."""
     return Finding(check, Status.PROBLEM, message, advice)

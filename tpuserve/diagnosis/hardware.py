@@ -1,4 +1,4 @@
-"""Checks the TPU chips of this machine, and which processes use them."""
+"""Checks the TPU chips of this machine and the processes that use them, for `tpuserve doctor`."""
 
 import os
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ from tpuserve.tpu_hardware.processes import OpenFiles
 CHECK = "tpu"
 USE_CHECK = "in use"
 
-# The TPU generations that start faster with transparent huge pages.
-# Source: jax/_src/cloud_tpu_init.py.
+# The TPU generations that start faster with transparent huge pages of the Linux kernel, according
+# to jax/_src/cloud_tpu_init.py.
 _WITH_HUGE_PAGES = ("v5e", "v6e", "tpu7x")
 _WITHOUT_TPU = (
     f"{devices.EMULATION_VARIABLE}=8 trains on an emulated TPU",
@@ -25,7 +25,12 @@ _WITHOUT_TPU = (
 
 
 def check_hardware(hardware: TpuHardware, request: RuntimeRequest) -> Iterable[Finding]:
-    """Check that the machine has TPU chips, and that this process may open them."""
+    """Check that the machine has TPU chips, and that this user may open their device files.
+
+    Args:
+      hardware: the TPU chips of the machine.
+      request: the runtime that the environment variables select for TPU graphs.
+    """
     if not hardware.is_present:
         yield _missing_tpu(request)
         return
@@ -63,7 +68,7 @@ def check_hardware(hardware: TpuHardware, request: RuntimeRequest) -> Iterable[F
 
 
 def check_users(users: OpenFiles) -> Iterable[Finding]:
-    """Check that no other process uses the TPU: only one process can use it at a time.
+    """Check that no other process uses the TPU, which only one process can use at a time.
 
     Args:
       users: the processes that hold a device file of the TPU, or libtpu's lock file, open.

@@ -1,4 +1,4 @@
-"""Checks the installed packages that a TPU run needs."""
+"""Checks the versions of the packages that a run on a TPU needs, for `tpuserve doctor`."""
 
 import importlib.metadata
 import sys
@@ -12,21 +12,22 @@ from tpuserve.diagnosis.request import RuntimeRequest
 
 CHECK = "packages"
 
-# Wheels that install the same files. Of two such wheels, the one that is installed later overwrites
-# files of the other.
+# Wheels that install the same files. If two of them are installed, the later one has overwritten
+# files of the earlier one, which is a problem to report.
 _TENSORFLOW_WHEELS = ("tensorflow", "tensorflow-tpu", "tensorflow-cpu", "tf-nightly")
 _LIBTPU_WHEELS = ("libtpu", "libtpu-nightly")
 _PACKAGES = (*_TENSORFLOW_WHEELS, "tf-keras", "keras", "jax", "jaxlib", *_LIBTPU_WHEELS)
-# Name of a wheel → name of the package in tpuserve's requirements, which the wheel provides too.
+# Name of a wheel → name of the package that it replaces. The requirements of tpuserve and jax name
+# only this package.
 _REQUIRED_AS = dict.fromkeys(_TENSORFLOW_WHEELS, "tensorflow") | {"libtpu-nightly": "libtpu"}
-# Package → those of its dependencies whose tested versions are read from the package's
-# requirements. For libtpu, jax's requirements count, because libtpu runs jax's programs; tpuserve
-# itself requires libtpu only to compile.
+# Package → its dependencies whose tested versions are read from the requirements of this package.
+# The tested versions of libtpu come from jax and not from tpuserve, because jax calls libtpu.
+# tpuserve requires libtpu only in the extra for `tpuserve compile`.
 _TESTED_BY = {
     "tpuserve": ("tensorflow", "tf-keras", "keras", "jax"),
     "jax": ("jaxlib", "libtpu"),
 }
-# The lowest version of Python that the tested versions of jax support.
+# The lowest version of Python, (major, minor), that the tested versions of jax support.
 _PYTHON_OF_JAX = (3, 11)
 
 
@@ -42,9 +43,9 @@ def find_versions() -> dict[str, str]:
 
 
 def find_requirements() -> dict[str, SpecifierSet]:
-    """Return the versions that tpuserve and jax were tested with, as package → versions.
+    """Return the package versions that tpuserve and jax were tested with, as name → versions.
 
-    Source: the requirements in the metadata of the installed packages.
+    They are the version requirements in the metadata of the installed packages tpuserve and jax.
     """
     tested: dict[str, SpecifierSet] = {}
     for package, names in _TESTED_BY.items():
@@ -64,12 +65,12 @@ def check_packages(
     request: RuntimeRequest,
     python: tuple[int, int] = sys.version_info[:2],
 ) -> list[Finding]:
-    """Check that the right packages are installed, in tested versions.
+    """Check that the packages that a run on a TPU needs are installed in tested versions.
 
     Args:
       versions: the installed packages, as name → version.
       tested: the versions that tpuserve was tested with, as name → versions.
-      request: the runtime that TPU graphs would get.
+      request: the runtime that the environment variables select for TPU graphs.
       python: the major and minor version of Python.
     """
     findings = [

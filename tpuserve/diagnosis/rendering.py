@@ -1,4 +1,4 @@
-"""Renders a diagnosis as data for JSON and as lines for a terminal."""
+"""Formats the result of `tpuserve doctor` as data for JSON and as lines for a terminal."""
 
 import dataclasses
 from typing import Any
@@ -15,7 +15,7 @@ _INDENT = " " * (_STATUS_WIDTH + _CHECK_WIDTH)
 
 
 def to_dict(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return the diagnosis as dicts, lists, strings and numbers, which JSON can hold."""
+    """Return the diagnosis as a dict that can be written as JSON."""
     hardware = dataclasses.asdict(diagnosis.hardware)
     hardware["device_files"] = [str(path) for path in diagnosis.hardware.device_files]
     findings = [
@@ -35,7 +35,7 @@ def to_dict(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def print_findings(diagnosis: Diagnosis, console: Console | None = None) -> None:
-    """Print each finding with what to do, in colour if the console supports colour."""
+    """Print each finding and its advice, in colour if the console supports colour."""
     console = console or Console()
     for finding in diagnosis.findings:
         line = Text(finding.status.value.ljust(_STATUS_WIDTH), style=_STYLES[finding.status])

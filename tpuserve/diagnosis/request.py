@@ -1,4 +1,4 @@
-"""Reads which runtime the environment requests for TPU graphs, and what this runtime needs."""
+"""Reads from the environment variables which runtime would run TPU graphs on this machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ class RuntimeRequest:
     """The runtime that TPU graphs would get on this machine.
 
     Attributes:
-      runtime: "pjrt", "tensorflow", "emulated", or "" if there is none.
+      runtime: "pjrt" for PJRT devices, "tensorflow" for TensorFlow's own TPU runtime, "emulated"
+        for an emulated TPU on the CPU, or "" if TPU graphs cannot run.
       platform: the platform of the PJRT devices, "tpu" or "cpu".
       has_tpu: whether the machine has a TPU.
     """
@@ -32,7 +33,9 @@ class RuntimeRequest:
 
 
 def read_request(environ: Mapping[str, str], has_tpu: bool) -> RuntimeRequest:
-    """Return the runtime that the environment requests; by default PJRT if there is a TPU.
+    """Return the runtime that the environment variables select for TPU graphs.
+
+    Without such a variable, it is PJRT if the machine has a TPU, else none.
 
     Args:
       environ: the environment variables.

@@ -1,1 +1,1 @@
-"""Files and directories that several rooms use: the cache, locks and plots."""
+"""Helpers for files and directories: cache directories, file locks and the files of plots."""

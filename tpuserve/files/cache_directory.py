@@ -1,4 +1,4 @@
-"""Finds the directories in which a user's processes keep files for reuse, such as executables."""
+"""Finds the directories in which tpuserve caches files for later runs, such as executables."""
 
 import os
 from collections.abc import Mapping
@@ -12,7 +12,11 @@ OFF = "off"
 
 
 def find_cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return $TPUSERVE_CACHE_DIR if it is set, else tpuserve's part of the user cache directory."""
+    """Return the directory for all cached files of the current user.
+
+    It is $TPUSERVE_CACHE_DIR if that is set, else a subdirectory of the platform's user cache
+    directory, such as ~/.cache/tpuserve.
+    """
     import platformdirs
 
     named = environ.get(ENVIRONMENT_NAME)
@@ -20,11 +24,14 @@ def find_cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_executables_directory(named: str) -> Path | None:
-    """Return the directory that stores executables compiled by XLA; None if none are stored.
+    """Return the directory in which executables that XLA has compiled are cached.
 
     Args:
-      named: the directory that the user has named; "" stands for the subdirectory "executables" of
-        the cache directory, and `OFF` for no directory.
+      named: the directory that the user has set; "" for the default, the subdirectory "executables"
+        of the cache directory; `OFF` to cache no executables.
+
+    Returns:
+      The directory; None to cache no executables.
     """
     if named == OFF:
         return None

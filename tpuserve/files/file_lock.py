@@ -1,4 +1,4 @@
-"""Locks files and directories by flock. The system releases a lock when its process ends."""
+"""Locks files and directories with flock(2). A lock ends with the process that holds it."""
 
 import errno
 import fcntl
@@ -12,7 +12,7 @@ def lock_file(descriptor: int, *, wait: bool = False) -> bool:
       wait: Whether to wait for the process that holds the lock.
 
     Returns:
-      False if the file system has no locks. Then nothing is locked.
+      True if the file is locked; False if the file system does not support locks.
 
     Raises:
       BlockingIOError: Another process holds the lock, and `wait` is False.

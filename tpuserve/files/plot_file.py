@@ -1,4 +1,4 @@
-"""Checks and writes the files of plots, which matplotlib draws."""
+"""Checks the paths of plot files, and writes the figures of matplotlib to them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ _FORMATS = (".pdf", ".png", ".svg")
 
 
 def check_plot_path(path: Path) -> None:
-    """Check that a plot can be written to a path, before a long computation.
+    """Check that a plot can be written to a path, so that an error precedes a long computation.
 
     Raises:
       InvalidInput: The suffix is not a supported format, or the directory does not exist.
@@ -35,10 +35,10 @@ def check_plot_path(path: Path) -> None:
 
 
 def save_figure(figure: "Figure", path: Path) -> None:
-    """Write a figure to a file, under a temporary name until the file is complete.
+    """Write a figure to a file; the file has a temporary name until it is complete.
 
     Args:
-      figure: The figure.
+      figure: The figure of matplotlib.
       path: A PNG, SVG or PDF file.
     """
     temporary = path.with_name(f".{path.stem}.unfinished{path.suffix}")

@@ -1,1 +1,1 @@
-"""Finds the TPU chips of this machine and the processes that use them, without starting a TPU."""
+"""Finds the TPU chips of this machine and the processes that use them, without using the TPU."""

@@ -1,12 +1,12 @@
-"""The TPU chips on the PCI bus, and the files through which a process opens them."""
+"""Finds the TPU chips on the PCI bus, and the device files through which a process opens them."""
 
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 _GOOGLE = "0x1ae0"
-# PCI device ID of a TPU chip → its generation. Google's other devices are network cards and disks.
-# Source: jax/_src/hardware_utils.py.
+# PCI device ID of a TPU chip → its generation, as in jax/_src/hardware_utils.py. Other device IDs
+# of Google are network cards and disks.
 _GENERATIONS = {
     "0x0027": "v2 or v3",
     "0x005e": "v4",
@@ -15,7 +15,8 @@ _GENERATIONS = {
     "0x006f": "v6e",
     "0x0076": "tpu7x",
 }
-# /dev/accel0 is a chip of v4 and older, /dev/vfio/0 a chip of v5e and newer.
+# The patterns of the device files of TPU chips: /dev/accel0 is a chip of v4 or an older generation,
+# /dev/vfio/0 is a chip of v5e or a newer one.
 _DEVICE_FILES = ("dev/accel[0-9]*", "dev/vfio/[0-9]*")
 _HUGE_PAGES = "sys/kernel/mm/transparent_hugepage/enabled"
 
@@ -28,7 +29,8 @@ class TpuHardware:
       generation: the TPU generation, such as "v5e"; empty if the PCI bus has no TPU.
       num_chips: the number of TPU chips on the PCI bus.
       device_files: the device files of TPU chips, such as /dev/vfio/0.
-      huge_pages: whether the kernel always uses transparent huge pages.
+      huge_pages: whether transparent huge pages of the kernel are set to "always". They make some
+        TPUs start faster.
     """
 
     generation: str
@@ -38,7 +40,7 @@ class TpuHardware:
 
     @property
     def is_present(self) -> bool:
-        """Whether the machine seems to have a TPU."""
+        """Whether the machine seems to have a TPU: a chip on the PCI bus or a device file."""
         return bool(self.num_chips or self.device_files)
 
 
@@ -46,7 +48,7 @@ def find_tpu_hardware(root: Path = Path("/")) -> TpuHardware:
     """Return the TPU chips of this machine.
 
     Args:
-      root: the directory that holds /dev and /sys.
+      root: the directory that holds dev/ and sys/; tests pass another one than "/".
     """
     chips: Counter[str] = Counter()
     for vendor in root.glob("sys/bus/pci/devices/*/vendor"):
@@ -62,7 +64,7 @@ def find_device_files(root: Path = Path("/")) -> tuple[Path, ...]:
     """Return the device files of TPU chips, sorted.
 
     Args:
-      root: the directory that holds /dev.
+      root: the directory that holds dev/; tests pass another one than "/".
     """
     return tuple(sorted(path for pattern in _DEVICE_FILES for path in root.glob(pattern)))
 

@@ -29,11 +29,12 @@ class Process:
 
 @dataclass(frozen=True)
 class OpenFiles:
-    """The processes that hold some of the requested files open.
+    """The processes that have certain files open, such as the device files of a TPU.
 
     Attributes:
       processes: the processes, in the order of their IDs.
-      num_hidden: the number of processes of other users, whose open files cannot be read.
+      num_hidden: the number of processes that may have the files open too. This process may not
+        read their open files, because they belong to other users.
     """
 
     processes: tuple[Process, ...]
@@ -41,7 +42,7 @@ class OpenFiles:
 
 
 def find_processes(files: Iterable[Path]) -> OpenFiles:
-    """Return the other processes of this machine that hold any of these files open.
+    """Return the processes, except this one, that have any of these files open.
 
     On a system without /proc, the result is empty.
     """
@@ -58,16 +59,16 @@ def find_processes(files: Iterable[Path]) -> OpenFiles:
             if _list_open_files(directory) & targets:
                 holders.append(Process(pid, command))
         except PermissionError:
-            # Skip threads of the kernel: they have no command line, and use no device files.
+            # Do not count kernel threads, which have no command line: they open no device files.
             num_hidden += bool(command)
         except OSError:
-            # The process has ended.
+            # Skip a process that has ended in the meantime.
             continue
     return OpenFiles(tuple(sorted(holders, key=lambda process: process.pid)), num_hidden)
 
 
 def _list_open_files(directory: Path) -> set[str]:
-    """Return the files that a process holds open.
+    """Return the paths of the files that a process has open.
 
     Args:
       directory: the directory of the process in /proc.
@@ -77,7 +78,7 @@ def _list_open_files(directory: Path) -> set[str]:
         try:
             files.add(os.readlink(directory / "fd" / descriptor))
         except FileNotFoundError:
-            # The process has closed the file.
+            # Skip a file that the process has closed in the meantime.
             continue
     return files
 
