@@ -1,5 +1,6 @@
-"""Protocol buffer messages of TensorFlow and TensorFlow Serving, without TensorFlow.
+"""Contains the protobuf messages of TensorFlow and TensorFlow Serving that tpuserve reads.
 
-`make protos` compiles the .proto files. The field numbers and types are those of TensorFlow; a
-test compares them.
+They allow tpuserve to parse these messages without importing TensorFlow. `make protos` generates
+the Python modules from the .proto files. A test compares their field numbers and types with those
+of TensorFlow.
 """

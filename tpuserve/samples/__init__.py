@@ -1,7 +1,7 @@
-"""Generates inputs for a signature from its graph.
+"""Generates sample inputs for a signature of a model, for example to compare its metagraphs.
 
-The inputs serve to try a model. Common models accept the values, and the same seed gives the same
-values. A model that parses tf.Examples gets tf.Examples with the features that the model parses.
+The values are random, but most models accept them. The same seed gives the same values. A model
+that parses tf.Examples gets tf.Examples with the features that the model parses.
 """
 
 from tpuserve.samples.generated import generate_inputs, has_open_batch_size

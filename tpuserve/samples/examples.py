@@ -9,14 +9,13 @@ from tpuserve.samples.parsing import ExampleFeature
 from tpuserve.samples.values import WORDS
 from tpuserve.saved_model import dtypes
 
-# The maximal length of a feature with a variable number of values. All such features of one
-# tf.Example have the same length, because two of them may be the indices and values of one sparse
-# tensor.
+# The largest number of values of a feature of variable length. All such features of one tf.Example
+# have the same length, because two of them may be the indices and the values of a sparse tensor.
 MAX_LENGTH = 2
 
 
 def serialized_example(features: Sequence[ExampleFeature], random: np.random.Generator) -> bytes:
-    """Return one serialized tf.Example that contains all the features."""
+    """Return a serialized tf.Example that has random values for all of the features."""
     example = tf.train.Example()
     length = int(random.integers(1, MAX_LENGTH + 1))
     for feature in features:
@@ -40,6 +39,6 @@ def _fill(
 
 def _whole_numbers(feature: ExampleFeature, count: int, random: np.random.Generator) -> list[int]:
     if feature.size is None:
-        # Return numbers without duplicates, because they may be the indices of a sparse tensor.
+        # Return different numbers, because they may be the indices of a sparse tensor.
         return [int(number) for number in random.permutation(MAX_LENGTH)[:count]]
     return [int(number) for number in random.integers(0, 2, count)]

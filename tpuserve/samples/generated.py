@@ -9,8 +9,9 @@ import tensorflow as tf
 from tpuserve.errors import InvalidInput, SignatureNotFound
 from tpuserve.samples import examples, parsing, values
 
-# The size of an unknown dimension other than the batch, such as the side of an image or the length
-# of a text. It is not smaller, because a few strided layers would reduce a smaller size to 0.
+# The size to generate for an unknown dimension other than the batch dimension, such as the width of
+# an image or the length of a text. A smaller size would be too small for models with several
+# strided layers, which reduce it at each layer.
 OPEN_DIMENSION = 8
 
 
@@ -19,7 +20,7 @@ def generate_inputs(
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Generate the inputs of a signature; the same seed gives the same inputs.
 
-    Floats are uniform in [0, 1). Integers are 0 or 1, which are valid in every table of ids.
+    Floats are uniform in [0, 1). Integers are 0 or 1, which are valid IDs for any embedding table.
     Strings are short words; a string that the graph parses with tf.io.parse_example is a
     serialized tf.Example with the features that are parsed, and a string that it decodes as a
     picture is a small PNG file.
@@ -27,7 +28,7 @@ def generate_inputs(
     Args:
       meta_graph_def: a MetaGraphDef message of TensorFlow.
       signature_name: the name of one of its signatures.
-      batch_size: the size of an unknown first dimension, in rows.
+      batch_size: the number of examples, for inputs whose first dimension is unknown.
       seed: the seed of the random numbers.
 
     Returns:
@@ -35,8 +36,8 @@ def generate_inputs(
 
     Raises:
       SignatureNotFound: the metagraph has no such signature.
-      InvalidInput: the signature has a fixed batch size that is not `batch_size`, or an input of a
-        dtype that no array has, such as resource.
+      InvalidInput: the signature has a fixed batch size that is not `batch_size`, or an input has a
+        dtype that NumPy arrays cannot have, such as resource.
     """
     signature = _find_signature_def(meta_graph_def, signature_name)
     _check_rows(signature, signature_name, batch_size)
@@ -48,7 +49,7 @@ def generate_inputs(
 
 
 def has_open_batch_size(meta_graph_def: Any, signature_name: str) -> bool:
-    """Return whether a signature accepts any number of rows.
+    """Return whether a signature accepts any batch size.
 
     Raises:
       SignatureNotFound: the metagraph has no such signature.
@@ -74,8 +75,8 @@ def _is_open(info: Any) -> bool:
 def _check_rows(signature: Any, name: str, batch_size: int) -> None:
     inputs = signature.inputs.values()
     fixed = {info.tensor_shape.dim[0].size for info in inputs if info.tensor_shape.dim}
-    # If the first dimension of any input is open, that is the batch dimension. A fixed first
-    # dimension of another input is then no batch dimension and does not limit the rows.
+    # If the first dimension of any input is open, the signature accepts any batch size. A fixed
+    # first dimension of another input is then not a batch dimension.
     if not fixed or batch_size in fixed or any(_is_open(info) for info in inputs):
         return
     rows = " or ".join(str(size) for size in sorted(fixed))

@@ -1,4 +1,4 @@
-"""Infers from a graph how it uses a string input: as tf.Examples, pictures, numbers or text."""
+"""Infers from a graph what its string inputs contain: tf.Examples, pictures, numbers or text."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -10,8 +10,8 @@ import tensorflow as tf
 from tpuserve.saved_model.metagraph import called_functions
 
 _PICTURE_DECODERS = ("DecodeImage", "DecodeJpeg", "DecodePng", "DecodeAndCropJpeg")
-# Ops that call one of several functions: their first input selects the function and is not passed
-# to it, so the function's arguments are the other inputs.
+# Ops that call one of several functions. Their first input selects the function. Only the other
+# inputs are passed to the function as arguments.
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 
 
@@ -21,7 +21,7 @@ class ExampleFeature:
 
     Attributes:
       key: the name of the feature.
-      dtype: the number of the DataType, which is float32, int64 or string.
+      dtype: the number in tensorflow.DataType of float32, int64 or string.
       size: the number of values; None if any number is valid.
     """
 
@@ -32,7 +32,7 @@ class ExampleFeature:
 
 @dataclass(frozen=True)
 class StringInputUse:
-    """How a graph uses a string input.
+    """How a graph uses a string input. If all attributes have their defaults, it is plain text.
 
     Attributes:
       features: the features that are parsed if the strings are tf.Examples; otherwise empty.
@@ -47,13 +47,14 @@ class StringInputUse:
 
 @dataclass(eq=False)
 class _Scope:
-    """The nodes of the main graph, or of one call of a function.
+    """The nodes of the main graph, or of the body of a function in one of its calls.
 
     Attributes:
-      nodes: node name → node.
-      consumers: name of a node or argument → the nodes that take it as an input, each with the
-        position of that input.
-      arguments: argument name → the scope of the caller, and the tensor there that is passed.
+      nodes: node name → NodeDef.
+      consumers: name of a node or function argument → the nodes that have it as an input, each with
+        the position of the input.
+      arguments: name of a function argument → where its value comes from: the scope of the calling
+        node, and the name of the tensor in that scope.
     """
 
     nodes: Mapping[str, Any]
@@ -62,7 +63,10 @@ class _Scope:
 
 
 def infer_string_input(graph_def: Any, tensor_name: str) -> StringInputUse:
-    """Infer how a graph uses the strings of a tensor, through ops and called functions.
+    """Infer how a graph uses the strings of an input.
+
+    The search follows the tensor through ops and called functions up to ops that parse or decode
+    strings.
 
     Args:
       graph_def: a GraphDef message of TensorFlow.
@@ -72,8 +76,8 @@ def infer_string_input(graph_def: Any, tensor_name: str) -> StringInputUse:
     features: dict[str, ExampleFeature] = {}
     is_number = is_picture = False
     pending = deque([(_scope(graph_def.node), tensor_name.partition(":")[0])])
-    # Follow each argument of a function only once, so that the search ends even if functions are
-    # recursive.
+    # Follow each argument of a function only once. Otherwise the search would not end if functions
+    # call themselves.
     seen: set[tuple[_Scope, str]] = set()
     entered: set[tuple[str, str]] = set()
     while pending:
@@ -115,7 +119,7 @@ def _data_inputs(node: Any) -> list[str]:
 
 
 def _calls(node: Any, position: int, functions: Mapping[str, Any]) -> list[tuple[Any, str]]:
-    """Return the functions that a node calls, each with the argument that gets a given input.
+    """Return the functions that a node calls, each with the argument that receives an input.
 
     Args:
       node: a NodeDef.
@@ -123,7 +127,7 @@ def _calls(node: Any, position: int, functions: Mapping[str, Any]) -> list[tuple
       functions: function name → FunctionDef.
 
     Returns:
-      Pairs of a function's name and the name of its argument.
+      Pairs of a FunctionDef and the name of its argument.
     """
     index = position - 1 if node.op in _BRANCHES else position
     names = (*called_functions(node), node.op)
@@ -145,12 +149,20 @@ def _called(function: Any, node: Any, scope: _Scope) -> _Scope:
 
 
 def _constant(reference: str, scope: _Scope) -> list[str]:
-    """Return the strings of the constant that an input comes from; [] if there is no constant.
+    """Return the strings of the Const node that a tensor comes from.
 
-    The constant may reach the input through arguments of functions and Identity ops.
+    The search goes back through Identity ops and function arguments. Ops that parse tf.Examples
+    have the keys of features as such constants.
+
+    Args:
+      reference: the name of the tensor.
+      scope: the graph or function body that has the tensor.
+
+    Returns:
+      The strings; empty if the tensor does not come from a constant.
     """
     name = reference.partition(":")[0]
-    # A graph that nobody has run may have a cycle.
+    # Stop at a tensor that was visited before: an invalid graph may have a cycle.
     seen: set[tuple[_Scope, str]] = set()
     while (scope, name) not in seen:
         seen.add((scope, name))
@@ -207,7 +219,8 @@ def _features(
     for key, dtype, shape in zip(dense, types, shapes, strict=False):
         size = 1
         for dimension in shape.dim:
-            # Count an unknown dimension as 1: any number of rows is valid, and one row is enough.
+            # Take 1 for the unknown first dimension of a dense feature of variable length. Any size
+            # is valid.
             size *= 1 if dimension.size < 0 else dimension.size
         features.append(ExampleFeature(key, dtype, size))
     return features

@@ -18,21 +18,22 @@ _PICTURE_SIZE = 8
 def random_array(
     dtype: Any, shape: Sequence[int], random: np.random.Generator, alias: str
 ) -> np.ndarray[Any, Any]:
-    """Return a random array of any dtype but string.
+    """Return an array of random values of any dtype except string.
 
     Args:
       dtype: a tf.DType.
       shape: the shape of the array.
-      random: the source of the values.
-      alias: the alias of the input, for the error.
+      random: the random number generator.
+      alias: the alias of the input, for the text of an error.
 
     Raises:
-      InvalidInput: no array can have the dtype, for example a resource.
+      InvalidInput: NumPy arrays cannot have the dtype, such as resource.
     """
     if dtype.is_bool:
         return random.integers(0, 2, shape).astype(np.bool_)
     if dtype.is_floating or dtype.is_complex:
-        # Draw float32 values in [0, 1): converting a float64 value close to 1 could give 1 itself.
+        # Draw float32 values. A float64 value just below 1 could become 1 when it is converted, and
+        # floats are promised to be below 1.
         return random.random(shape, np.float32).astype(dtype.as_numpy_dtype)
     if dtype.is_integer and not dtype.is_quantized:
         return random.integers(0, 2, shape).astype(dtype.as_numpy_dtype)
@@ -45,7 +46,13 @@ def random_array(
 def random_words(
     shape: Sequence[int], random: np.random.Generator, *, are_numbers: bool = False
 ) -> np.ndarray[Any, Any]:
-    """Return an object array of short words, or of the digits "0" and "1"."""
+    """Return an object array of random short words as bytes.
+
+    Args:
+      shape: the shape of the array.
+      random: the random number generator.
+      are_numbers: whether the words must be numbers. Then they are "0" and "1".
+    """
     count = int(np.prod(shape, dtype=np.int64))
     choice = NUMBERS if are_numbers else WORDS
     return string_array([choice[index] for index in random.integers(0, len(choice), count)], shape)
@@ -54,12 +61,13 @@ def random_words(
 def random_picture(random: np.random.Generator) -> bytes:
     """Return the bytes of a small PNG file with random RGB pixels.
 
-    The ops that decode JPEG files decode PNG files too.
+    Models that decode JPEG files accept it too: TensorFlow's decoding ops detect the format.
     """
     side = _PICTURE_SIZE
     rows = random.integers(0, 256, (side, side * 3), np.uint8)
-    # Each row begins with the number of its filter, 0 for none. The header ends with the bit depth,
-    # the colour type RGB, and the defaults of compression, filter and interlacing.
+    # The format of PNG: each row of pixels begins with the number of a filter, 0 for none. The
+    # header has the width and height, the bit depth 8, the colour type 2 (RGB), and 0 for the
+    # compression, filter and interlace methods.
     pixels = b"".join(b"\0" + row.tobytes() for row in rows)
     chunks = (
         (b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)),
@@ -73,7 +81,10 @@ def random_picture(random: np.random.Generator) -> bytes:
 
 
 def string_array(strings: Sequence[bytes], shape: Sequence[int]) -> np.ndarray[Any, Any]:
-    """Return an object array of bytes. A fixed-width array would strip zero bytes at the end."""
+    """Return strings as an object array of a shape.
+
+    NumPy's dtype for byte strings, "S", would remove zero bytes from their ends.
+    """
     array = np.empty(len(strings), object)
     array[:] = strings
     return array.reshape(tuple(shape))
