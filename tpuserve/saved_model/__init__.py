@@ -1,1 +1,1 @@
-"""Reads SavedModel files without TensorFlow."""
+"""Reads and describes the files of a SavedModel without importing TensorFlow."""

@@ -1,4 +1,4 @@
-"""Reads the batch sizes of the BatchFunction ops of a graph."""
+"""Reads the allowed_batch_sizes of the BatchFunction ops of a graph."""
 
 from typing import Any
 
@@ -6,14 +6,15 @@ OP = "BatchFunction"
 
 
 def allowed_batch_sizes(graph_def: Any) -> tuple[int, ...]:
-    """Return the sizes to which the BatchFunction ops of a graph pad their batches.
+    """Return the batch sizes to which the BatchFunction ops of a graph pad their batches.
 
     Args:
       graph_def: a GraphDef message of TensorFlow or of `tpuserve.proto`. Ops in its functions are
         included.
 
     Returns:
-      The sizes of all ops, in rows, increasing; empty if no BatchFunction op pads.
+      The allowed_batch_sizes of all ops together, in increasing order; empty if no BatchFunction op
+      pads its batches.
     """
     functions = graph_def.library.function
     bodies = [graph_def.node, *(function.node_def for function in functions)]

@@ -1,4 +1,4 @@
-"""The numbers and names of TensorFlow's dtypes.
+"""Lists the numbers, names and sizes of TensorFlow's dtypes, without importing TensorFlow.
 
 Source: tensorflow/core/framework/types.proto.
 """
@@ -52,10 +52,11 @@ def dtype_name(number: int) -> str:
     return DTYPE_NAMES.get(number, f"type {number}")
 
 
-# Name of a dtype → its other name in messages of the C++ runtime and of TensorFlow Serving.
+# Python name of a dtype → its name in error messages of TensorFlow's C++ code, if it is different.
+# tpuserve's error messages use the same names as TensorFlow Serving's.
 _RUNTIME_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
 
 
 def runtime_name(name: str) -> str:
-    """Return the name that TensorFlow's C++ error messages use: "float32" → "float"."""
+    """Return the name of a dtype in TensorFlow's C++ error messages: "float" for "float32"."""
     return _RUNTIME_NAMES.get(name, name)

@@ -1,4 +1,4 @@
-"""Finds the initialisation op and the asset files of a metagraph, which a loader uses once."""
+"""Finds the initialisation op and the asset files that a loader of a metagraph needs."""
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -7,8 +7,8 @@ from typing import Any
 from tpuserve.errors import DamagedSavedModel
 from tpuserve.saved_model.signature import INIT_SIGNATURE
 
-# The names of the collections and the files in which a loader finds the initialisation op, the
-# assets and the variables. Source: tensorflow/cc/saved_model/constants.h.
+# The names of a SavedModel's collections and files, from tensorflow/cc/saved_model/constants.h. A
+# loader finds the initialisation op, the assets and the variables by these names.
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS_COLLECTION = "saved_model_assets"
 _ASSETS = "assets"
@@ -16,14 +16,19 @@ _STRING = 7
 
 
 def find_init_op(meta_graph: Any, directory: Path) -> str:
-    """Return the name of the op that fills tables after the variables are restored; "" for none.
+    """Return the name of the initialisation op, such as one that fills lookup tables.
+
+    A loader runs this op once, after it has restored the variables.
 
     Args:
       meta_graph: a MetaGraphDef.
-      directory: the directory of the SavedModel, for the error.
+      directory: the directory of the SavedModel, for the text of an error.
+
+    Returns:
+      The name of the op; "" if the metagraph has none.
 
     Raises:
-      DamagedSavedModel: a collection does not name exactly one initialisation op.
+      DamagedSavedModel: the collection for initialisation ops does not have exactly one op.
     """
     if INIT_SIGNATURE in meta_graph.signature_def:
         outputs = meta_graph.signature_def[INIT_SIGNATURE].outputs
@@ -42,7 +47,7 @@ def find_init_op(meta_graph: Any, directory: Path) -> str:
 
 
 def find_assets(meta_graph: Any, directory: Path) -> dict[str, str]:
-    """Return the asset files of a metagraph: name of the tensor that takes the path → path.
+    """Return the asset files of a metagraph: name of the tensor to feed → path of the file.
 
     Args:
       meta_graph: a MetaGraphDef of TensorFlow.
@@ -54,7 +59,8 @@ def find_assets(meta_graph: Any, directory: Path) -> dict[str, str]:
     assets = {}
     for asset in _asset_file_defs(meta_graph):
         name = PurePosixPath(asset.filename)
-        # Refuse an asset outside of assets/: its name could lead to any file of the server.
+        # Refuse a file name that leads out of assets/. A malicious model could otherwise read any
+        # file of the server.
         if name.is_absolute() or ".." in name.parts:
             raise DamagedSavedModel(
                 f"cannot load {directory}: its asset {asset.filename} is outside of {_ASSETS}/. "
@@ -65,11 +71,11 @@ def find_assets(meta_graph: Any, directory: Path) -> dict[str, str]:
 
 
 def insert_asset_paths(meta_graph: Any, directory: Path) -> None:
-    """Replace, in place, the asset paths in the graph's constants by the paths on this machine.
+    """Write the paths of the asset files on this machine into the constants of a graph.
 
-    The constants hold the paths of the machine that exported the model. A loader feeds the right
-    paths only when it runs the initialisation op. An op that runs at a request would read the file
-    that the constant names, which may be any file of the server.
+    The Const nodes of assets have the paths of the machine that exported the model. A loader feeds
+    the right paths, but only when it runs the initialisation op. An op that reads an asset during a
+    request would read the file at the exported path, which may be any file of the server.
 
     Args:
       meta_graph: a MetaGraphDef of TensorFlow.
@@ -89,7 +95,7 @@ def insert_asset_paths(meta_graph: Any, directory: Path) -> None:
 
 
 def is_path_constant(node: Any) -> bool:
-    """Return whether a node is a constant scalar string, which an asset's path may replace."""
+    """Return whether a node is a scalar string Const, whose value can be replaced by a path."""
     if node.op != "Const" or node.attr["dtype"].type != _STRING:
         return False
     shape = node.attr["value"].tensor.tensor_shape
@@ -100,8 +106,8 @@ def _asset_file_defs(meta_graph: Any) -> Iterator[Any]:
     if meta_graph.asset_file_def or _ASSETS_COLLECTION not in meta_graph.collection_def:
         yield from meta_graph.asset_file_def
         return
-    # Import only the module of a protobuf message: a server plans loads in a subprocess, which
-    # starts quickly because it imports no other part of TensorFlow.
+    # Import only this module of TensorFlow, which has protobuf messages. A server calls this
+    # function in a subprocess that must start quickly, without importing all of TensorFlow.
     from tensorflow.core.protobuf import meta_graph_pb2
 
     for packed in meta_graph.collection_def[_ASSETS_COLLECTION].any_list.value:

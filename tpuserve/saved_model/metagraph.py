@@ -1,4 +1,7 @@
-"""Describes a SavedModel from its files, without TensorFlow and without loading it."""
+"""Describes the metagraphs of a SavedModel from its files, without loading the model.
+
+TensorFlow is not imported.
+"""
 
 import os
 from collections import Counter
@@ -26,8 +29,8 @@ from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.tags import TagSet
 
 _BATCH_OP = "BatchFunction"
-# The default of max_enqueued_batches, for graphs that omit this attribute of a BatchFunction.
-# Source: tensorflow/core/ops/batch_ops.cc.
+# The default value of the attribute max_enqueued_batches of BatchFunction, for nodes without the
+# attribute. Source: tensorflow/core/ops/batch_ops.cc.
 _DEFAULT_ENQUEUED_BATCHES = 10
 
 _EXTRA = "assets.extra"
@@ -40,10 +43,11 @@ class TpuComputation:
     Attributes:
       name: the name of the function.
       tpu_ops: op type → number of ops that run on the TPU.
-      host_ops: op type → number of ops in the function that run on the host: outside-compiled
-        ops, the ops that they call, and ops outside the cluster of `tpu.rewrite`.
+      host_ops: op type → number of ops in the function that run on the host: ops of
+        tpu.outside_compilation, ops in the functions that these ops call, and ops outside of the
+        cluster of `tpu.rewrite`.
       batched_by: the name of the function of the BatchFunction op that calls this computation; ""
-        if none does.
+        if no BatchFunction op calls it.
     """
 
     name: str
@@ -60,11 +64,12 @@ class BatchFunction:
       name: the name of the node.
       function: the name of the function that runs a batch.
       num_batch_threads: the number of batches that run at the same time.
-      max_batch_size: the maximal batch size in rows.
+      max_batch_size: the largest number of examples in a batch.
       batch_timeout_micros: how long a batch waits for more requests, in microseconds.
-      allowed_batch_sizes: the sizes that batches are padded to, in rows, increasing; empty if
-        batches are not padded.
-      max_enqueued_batches: the number of waiting batches from which on requests are refused.
+      allowed_batch_sizes: the batch sizes to which batches are padded, in increasing order; empty
+        if batches are not padded.
+      max_enqueued_batches: the largest number of batches in the queue. When the queue is full,
+        requests are refused.
     """
 
     name: str
@@ -78,17 +83,17 @@ class BatchFunction:
 
 @dataclass(frozen=True)
 class Metagraph:
-    """A metagraph of a SavedModel.
+    """The description of a metagraph of a SavedModel.
 
     Attributes:
       tags: the tag set.
       signatures: signature name → signature.
-      host_ops: op type → number of ops outside TPU computations.
+      host_ops: op type → number of ops outside of TPU computations.
       computations: the TPU computations, in graph order.
       batch_functions: the BatchFunction ops, in graph order.
       variables: the declared variables, sorted by name.
-      stablehlo_modules: the modules of the XlaCallModule ops, in graph order.
-      assets: the file names below assets/.
+      stablehlo_modules: the StableHLO modules of the XlaCallModule ops, in graph order.
+      assets: the names of its files below assets/.
       tensorflow_version: the TensorFlow version that wrote the metagraph.
     """
 
@@ -104,9 +109,9 @@ class Metagraph:
 
     @property
     def has_tpu_computation(self) -> bool:
-        """Whether the graph has a TPU computation, which no CPU runs as it is.
+        """Whether the graph has TPU ops, with which it cannot run on a CPU.
 
-        The tags do not tell: some exporters save the TPU graph under {serve} too.
+        The tags are no evidence: some exporters save a graph with TPU ops under {serve} too.
         """
         return bool(self.computations) or graph_walk.REPLICATE_METADATA in self.host_ops
 
@@ -122,8 +127,8 @@ class SavedModel:
       variables_bytes: the size of all files below variables/ in bytes.
       warm_up: the warm-up requests; empty if the warm-up file is damaged.
       extra_files: the paths below assets.extra/, sorted.
-      problems: one sentence for each problem that prevents loading or serving: missing variables
-        or assets, and a damaged warm-up file.
+      problems: one sentence for each problem that prevents loading or serving: missing or truncated
+        variables, missing assets, and a damaged warm-up file.
     """
 
     directory: Path
@@ -167,7 +172,7 @@ def read_saved_model(directory: str | os.PathLike[str]) -> SavedModel:
 
 
 def read_metagraphs(directory: str | os.PathLike[str]) -> tuple[Metagraph, ...]:
-    """Describe the metagraphs of the SavedModel in a directory. Reads saved_model.pb alone.
+    """Describe the metagraphs of a SavedModel; read only its saved_model.pb and no other file.
 
     Raises:
       SavedModelNotFound, DamagedSavedModel: in the same cases as `read_saved_model`.
@@ -177,7 +182,7 @@ def read_metagraphs(directory: str | os.PathLike[str]) -> tuple[Metagraph, ...]:
 
 
 def untagged_tpu_graphs(metagraphs: Iterable[Metagraph]) -> tuple[TagSet, ...]:
-    """Return the tag sets that lack the tag tpu although their graphs have TPU computations."""
+    """Return the tag sets of metagraphs with TPU computations that are not tagged "tpu"."""
     return tuple(
         metagraph.tags
         for metagraph in metagraphs

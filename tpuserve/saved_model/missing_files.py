@@ -1,4 +1,4 @@
-"""Finds files of variables and assets that a SavedModel lacks, and truncated variables files."""
+"""Finds missing and truncated files of a SavedModel, as an incomplete copy has them."""
 
 import os
 import re
@@ -13,19 +13,19 @@ ASSETS = "assets"
 
 _INDEX_NAME = "variables.index"
 _SHARD_NAME = re.compile(r"variables\.data-([0-9]{5})-of-([0-9]{5})")
-# The largest number of missing files that a message names.
+# The largest number of missing files that an error message lists by name.
 _MAX_NAMED = 3
 _COPY_AGAIN = "Copy the whole directory, or export the model again."
 
 
 def describe_missing_files(directory: Path, metagraphs: Sequence[pb.MetaGraphDef]) -> list[str]:
-    """Describe the missing and truncated variables files and the missing assets of a SavedModel.
+    """Describe missing or truncated files of a SavedModel's variables, and missing assets.
 
-    The content of the files is not checked, only their length.
+    Only the existence and size of the files are checked, and not their content.
 
     Returns:
-      One sentence about missing variables, or one for each truncated file; and one about missing
-      assets. Empty if no file is missing or truncated.
+      A sentence about all missing files of variables, or a sentence for each truncated file, and a
+      sentence about all missing assets. Empty if no file is missing or truncated.
 
     Raises:
       OSError: variables/ cannot be listed.
@@ -37,8 +37,8 @@ def describe_missing_files(directory: Path, metagraphs: Sequence[pb.MetaGraphDef
     names = {
         f"{ASSETS}/{name}" for metagraph in metagraphs for name in proto_file.asset_names(metagraph)
     }
-    # Use os.path.isfile, which returns False for a damaged name that is no valid path. Path.is_file
-    # may raise an error.
+    # Use os.path.isfile. It returns False for an invalid path, such as one with a zero byte in a
+    # damaged SavedModel, for which Path.is_file may raise an error.
     missing = [name for name in sorted(names) if not os.path.isfile(os.path.join(directory, name))]
     return problems + _describe(directory, missing)
 
@@ -57,7 +57,7 @@ def _missing_variables(directory: Path) -> list[str]:
 
 
 def _describe_cut_variables(directory: Path) -> list[str]:
-    """Describe the variables files that are shorter than variables.index says."""
+    """Describe truncated files of variables: those that are shorter than variables.index says."""
     index = directory / VARIABLES / _INDEX_NAME
     try:
         sizes = variables_index.shard_sizes(index.read_bytes())

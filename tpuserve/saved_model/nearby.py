@@ -1,25 +1,27 @@
-"""Explains why a path names no SavedModel, and suggests the path of a SavedModel near it."""
+"""Explains in an error message why a path is not a SavedModel, and suggests a path nearby."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-# The suffixes of the files in which Keras saves a model.
+# The suffixes of the files in which Keras saves a model. An error message about such a file
+# recommends `tpuserve export`.
 KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 
-# The limits of the search for a SavedModel near a path, because the message must come at once: the
-# levels above the path, the entries of a directory, and the SavedModels that the message names.
+# Limits of the search for a SavedModel near a path, so that an error message does not take long:
+# the number of directory levels above the path, the number of entries of each directory, and the
+# number of SavedModels that the message lists.
 _MAX_PARENTS = 3
 _MAX_SEARCHED = 200
 _MAX_NAMED = 10
 
 
 def why_not_found(directory: Path, names: Sequence[str]) -> str:
-    """Return the message for a path that is no directory with a SavedModel.
+    """Return the error message for a path that is not a directory with a SavedModel.
 
     Args:
-      directory: the path.
-      names: the names of the file that a SavedModel has; messages use the first.
+      directory: the path that the user has passed.
+      names: the possible names of the graph's file, such as saved_model.pb. Messages use the first.
 
     Raises:
       OSError: a directory cannot be read.
@@ -80,7 +82,7 @@ def _advise_export(path: Path) -> str:
 
 
 def _parent(path: Path, names: Sequence[str]) -> Path | None:
-    """Of the directories above a path, return the nearest that is a SavedModel, or None."""
+    """Return the nearest directory above a path that is a SavedModel; None if there is none."""
     for parent in islice(path.absolute().parents, _MAX_PARENTS):
         if _is_saved_model(parent, names):
             return parent
@@ -88,7 +90,7 @@ def _parent(path: Path, names: Sequence[str]) -> Path | None:
 
 
 def _versions(directory: Path, names: Sequence[str]) -> list[Path]:
-    """Return the SavedModels in a directory; the newest version is the last."""
+    """Return the version directories of a model in a directory; the newest version is last."""
     directories = [path for path in _entries(directory) if _is_saved_model(path, names)]
     # Sort by number, so that the error message suggests the newest version directory.
     return sorted(
@@ -101,8 +103,8 @@ def _is_saved_model(directory: Path, names: Sequence[str]) -> bool:
 
 
 def _children(directory: Path) -> list[Path]:
-    # Skip directories that cannot be read: an error about them would be about a path that the user
-    # did not name.
+    # Skip subdirectories that cannot be read. An error about them would confuse the user, who has
+    # passed another path.
     return [
         path
         for path in _entries(directory)

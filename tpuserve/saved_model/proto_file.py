@@ -14,12 +14,13 @@ from tpuserve.saved_model import nearby
 BINARY_NAME = "saved_model.pb"
 TEXT_NAME = "saved_model.pbtxt"
 
-# The name of the collection of assets. Source: tensorflow/cc/saved_model/constants.h.
+# The name of the graph collection that lists the assets, as in
+# tensorflow/cc/saved_model/constants.h.
 _ASSETS_COLLECTION = "saved_model_assets"
 
 
 def find_saved_model_file(directory: Path) -> Path:
-    """Return the path of the saved_model.pb of a directory, or of its saved_model.pbtxt.
+    """Return the path of the file saved_model.pb or saved_model.pbtxt in a directory.
 
     Raises:
       SavedModelNotFound: the directory has neither file.
@@ -35,7 +36,7 @@ def find_saved_model_file(directory: Path) -> Path:
 
 
 def parse_saved_model_file(path: Path) -> pb.SavedModel:
-    """Parse a saved_model.pb or saved_model.pbtxt file with at least one metagraph.
+    """Parse a saved_model.pb or saved_model.pbtxt file, which must have at least one metagraph.
 
     Raises:
       DamagedSavedModel: the file cannot be read or parsed, or has no metagraph.
@@ -65,7 +66,7 @@ def asset_names(metagraph: pb.MetaGraphDef) -> tuple[str, ...]:
     TensorFlow 2 in the field asset_file_def.
 
     Raises:
-      DamagedSavedModel: the collection has values that are no assets.
+      DamagedSavedModel: the collection has values that are not AssetFileDef messages.
     """
     assets: Iterable[pb.AssetFileDef] = metagraph.asset_file_def
     try:
@@ -81,7 +82,7 @@ def asset_names(metagraph: pb.MetaGraphDef) -> tuple[str, ...]:
 
 
 def unreadable_error(path: Path, error: OSError) -> DamagedSavedModel:
-    """Build the DamagedSavedModel for an OSError from reading a file or directory."""
+    """Create the error for a file or directory of a SavedModel that cannot be read."""
     return DamagedSavedModel(
         f"{path} cannot be read: {error.strerror or error}. Make it readable for this user."
     )

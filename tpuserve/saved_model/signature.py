@@ -1,4 +1,4 @@
-"""The signatures of a model and their tensors, as data that needs no TensorFlow."""
+"""Defines the signatures of a model and their tensors, without importing TensorFlow."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,11 +24,11 @@ Source: tensorflow/cc/saved_model/constants.h.
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor of a signature.
+    """An input or output tensor of a signature.
 
     Attributes:
       name: the name of the tensor in the graph, for example "image:0"; empty for a sparse or
-        composite tensor, which consists of several.
+        composite tensor, which consists of several tensors.
       dtype: TensorFlow's name of the dtype, for example "float32" or "string".
       shape: the size of each dimension, None for an unknown size; None if the rank is unknown.
     """
@@ -49,8 +49,8 @@ class Signature:
     """A function of a model that clients can call.
 
     Attributes:
-      inputs: input alias → tensor; clients use the alias.
-      outputs: output alias → tensor; clients use the alias.
+      inputs: the name by which clients refer to an input (its alias) → tensor.
+      outputs: the name by which clients refer to an output (its alias) → tensor.
       method_name: the TensorFlow Serving method of the signature, for example
         "tensorflow/serving/predict".
       defaults: input alias → array, for inputs that a request may omit.
@@ -81,7 +81,8 @@ class Signature:
         Raises:
           InvalidInputNames: an input is missing or unknown.
         """
-        # Compare the names first: most requests are valid, and this comparison copies nothing.
+        # Compare the names first. Most requests have exactly these inputs, and this comparison is
+        # fast because it copies nothing.
         if aliases == self.inputs.keys():
             return
         names, required = set(aliases), set(self.inputs)
@@ -123,7 +124,7 @@ class Signature:
     def check_single_tensors(self, outputs: Sequence[str]) -> None:
         """Check that each input and each requested output is a dense tensor.
 
-        Requests and answers cannot represent sparse and composite tensors.
+        Requests and responses cannot contain sparse and composite tensors.
 
         Args:
           outputs: aliases of the requested outputs.
@@ -148,7 +149,7 @@ def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:
     """Return the signature with a name.
 
     Raises:
-      SignatureNotFound: no signature has this name. The text is that of TensorFlow Serving.
+      SignatureNotFound: no signature has this name. The error has TensorFlow Serving's text.
     """
     if name not in signatures:
         raise SignatureNotFound(f'Serving signature key "{name}" not found.')

@@ -1,6 +1,6 @@
-"""Signs models and verifies signatures, in the format of OpenSSF Model Signing.
+"""Signs models and verifies the signatures, in the format of OpenSSF Model Signing.
 
-A signature says that the files of a model come from the owner of a key.
+A cryptographic signature proves that the owner of a private key has approved the files of a model.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ _MODULES = ("model_signing", "OpenSSL")
 
 
 def check_installed() -> None:
-    """Check that the packages for signatures are installed.
+    """Check that the optional packages for signing models are installed.
 
     Raises:
       ExtraNotInstalled: a package is missing.
@@ -31,16 +31,15 @@ def check_installed() -> None:
 
 
 def check_key(path: Path, *, is_private: bool) -> None:
-    """Check that a file holds an elliptic curve key in PEM, and that signatures can be made.
+    """Check that a file holds a key for signing models: an elliptic curve key in PEM format.
 
     Args:
       path: the file.
-      is_private: whether the key must be a private key, which signs; otherwise a public key, which
-        verifies.
+      is_private: True if it must be a private key, to sign; False for a public key, to verify.
 
     Raises:
-      ExtraNotInstalled: see `check_installed`.
-      InvalidSetting: the file cannot be read, or holds no such key.
+      ExtraNotInstalled: the optional packages for signing models are not installed.
+      InvalidSetting: the file cannot be read, or does not hold a key of this kind.
     """
     check_installed()
     from cryptography.hazmat.primitives import serialization
@@ -76,10 +75,11 @@ def sign(directory: Path, private_key: Path) -> Path:
       private_key: the file with the private key.
 
     Returns:
-      The path of the signature.
+      The path of the file with the signature.
 
     Raises:
-      ExtraNotInstalled, InvalidSetting: see `check_key`.
+      ExtraNotInstalled: the optional packages for signing models are not installed.
+      InvalidSetting: the file of the key cannot be read, or does not hold a private key.
     """
     check_key(private_key, is_private=True)
     from model_signing import signing
@@ -97,15 +97,17 @@ def sign(directory: Path, private_key: Path) -> Path:
 
 
 def verify(directory: Path, public_key: Path) -> None:
-    """Check that the signature in a directory is the key's, and that it covers exactly the files.
+    """Check that a model was signed with a key, and that its files have not changed since then.
 
     Args:
       directory: the directory of a SavedModel.
       public_key: the file with the public key.
 
     Raises:
-      ExtraNotInstalled, InvalidSetting: see `check_key`.
-      UntrustedModel: there is no signature, it is another key's, or the files have changed.
+      ExtraNotInstalled: the optional packages for signing models are not installed.
+      InvalidSetting: the file of the key cannot be read, or does not hold a public key.
+      UntrustedModel: there is no signature, it was made with another key, or a file was added,
+        removed or changed.
     """
     check_key(public_key, is_private=False)
     from model_signing import verifying
@@ -122,7 +124,7 @@ def verify(directory: Path, public_key: Path) -> None:
     try:
         config.verify(directory, path)
     except Exception as error:
-        # The library raises exceptions of many classes for invalid files.
+        # Catch all exceptions: the package model_signing raises many classes for invalid files.
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise UntrustedModel(
             f"{path} does not verify with {public_key}: {reason}. Sign the model again with the "
@@ -133,5 +135,6 @@ def verify(directory: Path, public_key: Path) -> None:
 def _hashing_config(signature: Path) -> Any:
     from model_signing import hashing
 
-    # Without this, files of git would be left out of the signature.
+    # Sign files such as .gitignore too. By default, the package model_signing ignores files of git,
+    # so that they could be changed without invalidating the signature.
     return hashing.Config().set_ignored_paths(paths=[signature], ignore_git_paths=False)

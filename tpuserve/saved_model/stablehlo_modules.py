@@ -1,4 +1,8 @@
-"""The StableHLO modules of a graph: its XlaCallModule ops, which jax2tf and JaxLayer write."""
+"""Describes the StableHLO modules in a graph, which are attributes of XlaCallModule ops.
+
+jax2tf and Keras's JaxLayer write these ops. A module runs only on the platforms for which jax has
+lowered it.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,12 +12,13 @@ from tpuserve.errors import UnsupportedModel
 
 CALL_MODULE = "XlaCallModule"
 
-# The first bytes of MLIR bytecode. A number of variable length follows, and then the name of the
-# producer, such as StableHLO_v1.8.4, which ends with a zero byte.
+# The first bytes of MLIR bytecode. They are followed by the version of the bytecode, a varint, and
+# by the name of the producer, such as StableHLO_v1.8.4, which ends with a zero byte.
 # Source: https://mlir.llvm.org/docs/BytecodeFormat/.
 _MAGIC = b"ML\xefR"
 _MAX_HEADER = 64
-# The value of disabled_checks by which an op may run on platforms that it does not list.
+# A value of the attribute disabled_checks of XlaCallModule. An op with this value may run on
+# platforms that its attribute platforms does not list.
 # Source: tensorflow/compiler/tf2xla/kernels/xla_call_module_loader.cc.
 _PLATFORM_CHECK = b"platform"
 
@@ -25,14 +30,15 @@ _ADVICE = (
 
 @dataclass(frozen=True)
 class StableHloModule:
-    """The StableHLO module of one XlaCallModule op.
+    """The description of the StableHLO module of an XlaCallModule op.
 
     Attributes:
-      node: the name of the op's node.
-      platforms: the platforms that the module was lowered for, such as "CPU"; empty for any.
-      version: the producer in the header of the module, such as "StableHLO_v1.8.4"; "text" for a
-        module in text form; "" if the header is damaged.
-      is_on_tpu: whether the TPU runs the node, and not the host.
+      node: the name of the op's node in the graph.
+      platforms: the platforms that the module was lowered for, such as "CPU"; empty if it runs on
+        any platform.
+      version: the version of StableHLO in the header of the module, such as "StableHLO_v1.8.4";
+        "text" for a module in text form; "" if the header is damaged.
+      is_on_tpu: whether the node runs on the TPU; otherwise it runs on the host.
     """
 
     node: str
@@ -45,7 +51,7 @@ class StableHloModule:
         return not self.platforms or platform in self.platforms
 
     def why_not_on(self, platform: str) -> str:
-        """Return a sentence that names the module's platforms, and a sentence of advice."""
+        """Return the error text for a module that does not run on a platform, with advice."""
         only = ", ".join(self.platforms)
         return (
             f"the StableHLO module of {CALL_MODULE} {self.node!r} is for {only} alone, and not for "
@@ -54,7 +60,12 @@ class StableHloModule:
 
 
 def describe_module(node: Any, *, is_on_tpu: bool = False) -> StableHloModule:
-    """Describe the module of an XlaCallModule node, a NodeDef of TensorFlow or `tpuserve.proto`."""
+    """Describe the StableHLO module of an XlaCallModule node.
+
+    Args:
+      node: a NodeDef of TensorFlow or of `tpuserve.proto`.
+      is_on_tpu: whether the node runs on the TPU.
+    """
     is_checked = _PLATFORM_CHECK not in node.attr["disabled_checks"].list.s
     names = node.attr["platforms"].list.s if is_checked else ()
     platforms = tuple(name.decode(errors="backslashreplace") for name in names)
@@ -62,15 +73,18 @@ def describe_module(node: Any, *, is_on_tpu: bool = False) -> StableHloModule:
 
 
 def check_platforms(modules: Iterable[StableHloModule], device: str, where: str) -> None:
-    """Check that each module runs on its device, before TensorFlow compiles it at a request.
+    """Check that each StableHLO module of a metagraph can run on the device on which it is placed.
+
+    Without this check, the error would occur in the first request, which compiles the module.
 
     Args:
-      modules: the modules of a metagraph.
-      device: the device of the TPU computations: "CPU" or "TPU". The host is a CPU.
-      where: the metagraph and its directory, for the error.
+      modules: the modules of the metagraph.
+      device: the device that runs TPU computations: "TPU", or "CPU" if the graph was lowered to it.
+        Other modules run on the host's CPU.
+      where: the metagraph and its directory, for the text of an error.
 
     Raises:
-      UnsupportedModel: a module is for other platforms.
+      UnsupportedModel: a module was lowered only for other platforms.
     """
     for module in modules:
         platform = device if module.is_on_tpu else "CPU"
@@ -82,8 +96,8 @@ def _version(module: bytes) -> str:
     if not module.startswith(_MAGIC):
         return "text" if module.lstrip().startswith((b"module", b"#", b"//")) else ""
     header = module[len(_MAGIC) : _MAX_HEADER]
-    # Skip the version of the bytecode, a number of variable length. It takes one byte more than
-    # there are zero bits at the low end of its first byte.
+    # Skip the version of the bytecode, a varint of MLIR's encoding: the number of its bytes is one
+    # more than the number of trailing zero bits of its first byte.
     first = header[0] if header else 0
     length = (first & -first).bit_length() if first else 9
     name, end, _ = header[length:].partition(b"\0")

@@ -21,27 +21,35 @@ FRAME_BYTES = _LENGTH.size + 2 * _CHECKSUM.size
 
 
 class DamagedRecord(Exception):
-    """A record is truncated, or its checksum is wrong.
+    """The error for a record of a TFRecord file that is truncated or has a wrong checksum.
 
     Attributes:
       number: the position of the record in the file, from 0.
-      reason: the damage, as a clause without a period.
+      reason: a description of the damage, as a clause without a period.
     """
 
     def __init__(self, number: int, reason: str) -> None:
-        """Initialise the error with the position of the record and the damage."""
+        """Create the error.
+
+        Args:
+          number: the position of the record in the file, from 0.
+          reason: a description of the damage, as a clause without a period.
+        """
         super().__init__(f"record {number}: {reason}")
         self.number = number
         self.reason = reason
 
 
 def frame_record(content: bytes) -> bytes:
-    """Return a record as it is stored in a file: length and content with their checksums."""
+    """Return the bytes of a record in a TFRecord file: length and content with their checksums."""
     return b"".join((_frame_header(len(content)), content, _checksum(content)))
 
 
 def frame_records(contents: Sequence[bytes]) -> bytes:
-    """Return records as they are stored in a file, in less time than by `frame_record`."""
+    """Return the bytes of several records in a TFRecord file.
+
+    The result is that of `frame_record` for each record, but NumPy computes all checksums at once.
+    """
     headers = map(_frame_header, map(len, contents))
     crcs = np.fromiter(map(google_crc32c.value, contents), np.uint64, len(contents))
     checksums = _mask(crcs).astype("<u4").view(f"V{_CHECKSUM.size}").tolist()
@@ -50,13 +58,13 @@ def frame_records(contents: Sequence[bytes]) -> bytes:
 
 @functools.lru_cache(maxsize=1024)
 def _frame_header(size: int) -> bytes:
-    """Return the length of a record of `size` bytes, with its checksum."""
+    """Return the header of a record with `size` bytes of content: the length and its checksum."""
     length = _LENGTH.pack(size)
     return length + _checksum(length)
 
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Yield the content of each record of a file.
+    """Yield the content of each record of a TFRecord file.
 
     Raises:
       DamagedRecord: a record is truncated, or its checksum is wrong.
@@ -88,8 +96,11 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _mask(crc: Any) -> Any:
-    """Return the form in which a checksum is stored; `crc` is an integer or an array of uint64.
+    """Convert a CRC32C checksum to the masked form in which TFRecord files store it.
 
-    A plain checksum would be weak for data that itself contains checksums.
+    Unmasked checksums would be less reliable for data that contains checksums itself.
+
+    Args:
+      crc: an integer or an array of uint64.
     """
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF

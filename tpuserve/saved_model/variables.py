@@ -1,4 +1,4 @@
-"""Finds the variables that a graph declares."""
+"""Finds the variables that the nodes of a graph declare, with their dtypes and shapes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ from tpuserve.saved_model import dtypes
 
 _VARIABLE_OPS = frozenset({"VarHandleOp", "VariableV2", "Variable"})
 
-# DataType number → bytes of one element. Strings have no fixed size.
+# Number of the dtype in tensorflow.DataType → size of an element in bytes. Strings are missing,
+# because they have no fixed size.
 ELEMENT_BYTES = {
     **dict.fromkeys((4, 6, 10, 11, 12, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33), 1),
     **dict.fromkeys((5, 14, 15, 16, 17, 19), 2),
@@ -21,10 +22,11 @@ _MAX_BYTES = 2**63 - 1
 
 @dataclass(frozen=True)
 class DeclaredVariable:
-    """A variable that a graph declares.
+    """A variable that a graph declares by a node such as VarHandleOp.
 
     Attributes:
-      name: the shared name, which is the name in a checkpoint of TensorFlow 1.
+      name: the shared_name attribute of the node, under which TensorFlow 1 saves the variable in a
+        checkpoint; the name of the node if this attribute is empty.
       dtype: TensorFlow's name of the dtype.
       shape: the size of each dimension, None for an unknown size; None if the rank is unknown.
       bytes: the size of the value in bytes; None if it is unknown.
@@ -53,7 +55,8 @@ def shape_from_proto(proto: pb.TensorShapeProto) -> tuple[int | None, ...] | Non
 def _variable(node: pb.NodeDef) -> DeclaredVariable | None:
     if node.op not in _VARIABLE_OPS:
         return None
-    # Use the shared name of a resource variable, under which a checkpoint stores it.
+    # Prefer the shared name of a resource variable to the name of its node: TensorFlow 1 saves the
+    # variable in checkpoints under the shared name.
     shared_name = node.attr["shared_name"].s.decode(errors="backslashreplace")
     number = node.attr["dtype"].type
     shape = shape_from_proto(node.attr["shape"].shape)

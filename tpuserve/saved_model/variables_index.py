@@ -1,6 +1,6 @@
-"""Reads variables.index, which tells how many bytes each file variables.data-* must have.
+"""Reads variables.index of a SavedModel, to find the required size of each variables.data-* file.
 
-The file is a table of LevelDB's format with a BundleEntryProto for each variable. Sources:
+The file is a table in LevelDB's format with a BundleEntryProto for each variable. Sources:
 tensorflow/core/util/tensor_bundle/tensor_bundle.cc, tensorflow/core/lib/io/format.cc and
 https://github.com/google/leveldb/blob/main/doc/table_format.md.
 """
@@ -13,20 +13,23 @@ from tpuserve.proto import saved_model_pb2 as pb
 
 _FOOTER_BYTES = 48
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
-# The bytes after each block: one for the type of its compression, four for its checksum.
-# TensorFlow does not compress the blocks.
+# The number of bytes after each block: one byte for the type of compression, 0 in TensorFlow's
+# files, and four bytes for a checksum.
 _TRAILER_BYTES = 5
 _UNCOMPRESSED = 0
-# The bytes of each number at the end of a block: the offsets of the keys that are stored whole
-# (LevelDB's restarts), and how many there are.
+# The size in bytes of each number at the end of a block. These numbers are the offsets of LevelDB's
+# restart points, and then the number of restart points.
 _RESTART_BYTES = 4
 
 
 def shard_sizes(index: bytes) -> dict[int, int]:
-    """Return the number of a data file → the bytes that it must have at least.
+    """Return the size in bytes that each variables.data-* file must at least have.
 
     Args:
       index: the content of variables.index.
+
+    Returns:
+      Number of the data file, such as 1 for variables.data-00001-of-00002 → size in bytes.
 
     Raises:
       ValueError: the content is damaged, or compressed.
@@ -34,7 +37,7 @@ def shard_sizes(index: bytes) -> dict[int, int]:
     sizes: dict[int, int] = {}
     try:
         for key, value in _read_table(index):
-            # Skip the BundleHeaderProto, which has the empty key.
+            # Skip the entry with the empty key: it is a BundleHeaderProto and not a variable.
             if key:
                 entry = pb.BundleEntryProto.FromString(value)
                 end = entry.offset + entry.size
@@ -45,12 +48,17 @@ def shard_sizes(index: bytes) -> dict[int, int]:
 
 
 def _read_table(table: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys and values of a table."""
+    """Yield the keys and values of a LevelDB table.
+
+    Raises:
+      ValueError: the table is damaged or compressed.
+    """
     footer = table[-_FOOTER_BYTES:]
     if len(footer) < _FOOTER_BYTES or not footer.endswith(_MAGIC):
         raise ValueError("it does not end as such a file does")
-    # The footer holds the handle of the meta index, which is not needed, and then the handle of the
-    # index, a block whose values are the handles of the other blocks.
+    # A handle is the offset and size of a block. The footer has the handle of the meta index block,
+    # which is not needed here, and then that of the index block. The values of the index block are
+    # the handles of the data blocks.
     _, position = _read_handle(footer, 0)
     handle, _ = _read_handle(footer, position)
     for _, value in _read_block(table, handle):
@@ -59,7 +67,12 @@ def _read_table(table: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _read_block(table: bytes, handle: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys and values of the block at a handle: (offset, size), in bytes."""
+    """Yield the keys and values of a block of a LevelDB table.
+
+    Args:
+      table: the content of the file.
+      handle: the offset and the size of the block in bytes.
+    """
     offset, size = handle
     block = table[offset : offset + size]
     if len(block) < size or size < _RESTART_BYTES:
@@ -70,8 +83,8 @@ def _read_block(table: bytes, handle: tuple[int, int]) -> Iterator[tuple[bytes, 
     end = size - _RESTART_BYTES * (restarts + 1)
     position, key = 0, b""
     while position < end:
-        # Keys are prefix-compressed: an entry has the number of bytes that its key shares with the
-        # previous key, and then the other bytes of the key.
+        # Keys are prefix-compressed: an entry has the number of bytes that its key has in common
+        # with the previous key, and then only the remaining bytes of its key.
         shared, position = _read_varint(block, position)
         unshared, position = _read_varint(block, position)
         length, position = _read_varint(block, position)
@@ -88,7 +101,7 @@ def _read_handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return a number of variable length, and the position behind it."""
+    """Read a varint at a position; return its value and the position of the byte after it."""
     number = shift = 0
     while True:
         byte = data[position]

@@ -1,4 +1,6 @@
-"""Reads warm-up files: the requests that a server runs before a model receives client requests.
+"""Reads the warm-up file of a SavedModel.
+
+A warm-up file has requests that a server runs before the model receives requests of clients.
 
 Source: TensorFlow Serving, servables/tensorflow/saved_model_warmup.cc. A warm-up file is a
 TFRecord file of PredictionLog messages.
@@ -29,13 +31,13 @@ class WarmUpRecord:
     """One request of a warm-up file.
 
     Attributes:
-      kind: the API of the request: "predict", "classify", "regress", "multi_inference",
-        "session_run", "predict_streamed", or "unknown" if the record has none of these.
+      kind: the method of the request: "predict", "classify", "regress", "multi_inference",
+        "session_run", "predict_streamed", or "unknown" for any other method.
       signature_name: the name of the signature; the names of several signatures are joined by
         commas; "" for a session run.
-      inputs: input alias → TensorSpec, whose `name` is the alias. The tf.Examples of a request are
-        one string tensor "inputs" with one element for each tf.Example. The inputs of a stream are
-        those of its first request.
+      inputs: input alias → dtype and shape of the input; the `name` of the TensorSpec is the alias.
+        For a request with tf.Examples, it is a single string tensor "inputs" with an element for
+        each tf.Example. For a stream of requests, the inputs are those of the first request.
     """
 
     kind: str
@@ -44,10 +46,10 @@ class WarmUpRecord:
 
 
 def read_warm_up_file(directory: Path) -> tuple[WarmUpRecord, ...]:
-    """Return the requests in the warm-up file of a SavedModel, or nothing without such a file.
+    """Return the requests in the warm-up file of a SavedModel; empty if there is no such file.
 
     Raises:
-      DamagedSavedModel: a record is truncated, has a wrong checksum, or is no PredictionLog.
+      DamagedSavedModel: a record is truncated, has a wrong checksum, or is not a PredictionLog.
     """
     path = directory / PATH
     if not os.path.lexists(path):
@@ -59,7 +61,7 @@ def read_warm_up_file(directory: Path) -> tuple[WarmUpRecord, ...]:
 
 
 def read_warm_up_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Yield each record of a warm-up file, a serialised PredictionLog.
+    """Yield the records of a warm-up file; each is a serialised PredictionLog.
 
     Raises:
       DamagedSavedModel: the file cannot be read, a record is truncated, or a checksum is wrong.

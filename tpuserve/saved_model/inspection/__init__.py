@@ -1,1 +1,1 @@
-"""What `tpuserve inspect` says of a SavedModel."""
+"""Formats the description of a SavedModel for `tpuserve inspect`, as JSON and as tables."""

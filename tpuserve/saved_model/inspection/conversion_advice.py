@@ -1,4 +1,7 @@
-"""Names the command that gives a SavedModel a TPU metagraph."""
+"""Builds the `tpuserve convert` command that error messages recommend.
+
+The messages are about SavedModels without a TPU metagraph.
+"""
 
 import shlex
 from collections.abc import Collection
@@ -9,11 +12,12 @@ from tpuserve.tags import TagSet
 
 
 def convert_command(directory: Path, available: Collection[TagSet]) -> str:
-    """Return the command to paste for a SavedModel without a {serve, tpu} metagraph.
+    """Return the shell command that adds a {serve, tpu} metagraph to a SavedModel.
 
     Args:
       directory: the directory of the SavedModel.
-      available: the tag sets of its metagraphs.
+      available: the tag sets of its metagraphs. If {serve} is not among them, the command has the
+        option --tags with one of them.
     """
     command = f"tpuserve convert {shlex.quote(str(directory))} {shlex.quote(str(_out(directory)))}"
     if tag_sets.SERVE in available or not available:
@@ -23,7 +27,7 @@ def convert_command(directory: Path, available: Collection[TagSet]) -> str:
 
 
 def _out(directory: Path) -> Path:
-    """Return an output directory for the conversion: models/half/1 → models/half-tpu/1."""
+    """Return a directory for the converted SavedModel: models/half-tpu/1 for models/half/1."""
     if directory.name.isdecimal() and directory.parent.name:
         base = directory.parent
         return base.with_name(f"{base.name}-tpu") / directory.name

@@ -10,7 +10,7 @@ from tpuserve.saved_model.variables import DeclaredVariable
 
 
 def saved_model_to_dict(model: SavedModel) -> dict[str, Any]:
-    """Return a SavedModel's description as dicts, lists, strings, numbers and None."""
+    """Return the description of a SavedModel as a dict that can be written as JSON."""
     return {
         "directory": str(model.directory),
         "graph_bytes": model.graph_bytes,
@@ -30,7 +30,7 @@ def saved_model_to_dict(model: SavedModel) -> dict[str, Any]:
 
 
 def sort_by_count(counts: Mapping[str, int]) -> dict[str, int]:
-    """Sort name → count by count, largest first; equal counts are sorted by name."""
+    """Sort a dict of name → count by count, largest first, and then by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 

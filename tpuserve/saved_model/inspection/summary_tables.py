@@ -28,8 +28,8 @@ _MAX_NAMES = 6
 _MAX_TENSORS = 200
 _MAX_CALLS = 20
 _MAX_TEXT = 2000
-# The width of output to a pipe or a file. It is so large that few lines are wrapped, so that grep
-# finds whole lines.
+# The width, in characters, of output that goes to a pipe or a file. It is large so that few lines
+# are wrapped and grep finds whole lines.
 _PIPE_WIDTH = 200
 
 _UNITS = ("kB", "MB", "GB", "TB")
@@ -45,7 +45,7 @@ _PROBLEM_STYLE = "bold red"
 def print_summary(model: SavedModel, console: Console | None = None) -> None:
     """Print a box for each metagraph, and a table of the properties of the whole SavedModel.
 
-    Characters that the encoding of the console lacks are printed as escape sequences.
+    Characters that the encoding of the console does not have are printed as escape sequences.
 
     Args:
       model: the description of the SavedModel.
@@ -216,7 +216,10 @@ def _number(items: list[str], noun: str) -> str:
 
 
 def _plain(text: str, style: str = "") -> Text:
-    """Return text without markup, with control characters escaped, and of limited length."""
+    """Convert untrusted text for printing: control characters are escaped, long text is cut.
+
+    Markup of the library rich in the text has no effect.
+    """
     if len(text) > _MAX_TEXT:
         text = f"{text[:_MAX_TEXT]}..."
     shown = "".join(
