@@ -1,6 +1,7 @@
-"""Verification of a SavedModel without a TPU: compares its TPU metagraph with its CPU metagraph.
+"""Verifies a SavedModel without a TPU: compares its TPU metagraph with its CPU metagraph.
 
-The baseline is the metagraph tagged {serve}; the candidate is the metagraph tagged {serve, tpu}.
+In this package, the baseline is the metagraph tagged {serve}, and the candidate is the metagraph
+tagged {serve, tpu}.
 """
 
 from tpuserve.verification.report import (

@@ -1,4 +1,4 @@
-"""Compares the values of one output in the {serve} and in the {serve, tpu} metagraph."""
+"""Compares the values of an output of the {serve} metagraph with those of {serve, tpu}."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 def compare_outputs(
     name: str, baseline: Array, candidate: Array, *, atol: float, rtol: float
 ) -> Comparison:
-    """Compare an output of the candidate with the same output of the baseline.
+    """Compare the values of an output in the two metagraphs of a SavedModel.
 
     Floats are equal if |baseline - candidate| <= atol + rtol * |baseline|. NaN equals NaN, and an
     infinity equals the same infinity. Values of all other types have to be identical.
@@ -26,10 +26,10 @@ def compare_outputs(
       rtol: Relative tolerance.
 
     Returns:
-      The largest differences and the number of values out of tolerance. If the dtypes or the
-      shapes differ, `failure` says how, and no values are compared.
+      The largest differences and the number of values that are not equal. If the dtypes or shapes
+      differ, the attribute `failure` describes the difference, and no values are compared.
     """
-    # Convert to arrays, because a session returns scalars as Python or NumPy scalars.
+    # Convert the values to arrays: a TensorFlow session returns scalars that are not arrays.
     baseline, candidate = np.asarray(baseline), np.asarray(candidate)
     dtype = _dtype_name(baseline)
     if _dtype_name(candidate) != dtype:
@@ -57,11 +57,18 @@ def compare_outputs(
 def _compare_floats(
     baseline: Array, candidate: Array, atol: float, rtol: float
 ) -> Mapping[str, Any]:
-    """Compare float or complex arrays of one shape; return keyword arguments for `Comparison`."""
+    """Compare float or complex arrays of the same shape.
+
+    The arguments are those of `compare_outputs`.
+
+    Returns:
+      Keyword arguments for `tpuserve.verification.report.Comparison`.
+    """
     wide = np.complex128 if baseline.dtype.kind == "c" else np.float64
     baseline, candidate = baseline.astype(wide), candidate.astype(wide)
     is_finite = np.isfinite(baseline) & np.isfinite(candidate)
-    # Ignore NumPy's warning: the difference of two infinities is NaN, and is masked out below.
+    # Switch off NumPy's warnings about invalid values. The difference of two infinities is NaN, but
+    # such differences are not used.
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         difference = np.abs(baseline - candidate)
         relative = (difference / np.abs(baseline))[is_finite & (baseline != 0)]
@@ -80,7 +87,16 @@ def _compare_floats(
 
 
 def _describe_non_finite(baseline: Array, candidate: Array, is_ignored: Array) -> str | None:
-    """Describe values that are NaN or infinite in one array only; None if there are none."""
+    """Describe how many values are NaN or infinite in only one of two arrays.
+
+    Args:
+      baseline: The output of the {serve} metagraph.
+      candidate: The output of the {serve, tpu} metagraph.
+      is_ignored: Whether a value is equal or finite in both arrays, so that it is not counted.
+
+    Returns:
+      The description; None if there are no such values.
+    """
     texts = []
     for kind, test in (("NaN", np.isnan), ("infinite", np.isinf)):
         if count := int(np.sum(test(baseline) & ~is_ignored)):
@@ -91,7 +107,14 @@ def _describe_non_finite(baseline: Array, candidate: Array, is_ignored: Array) -
 
 
 def _compare_classes(baseline: Array, candidate: Array) -> Mapping[str, int]:
-    """Count the rows of two [..., num_classes] arrays whose argmax over the classes differs."""
+    """Count how often two arrays [..., num_classes] predict different classes.
+
+    The predicted class is the argmax over the last axis.
+
+    Returns:
+      The keyword arguments num_mismatched and compared for
+      `tpuserve.verification.report.Comparison`; empty if the arrays cannot be class scores.
+    """
     if baseline.ndim < 2 or baseline.shape[-1] < 2 or baseline.dtype.kind == "c":
         return {}
     is_mismatch = np.argmax(baseline, axis=-1) != np.argmax(candidate, axis=-1)
@@ -99,7 +122,11 @@ def _compare_classes(baseline: Array, candidate: Array) -> Mapping[str, int]:
 
 
 def _compare_exactly(baseline: Array, candidate: Array) -> Mapping[str, Any]:
-    """Compare arrays of integers, bools or strings; return keyword arguments for `Comparison`."""
+    """Compare arrays of integers, bools or strings, which have to be identical.
+
+    Returns:
+      Keyword arguments for `tpuserve.verification.report.Comparison`.
+    """
     is_mismatch = baseline != candidate
     num_mismatched = int(np.sum(is_mismatch))
     fields: dict[str, Any] = {
@@ -108,7 +135,7 @@ def _compare_exactly(baseline: Array, candidate: Array) -> Mapping[str, Any]:
         "num_out_of_tolerance": num_mismatched,
     }
     if baseline.dtype.kind in "iu":
-        # Subtract Python integers, because the difference of NumPy integers could overflow.
+        # Subtract as Python integers: the difference of two int64 values may overflow in NumPy.
         differences = [
             abs(int(first) - int(second))
             for first, second in zip(baseline[is_mismatch], candidate[is_mismatch], strict=True)
@@ -118,8 +145,8 @@ def _compare_exactly(baseline: Array, candidate: Array) -> Mapping[str, Any]:
 
 
 def _is_float(array: Array) -> bool:
-    # bfloat16 and float8 of ml_dtypes have kind V in NumPy, as structured types have. Only their
-    # names show that they are floats.
+    # bfloat16 and float8 have the NumPy kind "V", as structured dtypes do. Only the name of the
+    # dtype shows that they are floats.
     return array.dtype.kind in "fc" or (array.dtype.kind == "V" and "float" in array.dtype.name)
 
 

@@ -1,4 +1,4 @@
-"""Runs a metagraph of a SavedModel on sets of inputs, and compares the runs of two metagraphs."""
+"""Runs a metagraph on sets of inputs, and compares the outputs of the two metagraphs."""
 
 import statistics
 import time
@@ -20,11 +20,11 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class TimedOutputs:
-    """The outputs of a signature for one set of inputs.
+    """The outputs of a signature for one set of inputs, with the time of the runs.
 
     Attributes:
-      outputs: Alias → array.
-      timing: The wall time of the runs.
+      outputs: Output alias → array.
+      timing: The wall times of the first run and of later runs.
     """
 
     outputs: Arrays
@@ -44,14 +44,15 @@ def run_cases(
     """Load a metagraph, run it on sets of inputs, and unload it.
 
     Args:
-      load: Loads the metagraph, or returns why it cannot be loaded.
-      cases: Signature name and inputs of each case.
-      runs: How often each case runs again after its first run, for the median time.
-      report_start: Called with a description of each case before it runs.
+      load: Loads the metagraph; returns an error if the metagraph cannot be loaded.
+      cases: Pairs of a signature name and a set of inputs.
+      runs: How often the signature runs again after the first run, to measure the median time.
+      report_start: Called before each set of inputs with a description of it.
       clock: Returns the current time in seconds.
 
     Returns:
-      For each case the outputs of the first run, or the error of the metagraph.
+      For each set of inputs the outputs of the first run, or the error if the run or the loading
+      of the metagraph has failed.
     """
     model = load()
     if isinstance(model, TpuserveError):
@@ -72,7 +73,7 @@ def run_cases(
 def _run_timed(
     model: LoadedModel, name: str, inputs: Arrays, runs: int, clock: Callable[[], float]
 ) -> TimedOutputs:
-    """Run a signature once for its outputs and then `runs` times; time all these runs."""
+    """Run a signature once for its outputs and then `runs` more times, and measure the times."""
 
     def run_once() -> tuple[Arrays, float]:
         start = clock()
@@ -94,18 +95,19 @@ def compare_runs(
     rtol: float,
     refusals: XlaRefusals,
 ) -> Run:
-    """Compare the outputs of both metagraphs for one case.
+    """Compare the outputs of both metagraphs for one set of inputs.
 
     Args:
       case: The inputs.
-      baseline: Outcome of {serve}.
-      candidate: Outcome of {serve, tpu}; None if it did not run because the baseline failed.
+      baseline: Outputs or error of the {serve} metagraph.
+      candidate: Outputs or error of the {serve, tpu} metagraph; None if it did not run because
+        the {serve} metagraph has failed.
       atol: Absolute tolerance.
       rtol: Relative tolerance.
-      refusals: Collects the ops that XLA refuses.
+      refusals: Object to which the ops are added that XLA refused to compile according to an error.
 
     Returns:
-      The comparison. If a metagraph failed, `failure` of the comparison is the error.
+      The comparison. If a metagraph has failed, its attribute `failure` has the error.
     """
     if isinstance(baseline, TpuserveError) or candidate is None:
         advice = " Give inputs that it accepts." if case.source == "generated" else ""

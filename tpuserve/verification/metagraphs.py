@@ -29,8 +29,8 @@ from tpuserve.tensorflow_internals import saved_model_loader
 
 Shape: TypeAlias = tuple[int | None, ...] | None
 
-# The hardware that each metagraph is loaded for: no TPU for {serve}, and one emulated TPU core for
-# {serve, tpu}.
+# Tag set of a metagraph → the hardware for which it is loaded: no TPU for {serve}; for {serve, tpu}
+# an emulated TPU with one core, so that the graph is lowered to the CPU.
 _SYSTEMS: Mapping[TagSet, TpuSystem] = {
     tag_sets.SERVE: TpuSystem(),
     tag_sets.SERVE_TPU: TpuSystem(
@@ -44,7 +44,7 @@ class MetaGraphSide:
     """One of the two metagraphs that a verification compares.
 
     Attributes:
-      described: The description of the metagraph that `read_metagraphs` returns.
+      described: The description of the metagraph, with its signatures and ops.
       meta_graph_def: The same metagraph as TensorFlow's MetaGraphDef.
     """
 
@@ -54,7 +54,7 @@ class MetaGraphSide:
 
 @dataclass(frozen=True)
 class MetaGraphPair:
-    """The baseline {serve} and the candidate {serve, tpu} of one SavedModel, not loaded.
+    """The two metagraphs of a SavedModel that a verification compares; they are not loaded.
 
     Attributes:
       directory: Directory of the SavedModel.
@@ -70,7 +70,10 @@ class MetaGraphPair:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """One sentence for each thing that users may not expect of the comparison."""
+        """Sentences for the report about surprising properties of the metagraphs.
+
+        There is one such property: the {serve} metagraph has TPU computations too.
+        """
         if not self.baseline.described.has_tpu_computation:
             return ()
         return (
@@ -80,7 +83,7 @@ class MetaGraphPair:
 
     @property
     def allowed_batch_sizes(self) -> tuple[int, ...]:
-        """The allowed_batch_sizes of all batch functions, increasing; empty if there are none."""
+        """The allowed_batch_sizes of all BatchFunction ops in increasing order; may be empty."""
         sizes = {
             size
             for side in (self.baseline, self.candidate)
@@ -89,12 +92,15 @@ class MetaGraphPair:
         return tuple(sorted(sizes))
 
     def signatures(self, names: tuple[str, ...]) -> dict[str, Signature]:
-        """Return name → signature for some names, sorted by name; empty `names` means all.
+        """Return signatures by name, sorted by name.
 
-        If both metagraphs have a signature of a name, the baseline's signature is returned.
+        If both metagraphs have a signature of a name, that of {serve} is returned.
+
+        Args:
+          names: Names of the signatures; empty for all.
 
         Raises:
-          SignatureNotFound: Neither metagraph has a signature of that name.
+          SignatureNotFound: Neither metagraph has a signature of one of the names.
         """
         in_candidate = self.candidate.described.signatures
         available = dict(sorted({**in_candidate, **self.baseline.described.signatures}.items()))
@@ -142,7 +148,12 @@ def read_metagraph_pair(directory: Path) -> MetaGraphPair:
 
 
 def _advise(directory: Path, available: Collection[TagSet]) -> str:
-    """Return the advice for a SavedModel that lacks one of the two metagraphs."""
+    """Return how to create the missing metagraph of a SavedModel, for an error message.
+
+    Args:
+      directory: Directory of the SavedModel.
+      available: The tag sets of its metagraphs.
+    """
     exporting = "export with export_to_cpu=True and export_to_tpu=True."
     if tag_sets.SERVE_TPU in available:
         return exporting
@@ -162,8 +173,8 @@ def load_candidate(directory: Path) -> LoadedModel | TpuserveError:
     """Load the {serve, tpu} metagraph, lowered to the CPU and compiled by XLA.
 
     Returns:
-      The loaded model, or the error if the metagraph cannot be lowered or has a StableHLO module
-      that is for other platforms than the CPU.
+      The loaded model. If the metagraph cannot be lowered to the CPU, or has a StableHLO module
+      that does not run on the CPU, the error is returned and not raised.
 
     Raises:
       DamagedSavedModel: The metagraph cannot be loaded.
@@ -178,7 +189,8 @@ def _load(directory: Path, tags: TagSet) -> LoadedModel:
     try:
         return loader.load(directory, tags, _SYSTEMS[tags])
     except (DecodeError, TypeError, AttributeError, LookupError) as error:
-        # TensorFlow raises these errors for an inconsistent graph, so the SavedModel is damaged.
+        # TensorFlow raises these errors if a graph is inconsistent. Report that the SavedModel is
+        # damaged.
         raise DamagedSavedModel(
             f"cannot load {tag_sets.format_tags(tags)} of {directory}: {error}. Export the "
             f"model again."
@@ -186,7 +198,10 @@ def _load(directory: Path, tags: TagSet) -> LoadedModel:
 
 
 def describe_difference(name: str, pair: MetaGraphPair) -> str | None:
-    """Describe how a signature differs between the two metagraphs; None for no difference."""
+    """Describe how the inputs or outputs of a signature differ between the two metagraphs.
+
+    Such a signature cannot be compared. None if there is no difference.
+    """
     baseline = pair.baseline.described.signatures.get(name)
     candidate = pair.candidate.described.signatures.get(name)
     if baseline is None or candidate is None:
@@ -214,7 +229,7 @@ def describe_difference(name: str, pair: MetaGraphPair) -> str | None:
 
 
 def _are_compatible(first: Shape, second: Shape) -> bool:
-    """Return whether some tensor can match both shapes, which may have unknown dimensions."""
+    """Return whether a tensor can have both shapes, which may have unknown dimensions."""
     if first is None or second is None:
         return True
     return len(first) == len(second) and all(

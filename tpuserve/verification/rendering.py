@@ -1,4 +1,4 @@
-"""Renders a verification report as data for JSON and as tables for a terminal."""
+"""Formats the report of a verification as data for JSON and as tables for a terminal."""
 
 import dataclasses
 import math
@@ -13,13 +13,13 @@ from tpuserve.verification.report import Comparison, Hazard, Report, Run, Timing
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
-# Attribute of a Comparison → its key in the JSON output. The keys of all other attributes are their
-# names.
+# Attribute of `tpuserve.verification.report.Comparison` → its key in the JSON output. An attribute
+# that is not listed has its own name as its key.
 _JSON_KEYS = {"num_out_of_tolerance": "beyond", "num_mismatched": "differing"}
 
 
 def to_dict(report: Report) -> dict[str, Any]:
-    """Return the report as dicts, lists, strings and finite numbers, which JSON can hold."""
+    """Return the report as a dict that can be written as JSON; NaN and infinity become None."""
     data: dict[str, Any] = _to_plain(dataclasses.asdict(report))
     data["passed"] = report.passed
     data["largest_absolute"] = _to_plain(report.largest_absolute)
@@ -61,19 +61,23 @@ def _rename_keys(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _to_plain(value: Any) -> Any:
-    """Replace values that JSON cannot hold: paths by strings, non-finite floats by None."""
+    """Replace values that JSON cannot hold: paths by strings, NaN and infinity by None."""
     if isinstance(value, dict):
         return {name: _to_plain(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
         return [_to_plain(member) for member in value]
-    # JSON has no infinity, and a difference beyond the range of float64 is infinite.
+    # Replace infinity, which JSON does not have. A difference is infinite if it is too large for
+    # float64.
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
 def _outputs_table(report: Report) -> Table:
-    """Build the table of differences: one row for each signature, batch size and output."""
+    """Build the table of differences between the metagraphs.
+
+    It has a line for each signature, batch size and output.
+    """
     table = _new_table("signature", "batch", "output")
     for title in ("absolute", "relative", "differ"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -86,13 +90,13 @@ def _outputs_table(report: Report) -> Table:
             batch_size = _format_batch_size(run)
             for cells, passed in _output_rows(run):
                 table.add_row(Text(name), batch_size, *cells, _outcome(passed))
-                # Print the signature and the batch size only in the first row that they apply to.
+                # Print the signature and the batch size only in the first line of their group.
                 name, batch_size = "", ""
     return table
 
 
 def _times_table(report: Report) -> Table:
-    """Build the table of wall times: one row for each signature and batch size."""
+    """Build the table of wall times, with a line for each signature and batch size."""
     table = _new_table("signature", "batch", "inputs")
     for title in ("baseline", "later", "candidate", "later"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -117,7 +121,12 @@ def _format_batch_size(run: Run) -> str:
 
 
 def _output_rows(run: Run) -> list[tuple[list[Any], bool]]:
-    """Return for each output of a run: its table cells, and whether the output passed."""
+    """Return the lines of the table of differences for one run, a line for each output.
+
+    Returns:
+      For each output, the cells with its name and differences, and whether the output passed. If
+      the run has failed, a single line with empty cells.
+    """
     if not run.outputs:
         return [([""] * 4, run.passed)]
     return [
@@ -135,7 +144,7 @@ def _output_rows(run: Run) -> list[tuple[list[Any], bool]]:
 
 
 def _failures(report: Report) -> list[str]:
-    """Return one line for each failure of a signature, of a run or of an output."""
+    """Return a line of text for each signature, run or output that has failed."""
     lines = []
     for signature in report.signatures:
         if signature.failure:
@@ -167,7 +176,7 @@ def _hazard_line(hazard: Hazard) -> Text:
 
 
 def _verdict(report: Report) -> Text:
-    """Return the last line of the output: passed or failed, and why."""
+    """Return the last line that is printed: whether the verification passed, else why not."""
     if report.passed:
         largest = _format_difference(report.largest_absolute)
         return Text(f"passed: largest absolute difference {largest}", style="bold green")
@@ -200,7 +209,10 @@ def _format_mismatches(output: Comparison) -> str:
 
 
 def _format_timing(timing: Timing | None) -> tuple[str, str]:
-    """Format the time of the first run and the median time of later runs; "-" if unknown."""
+    """Format wall times as two table cells: of the first run, and the median of later runs.
+
+    A cell is "-" if there is no such run.
+    """
     if timing is None:
         return "-", "-"
     median = "-" if timing.median is None else _format_seconds(timing.median)

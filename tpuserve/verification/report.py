@@ -1,4 +1,8 @@
-"""The report of a verification, as frozen dataclasses."""
+"""Defines the report of a verification as frozen dataclasses.
+
+The baseline is the {serve} metagraph of a SavedModel, and the candidate is its {serve, tpu}
+metagraph.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,23 +14,24 @@ InputSource = Literal["file", "warm-up record", "generated"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of one output of the baseline with the same output of the candidate.
+    """Comparison of an output of the {serve} metagraph with the same output of {serve, tpu}.
 
     Attributes:
       name: Alias of the output in the signature.
-      dtype: Type of the baseline's value, such as "float32".
-      shape: Shape of the baseline's value.
+      dtype: Dtype of the output of {serve}, the baseline, such as "float32".
+      shape: Shape of the output of {serve}.
       largest_absolute: Largest |baseline - candidate| of the values that are finite in both; None
         if the values are not numbers, or if the dtypes or shapes differ.
       largest_relative: Largest |baseline - candidate| / |baseline| where the baseline is not 0.
       num_out_of_tolerance: Number of values that are not equal within the tolerances.
-      num_mismatched: For floats with classes in their last axis, the number of rows whose argmax
-        differs. For integers, bools and strings, the number of values that are not equal.
-      compared: Number of rows or values among which `num_mismatched` was counted.
+      num_mismatched: For floats with classes in their last axis, the number of examples for which
+        the argmax differs. For integers, bools and strings, the number of values that are not
+        equal. None for other outputs.
+      compared: Number of examples or values among which `num_mismatched` was counted.
       failure: Description of a difference in dtype or shape, or of a NaN or infinity that only one
-        of the two has. None if there is no such difference.
-      nan: Number of values that are NaN in the baseline and in the candidate.
-      infinite: Number of values that are infinite in the baseline and in the candidate.
+        of the metagraphs has. None if there is no such difference.
+      nan: Number of values that are NaN in both metagraphs.
+      infinite: Number of values that are infinite in both metagraphs.
     """
 
     name: str
@@ -65,12 +70,12 @@ class Run:
     """Result of running both metagraphs on the same inputs.
 
     Attributes:
-      batch_size: Rows of the inputs; None if the inputs have no batch dimension.
+      batch_size: Number of examples in the inputs; None if they have no batch dimension.
       source: Where the inputs come from: "file", "warm-up record" or "generated".
       outputs: One comparison for each output, sorted by alias; empty if a metagraph did not run.
-      baseline: Wall time of the baseline; None if it did not run.
-      candidate: Wall time of the candidate; None if it did not run.
-      failure: Why a metagraph did not run; None if both did.
+      baseline: Wall times of the {serve} metagraph; None if it did not run.
+      candidate: Wall times of the {serve, tpu} metagraph; None if it did not run.
+      failure: Why a metagraph did not run; None if both metagraphs ran.
     """
 
     batch_size: int | None
@@ -92,8 +97,9 @@ class VerifiedSignature:
 
     Attributes:
       name: Name of the signature.
-      runs: One run for each set of inputs.
-      failure: Why the signature could not be run at all; None if it was run.
+      runs: The comparison of both metagraphs for each set of inputs.
+      failure: Why the signature could not be compared at all, such as different inputs in the two
+        metagraphs; None if it was compared.
     """
 
     name: str
@@ -108,17 +114,17 @@ class VerifiedSignature:
 
 @dataclass(frozen=True)
 class Hazard:
-    """A property of the TPU metagraph that causes an error, a delay or other results on a TPU.
+    """A property of the TPU metagraph that may cause an error, a delay or other results on a TPU.
 
     Attributes:
       kind: "uncompilable", "platform", "constant_input", "strings", "int64", "float64", "random",
         "dynamic_shape", "constants", "recompilation", "no_computation" or "not_finite".
-      severity: "error" if the model cannot work on a TPU; "warning" if it may fail there, give
-        other results or wait long; "note" for information.
+      severity: "error" if the model cannot work on a TPU; "warning" if it may fail on a TPU, have
+        other results, or wait long for compilations; "note" for information.
       message: Description of the problem and how to solve it.
       op: Type of the node that causes the hazard; empty if no single node does.
-      node: Name of that node; empty if no single node causes the hazard.
-      function: Function that holds the node; empty for the main graph.
+      node: Name of this node; empty if no single node causes the hazard.
+      function: Name of the function that has the node; empty for the main graph.
       line: "file:number" of the user code that created the node; None if unknown.
     """
 
@@ -133,7 +139,7 @@ class Hazard:
 
 @dataclass(frozen=True)
 class Report:
-    """Result of verifying a SavedModel: do its {serve} and {serve, tpu} metagraphs agree.
+    """Result of verifying a SavedModel: whether its {serve} and {serve, tpu} metagraphs agree.
 
     Attributes:
       directory: Directory of the SavedModel.
@@ -144,7 +150,7 @@ class Report:
       signatures: Results in the order of the signatures' names.
       hazards: Hazards of the {serve, tpu} metagraph: errors first, then warnings, then notes.
       notes: One sentence for each conversion of an input, for each ignored warm-up record, and for
-        a baseline that has TPU computations itself.
+        a {serve} metagraph that has TPU computations too.
     """
 
     directory: Path

@@ -1,4 +1,4 @@
-"""Verification of a SavedModel: runs both metagraphs, compares them and finds TPU hazards."""
+"""Verifies a SavedModel: compares its two metagraphs, and finds what may fail on a TPU."""
 
 import math
 import os
@@ -36,8 +36,9 @@ def verify(
 ) -> Report:
     """Compare the {serve, tpu} metagraph of a SavedModel with its {serve} metagraph.
 
-    Both metagraphs run in this process on the same inputs. The TPU metagraph is lowered to the
-    CPU and compiled by XLA. A signature that fails is in the report and does not stop the others.
+    Both metagraphs run in this process on the same inputs. The TPU metagraph is lowered to the CPU
+    and compiled by XLA. If a signature fails, its error is in the report, and the verification
+    continues with the next signature.
 
     Example:
       report = tpuserve.verification.verify("/models/half/1")
@@ -49,21 +50,21 @@ def verify(
         the file has no arrays for runs on the SavedModel's warm-up records, or else on generated
         inputs.
       signatures: Names of the signatures to run; None for all.
-      batch_sizes: Batch sizes, in rows, for signatures with an open first dimension. None means
-        the rows of the inputs in the file or warm-up records, else the allowed_batch_sizes of the
-        model's batch functions, else 1 and 8.
+      batch_sizes: Batch sizes for signatures with an open first dimension. None for the sizes of
+        the inputs in the file or in the warm-up records. If there are no such inputs, None means
+        the allowed_batch_sizes of the model's BatchFunction ops, or else 1 and 8.
       atol: Absolute tolerance.
       rtol: Relative tolerance: a float passes if
         |baseline - candidate| <= atol + rtol * |baseline|.
       seed: Random seed for generated inputs.
-      runs: How often each metagraph runs again after its first run, for the median wall time.
+      runs: How often each metagraph runs again after its first run, to measure the median time.
       progress: Called with the number of finished runs, the number of all runs, and a description
         of the step that starts now.
 
     Raises:
       SavedModelNotFound, DamagedSavedModel, MetagraphNotFound: The directory holds no SavedModel,
         or the SavedModel is damaged or lacks a metagraph.
-      SignatureNotFound: Neither metagraph has a signature of that name.
+      SignatureNotFound: Neither metagraph has a signature of one of the names.
       InvalidInput: The file of inputs does not fit the signatures.
       InvalidSetting, InvalidType: An argument is out of range or has the wrong type.
     """
@@ -106,7 +107,14 @@ def _find_hazards(
     refusals: XlaRefusals,
     verified: Sequence[VerifiedSignature],
 ) -> tuple[Hazard, ...]:
-    """Find the hazards of the selected signatures in the {serve, tpu} metagraph."""
+    """Find the hazards of the selected signatures: what may fail or be slow on a real TPU.
+
+    Args:
+      pair: Both metagraphs of the SavedModel.
+      selected: The signatures, by name.
+      refusals: The ops that XLA refused to compile while the signatures ran.
+      verified: The results of comparing the signatures.
+    """
     available = pair.candidate.described.signatures
     signatures = {name: available[name] for name in selected if name in available}
     return metagraph_hazards.find_hazards(
@@ -133,12 +141,17 @@ def _run_cases(
     refusals: XlaRefusals,
     progress: Progress | None,
 ) -> dict[str, tuple[Run, ...]]:
-    """Run both metagraphs on each set of inputs; return signature name → results."""
+    """Run both metagraphs on each set of inputs, and compare their outputs.
+
+    Returns:
+      Signature name → the comparison for each set of inputs.
+    """
     all_cases = [
         (name, case) for name, of_one in input_cases.by_signature.items() for case in of_one
     ]
     steps = _Steps(2 * len(all_cases), progress or _ignore_progress)
-    # Load the metagraphs one after the other, so that only one copy of the variables is in memory.
+    # Unload the first metagraph before the second is loaded, so that only one copy of the variables
+    # is in memory.
     steps.report(0, f"loading {tags.format_tags(tags.SERVE)}")
     baseline = metagraph_runs.run_cases(
         lambda: metagraphs.load_baseline(pair.directory), all_cases, runs, steps.start
@@ -170,7 +183,7 @@ def _run_cases(
 
 
 class _Steps:
-    """Counts the runs of a verification, and reports them."""
+    """Counts the finished runs of a verification, and reports them to a progress function."""
 
     def __init__(self, total: int, progress: Progress) -> None:
         self._done = 0
@@ -178,12 +191,12 @@ class _Steps:
         self._progress = progress
 
     def report(self, done: int, step: str) -> None:
-        """Report a step that starts when `done` runs are finished."""
+        """Report the start of a step, and set the number of finished runs to `done`."""
         self._done = done
         self._progress(done, self._total, step)
 
     def start(self, step: str) -> None:
-        """Report the start of the next run."""
+        """Report the start of the next run, and count this run as finished afterwards."""
         self._progress(self._done, self._total, step)
         self._done += 1
 
@@ -220,7 +233,15 @@ def _is_list(value: Any) -> bool:
 
 
 def _to_path(argument: str, value: Any) -> Path:
-    """Convert the value of an argument to a Path; `argument` is its name in errors."""
+    """Convert a path that a user has passed as str, bytes or path-like object to a Path.
+
+    Args:
+      argument: The name of the argument, for the text of an error.
+      value: The path.
+
+    Raises:
+      InvalidType: The value is not a path.
+    """
     if not isinstance(value, str | bytes | os.PathLike):
         raise InvalidType(f"{argument} is {value!r}. Give a path.")
     return Path(os.fsdecode(value))

@@ -8,7 +8,7 @@ from tpuserve.stablehlo.xla_errors import UnsupportedOp
 
 @dataclass
 class XlaRefusals:
-    """The ops that XLA refused, each once.
+    """The ops that XLA refused to compile in any run of a verification, without duplicates.
 
     Attributes:
       unsupported: Node name → an op that XLA cannot compile.
@@ -19,13 +19,16 @@ class XlaRefusals:
     not_constant: dict[str, UnsupportedOp] = field(default_factory=dict)
 
     def record(self, error: BaseException) -> str | None:
-        """Add the ops that XLA refused to compile according to an error of a run.
+        """Add the ops that XLA refused to compile according to the error of a run.
+
+        Args:
+          error: The error of the run.
 
         Returns:
-          A sentence that names the ops; None if the error is not about unsupported ops.
+          A sentence that names the ops; None if the error has another reason.
         """
-        # Read the message of `__cause__` if there is one: an error of tpuserve has only the first
-        # line of XLA's message, and its `__cause__` has the full text.
+        # Prefer the text of `__cause__`. An error of tpuserve has only the first line of XLA's
+        # message, while its `__cause__` has the whole message with the names of the ops.
         text = str(error.__cause__ or error)
         unsupported = xla_errors.find_unsupported_ops(text)
         not_constant = xla_errors.find_nonconstant_inputs(text)

@@ -1,4 +1,4 @@
-"""Finds inputs of TPU computations that XLA requires to be constants while it compiles."""
+"""Finds ops on the TPU whose shape arguments are not constants, as XLA requires them to be."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -8,8 +8,9 @@ from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.report import Hazard
 from tpuserve.verification.xla_refusals import XlaRefusals
 
-# Op → positions of the inputs that determine a shape of the compiled program; -1 is the last input.
-# Source: the MarkCompileTimeConstantInput registrations of tensorflow/compiler/tf2xla/kernels.
+# Op → positions of the inputs that must be constants when XLA compiles, because they determine
+# shapes in the compiled program; -1 is the last input.
+# Source: the calls of CompileTimeConstantInput in tensorflow/compiler/tf2xla/kernels.
 _SHAPE_INPUTS: Mapping[str, Sequence[int]] = {
     "Reshape": (1,),
     "Fill": (0,),
@@ -57,7 +58,7 @@ def find_constant_inputs(
     """Find ops of TPU computations whose shape arguments are computed values and not constants.
 
     Args:
-      meta_graph_def: TensorFlow's MetaGraphDef of the candidate.
+      meta_graph_def: TensorFlow's MetaGraphDef of the {serve, tpu} metagraph.
       nodes: The nodes that the signatures run.
       refusals: The ops that XLA refused while the signatures ran. Their hazards are errors; the
         hazards of other ops are warnings.
@@ -82,7 +83,15 @@ def find_constant_inputs(
 def _find_in_computation(
     function: Any, nodes_on_tpu: Mapping[str, PlacedNode], refusals: XlaRefusals
 ) -> Iterator[Hazard]:
-    """Find ops of a TPU computation that take a shape from an integer input of the computation."""
+    """Find ops of a TPU computation whose shape argument depends on the computation's inputs.
+
+    Such an op makes XLA recompile for each new value of the input.
+
+    Args:
+      function: The FunctionDef of the TPU computation.
+      nodes_on_tpu: Node name → node, for all nodes that run on the TPU.
+      refusals: The ops that XLA refused while the signatures ran, which are not reported again.
+    """
     nodes = {node.name: node for node in function.node_def}
     integer_inputs = {
         argument.name
@@ -113,7 +122,14 @@ def _find_in_computation(
 
 
 def _trace_to_sources(tensors: Sequence[str], nodes: Mapping[str, Any]) -> set[str]:
-    """Return the names outside of `nodes` on whose values, not only shapes, the tensors depend."""
+    """Return the function arguments on whose values the tensors depend.
+
+    A dependence only on the shape of an argument does not count.
+
+    Args:
+      tensors: Names of tensors in a function.
+      nodes: Node name → NodeDef of the function.
+    """
     visited: set[str] = set()
     sources: set[str] = set()
     pending = [tensor.partition(":")[0] for tensor in tensors]

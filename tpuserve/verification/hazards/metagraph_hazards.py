@@ -1,4 +1,4 @@
-"""Collects all hazards of a {serve, tpu} metagraph: of its nodes, shapes and outputs."""
+"""Collects all hazards of a {serve, tpu} metagraph: what may fail or be slow on a real TPU."""
 
 import dataclasses
 import math
@@ -30,15 +30,16 @@ def find_hazards(
     """Find the hazards of a {serve, tpu} metagraph: errors first, then warnings, then notes.
 
     Args:
-      meta_graph_def: TensorFlow's MetaGraphDef of the candidate.
+      meta_graph_def: TensorFlow's MetaGraphDef of the {serve, tpu} metagraph.
       placed: Signature name → the nodes that the signature runs.
       signatures: The selected signatures of the metagraph, by name.
-      allowed_batch_sizes: The allowed sizes of the metagraph's batch functions; empty if there
-        are none.
+      allowed_batch_sizes: The allowed_batch_sizes of the BatchFunction ops of the SavedModel; empty
+        if there are none.
       warm_up: The records of the warm-up file; empty without the file.
       refusals: The ops that XLA refused while the signatures ran.
       verified: The results of the runs of the signatures.
-      line_of: Returns "file:number" of the user code that created "node@function", or None.
+      line_of: Takes "node@function", and returns the "file:line" of the user code that has created
+        the node; None if it is unknown.
     """
     nodes = _merge_unique(placed.values())
     names_that_ran = [
@@ -65,7 +66,7 @@ def find_hazards(
 
 
 def _merge_unique(node_lists: Iterable[Iterable[PlacedNode]]) -> list[PlacedNode]:
-    """Merge the nodes of several signatures; a node of several signatures is returned once."""
+    """Merge the nodes of several signatures without duplicates."""
     unique: dict[tuple[str, str, str, bool], PlacedNode] = {}
     for nodes in node_lists:
         for placed in nodes:
@@ -75,13 +76,13 @@ def _merge_unique(node_lists: Iterable[Iterable[PlacedNode]]) -> list[PlacedNode
 
 
 def _add_line(hazard: Hazard, line_of: Callable[[str], str | None]) -> Hazard:
-    """Set a hazard's `line`, if the line of user code that created its node is known."""
+    """Return a hazard with the line of user code that has created its node, if that is known."""
     line = line_of(f"{hazard.node}@{hazard.function}") if hazard.node else None
     return hazard if line is None else dataclasses.replace(hazard, line=line)
 
 
 def _find_missing_computations(placed: Mapping[str, Sequence[PlacedNode]]) -> Iterable[Hazard]:
-    """Find the signatures that run nothing on the TPU."""
+    """Report the signatures of the {serve, tpu} metagraph that run nothing on the TPU."""
     for name, nodes in placed.items():
         if not any(node.on_tpu for node in nodes):
             yield Hazard(
@@ -94,7 +95,7 @@ def _find_missing_computations(placed: Mapping[str, Sequence[PlacedNode]]) -> It
 
 
 def _find_non_finite_outputs(verified: Sequence[VerifiedSignature]) -> Iterable[Hazard]:
-    """Find the outputs without any finite value, of which no values could be compared."""
+    """Report the outputs that have only NaN and infinite values, so that nothing was compared."""
     for signature in verified:
         by_name: dict[str, list[Comparison]] = defaultdict(list)
         for run in signature.runs:

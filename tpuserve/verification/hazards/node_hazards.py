@@ -1,4 +1,4 @@
-"""Finds nodes of TPU computations that a TPU cannot run, or runs differently from a CPU."""
+"""Finds nodes of TPU computations that a TPU cannot run or runs with other results than a CPU."""
 
 import math
 import re
@@ -16,12 +16,12 @@ from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.report import Hazard
 from tpuserve.verification.xla_refusals import XlaRefusals
 
-# The limit in bytes on the constants of one TPU computation: the compiled program, which contains
-# the constants, is a protobuf message, and a protobuf message has at most 2 GiB.
+# The largest size in bytes of all constants of a TPU computation. The compiled program contains the
+# constants and is a protobuf message, which cannot be larger than 2 GiB.
 LARGEST_CONSTANTS = 2 * 2**30
 
-# Prefixes of the names of XLA's own ops and of TensorFlow's internal ops, which the TPU compiler
-# supports.
+# Prefixes of the types of XLA's own ops and of TensorFlow's internal ops. They are not reported as
+# uncompilable, because the TPU compiler supports them.
 _XLA_AND_INTERNAL_PREFIXES = ("Xla", "_")
 _RANDOM_OPS = re.compile(
     r"(Anonymous)?(Random|ParameterizedTruncated|Truncated)(Uniform|Standard|Normal|Gamma|Poisson|"
@@ -32,7 +32,7 @@ _DYNAMIC_SHAPE_OPS = re.compile(
     r"Where|Unique(V2|WithCounts|WithCountsV2)?|NonMaxSuppression\w*|DynamicPartition|ListDiff|"
     r"CombinedNonMaxSuppression"
 )
-# Ops that return their inputs unchanged.
+# Ops that return their inputs unchanged, so that they need no XLA kernel.
 _FORWARDING_OPS = ("Identity", "IdentityN")
 _PLACEHOLDERS = ("Placeholder", "PlaceholderWithDefault")
 _ADVICE = "Wrap the op in tpu.outside_compilation, or move it in front of the computation."
@@ -43,12 +43,12 @@ def find_uncompilable_ops(
 ) -> Iterator[Hazard]:
     """Find the ops that XLA cannot compile.
 
-    XLA's error names only the first such op of a computation. The others are found by looking up
-    each op in XLA's kernel registry.
+    The error of a compilation names only the first uncompilable op of a TPU computation. All other
+    ops are looked up in XLA's kernel registry.
 
     Args:
       nodes: The nodes that the signatures run.
-      compiled: The nodes of the signatures that ran, all of which XLA has therefore compiled.
+      compiled: The nodes of the signatures that ran successfully, so that XLA has compiled them.
       refusals: The ops that XLA refused while the signatures ran.
     """
     compiled_names = {(placed.function, placed.node.name) for placed in compiled}
@@ -61,8 +61,8 @@ def find_uncompilable_ops(
             continue
         reported.add(node.name)
         if (placed.function, node.name) in compiled_names:
-            # Only warn about an op without an XLA kernel in a computation that XLA has compiled:
-            # TensorFlow must have folded or removed the op before the compilation.
+            # The op has no XLA kernel, but XLA has compiled its computation. So TensorFlow must
+            # have removed the op before, for example by constant folding. Report only a warning.
             yield _node_hazard(
                 placed,
                 "uncompilable",
@@ -86,7 +86,7 @@ def find_uncompilable_ops(
 
 
 def find_other_platforms(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
-    """Find the StableHLO modules on the TPU that were lowered only for other platforms."""
+    """Find the StableHLO modules in TPU computations that were not lowered for the TPU."""
     for placed in nodes:
         if placed.on_tpu and placed.node.op == CALL_MODULE:
             module = describe_module(placed.node)
@@ -97,7 +97,7 @@ def find_other_platforms(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
 def find_large_constants(
     nodes: Iterable[PlacedNode], largest: int = LARGEST_CONSTANTS
 ) -> Iterator[Hazard]:
-    """Find the TPU computations whose constants exceed the size limit of a compiled program.
+    """Find the TPU computations whose constants are too large for a compiled program.
 
     Args:
       nodes: The nodes that the signatures run.
@@ -121,9 +121,9 @@ def find_large_constants(
 
 
 def find_strings(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
-    """Find the TPU computations with ops that output strings.
+    """Find the TPU computations with ops that output strings, which TPUs do not support.
 
-    Ops without an XLA kernel are left out: `find_uncompilable_ops` reports them.
+    Ops without an XLA kernel are not reported here: `find_uncompilable_ops` reports them.
     """
     string_nodes = (
         placed
@@ -145,7 +145,7 @@ def find_strings(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
 
 
 def find_random_ops(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
-    """Find the ops that draw random numbers, because of which two runs cannot be compared."""
+    """Find the ops that draw random numbers, with which two runs have different results."""
     for placed in nodes:
         if _RANDOM_OPS.fullmatch(placed.node.op):
             yield _node_hazard(
@@ -199,14 +199,17 @@ def find_64_bit_types(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
 
 
 def _is_compilable(node: Any) -> bool:
-    # Accept a node whose op is the name of a function: the nodes in the function's body are
-    # checked on their own.
+    # A node whose op is the name of a function calls this function. Do not report it: the nodes of
+    # the function are checked separately.
     is_op = op_def_registry.get(node.op) is not None
     return not is_op or node.op in _PLACEHOLDERS or xla_kernels.has_xla_kernel(node)
 
 
 def _is_computation(node: Any) -> bool:
-    """Return whether a node needs an XLA kernel, unlike Identity, TPU and internal ops."""
+    """Return whether a node needs an XLA kernel to be compiled.
+
+    Identity ops, TPU ops, XLA's own ops and TensorFlow's internal ops do not.
+    """
     is_known = op_table.is_tpu_op(node.op) or node.op.startswith(_XLA_AND_INTERNAL_PREFIXES)
     return node.op not in _FORWARDING_OPS and not is_known
 
@@ -216,14 +219,15 @@ def _has_output_type(node: Any, types: Sequence[int]) -> bool:
 
 
 def _output_types(node: Any) -> list[int]:
-    """Return the types of a node's outputs, as numbers of the DataType enum."""
+    """Return the dtypes of a node's outputs as numbers of tensorflow.DataType."""
     definition = op_def_registry.get(node.op)
     if definition is None:
         return []
     defaults = {attribute.name: attribute.default_value for attribute in definition.attr}
     types: list[int] = []
     for output in definition.output_arg:
-        # Use the default value of an attribute that the node lacks: exports omit default values.
+        # If the node does not have the attribute, use the op's default value: exporters leave out
+        # attributes with default values.
         name = output.type_list_attr or output.type_attr
         value = node.attr[name] if name in node.attr else defaults.get(name)
         if output.type_list_attr:
@@ -236,12 +240,12 @@ def _output_types(node: Any) -> list[int]:
 
 
 def _constant_bytes(node: Any) -> int:
-    """Return the size that a Const node has in a compiled program, in bytes."""
+    """Return the size in bytes of the value of a Const node in a compiled program."""
     tensor = node.attr["value"].tensor
     if tensor.dtype == tf.string.as_datatype_enum:
         return sum(map(len, tensor.string_val))
-    # The size follows from the shape: the file stores a repeated value once, but a compiled program
-    # holds all elements.
+    # Compute the size from the shape and not from the stored bytes. A GraphDef stores a repeated
+    # value once, but a compiled program has all elements.
     count = math.prod(dimension.size for dimension in tensor.tensor_shape.dim)
     return int(count * tf.as_dtype(tensor.dtype).size)
 
@@ -254,7 +258,7 @@ def _group_by_computation(nodes: Iterable[PlacedNode]) -> Iterable[list[PlacedNo
 
 
 def _summarize_ops(nodes: Sequence[PlacedNode]) -> str:
-    """Format the number of nodes and up to four of their op types."""
+    """Return the number of nodes and up to four of their op types as text for a message."""
     types = sorted({placed.node.op for placed in nodes})
     count = f"{len(nodes)} op" + ("s" if len(nodes) > 1 else "")
     more = f" and {len(types) - 4} other types" if len(types) > 4 else ""

@@ -16,15 +16,15 @@ from tpuserve.graph.traversal import find_reachable
 
 @dataclass(frozen=True)
 class PlacedNode:
-    """A node that a signature runs, its function, and whether the TPU runs it.
+    """A node that a signature runs, with its function and its device.
 
     Attributes:
       node: TensorFlow's NodeDef.
-      function: Name of the function that holds the node; empty for the main graph.
-      computation: Name of the TPU computation around the node, which is the function that a
-        TPUPartitionedCall calls; empty outside of any computation.
-      on_tpu: Whether the TPU runs the node. The host runs the outside-compiled nodes of a
-        computation.
+      function: Name of the function that has the node; empty for the main graph.
+      computation: Name of the TPU computation that runs the node: the function that a
+        TPUPartitionedCall op calls. Empty for nodes outside of TPU computations.
+      on_tpu: Whether the node runs on the TPU. Nodes of a TPU computation that are inside of
+        tpu.outside_compilation run on the host.
     """
 
     node: Any
@@ -34,7 +34,9 @@ class PlacedNode:
 
 
 def place_nodes(meta_graph_def: Any, signature_name: str) -> list[PlacedNode]:
-    """Return the nodes that the outputs of a signature depend on, called functions included.
+    """Return the nodes that a signature runs: all that its outputs depend on.
+
+    The nodes of called functions are included.
 
     Args:
       meta_graph_def: TensorFlow's MetaGraphDef.
@@ -70,11 +72,11 @@ def place_nodes(meta_graph_def: Any, signature_name: str) -> list[PlacedNode]:
 def _place_function(
     function: Any, computation: str, on_tpu: bool, *, is_outermost: bool
 ) -> Iterator[PlacedNode]:
-    """Yield the nodes that the results of a called function depend on.
+    """Yield the nodes that a called function runs: all that its results depend on.
 
     Args:
-      function: A FunctionDef.
-      computation: The TPU computation of the node that calls the function; empty for none.
+      function: The FunctionDef.
+      computation: The name of the TPU computation that runs the function; empty for none.
       on_tpu: Whether the TPU runs the node that calls the function.
       is_outermost: True if a TPUPartitionedCall calls the function; False for functions that the
         computation calls.
@@ -89,7 +91,12 @@ def _place_function(
 
 
 def _reachable_nodes(nodes: Iterable[Any], results: Iterable[str]) -> list[Any]:
-    """Return the nodes that the result tensors depend on, in the order of the graph."""
+    """Return the nodes on which some tensors depend, in the order of the graph.
+
+    Args:
+      nodes: All nodes of the graph or function.
+      results: Names of the tensors.
+    """
     by_name: Mapping[str, Any] = {node.name: node for node in nodes}
 
     def inputs(name: str) -> list[str] | None:

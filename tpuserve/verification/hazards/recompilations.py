@@ -1,4 +1,4 @@
-"""Finds signatures with unknown dimensions: a TPU recompiles for every new size of them."""
+"""Finds signatures with unknown dimensions, for which a TPU recompiles at each new input size."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,8 +10,8 @@ from tpuserve.verification.report import Hazard
 
 Sizes = tuple[int, ...]
 
-# The sizes that a message proposes if the SavedModel names none: those that `tpuserve compile`
-# compiles for.
+# The allowed_batch_sizes that a message proposes if the SavedModel has none. They are the default
+# batch sizes of `tpuserve compile`.
 _USUAL_SIZES = (1, 8, 64)
 
 
@@ -23,13 +23,14 @@ def find_recompilations(
 ) -> Iterator[Hazard]:
     """Find the signatures that run on the TPU and have inputs with unknown dimensions.
 
-    Signatures whose warm-up records have the same batch sizes share one hazard about batch sizes.
+    A TPU compiles the model again for each new size of these dimensions. Signatures whose warm-up
+    records have the same batch sizes are reported together in one hazard.
 
     Args:
       placed: Signature name → the nodes that the signature runs.
       signatures: Signatures to look at, by name.
-      allowed_batch_sizes: The allowed sizes of the metagraph's batch functions; empty if there
-        are none.
+      allowed_batch_sizes: The allowed_batch_sizes of the BatchFunction ops of the SavedModel; empty
+        if there are none.
       warm_up: The records of the warm-up file; empty without the file.
     """
     by_warm_sizes: dict[Sizes, list[str]] = defaultdict(list)
@@ -44,7 +45,10 @@ def find_recompilations(
 
 
 def _find_open_dimensions(name: str, signature: Signature) -> Iterator[Hazard]:
-    """Find inputs with an unknown rank, or with an unknown dimension other than the first."""
+    """Report inputs with an unknown rank, or with an unknown dimension other than the first.
+
+    The first dimension is the batch dimension, which is reported separately.
+    """
     shapes = {alias: spec.shape for alias, spec in signature.inputs.items()}
     open_parts = [
         f"dimension {position} of {alias!r}"
@@ -63,11 +67,11 @@ def _find_open_dimensions(name: str, signature: Signature) -> Iterator[Hazard]:
 
 
 def _batch_size_hazard(names: Sequence[str], allowed: Sizes, warm_sizes: Sizes) -> Hazard:
-    """Describe how often signatures recompile because of their open batch sizes.
+    """Report that a TPU compiles signatures again for new batch sizes, and how to avoid this.
 
     Args:
       names: Names of the signatures.
-      allowed: The allowed_batch_sizes of the metagraph; empty without batch functions.
+      allowed: The allowed_batch_sizes of the BatchFunction ops; empty if there are none.
       warm_sizes: Batch sizes of the warm-up records; empty without records.
     """
     several = len(names) > 1
@@ -106,7 +110,11 @@ def _batch_size_hazard(names: Sequence[str], allowed: Sizes, warm_sizes: Sizes) 
 
 
 def _batch_config(sizes: Sizes) -> str:
-    """Return the source code of an export's argument batch_config with some allowed sizes."""
+    """Return Python code for the argument batch_config of an export, to show in a message.
+
+    Args:
+      sizes: The allowed_batch_sizes in the code.
+    """
     return (
         f"batch_config=BatchConfig(num_batch_threads=2, max_batch_size={sizes[-1]}, "
         f"batch_timeout_micros=2000, allowed_batch_sizes={list(sizes)})"
@@ -114,7 +122,7 @@ def _batch_config(sizes: Sizes) -> str:
 
 
 def _warm_up_sizes(warm_up: Sequence[WarmUpRecord], name: str) -> Sizes:
-    """Return the batch sizes of a signature's warm-up records, increasing."""
+    """Return the batch sizes of a signature's warm-up records in increasing order."""
     sizes = {
         spec.shape[0]
         for record in warm_up

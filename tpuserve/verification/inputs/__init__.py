@@ -1,1 +1,1 @@
-"""Inputs for a verification: from a file, from warm-up records, or generated."""
+"""Collects the inputs for a verification: from a file, from warm-up records, or generated."""

@@ -1,4 +1,4 @@
-"""Collects the sets of inputs that each signature is verified with."""
+"""Collects the sets of inputs on which a verification runs each signature."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from tpuserve.verification.report import InputSource
 
 Array = np.ndarray[Any, Any]
 
-# The batch sizes to generate if neither the user nor the model names any: a single row, and 8 rows,
-# the number of sublanes of a TPU's vector unit.
+# The batch sizes of generated inputs if neither the user nor the model specifies any: a single
+# example, and 8 examples, because a TPU's vector unit has 8 sublanes.
 DEFAULT_BATCH_SIZES = (1, 8)
 
 
@@ -26,7 +26,7 @@ class InputCase:
 
     Attributes:
       inputs: Alias → array.
-      batch_size: Rows of the inputs; None if they have no batch dimension.
+      batch_size: Number of examples in the inputs; None if they have no batch dimension.
       source: Where the inputs come from: "file", "warm-up record" or "generated".
     """
 
@@ -59,22 +59,25 @@ def collect_cases(
     allowed_batch_sizes: Sequence[int],
     seed: int,
 ) -> InputCases:
-    """Collect the inputs of each signature: from the file, else warm-up records, else generated.
+    """Collect the sets of inputs on which each signature runs.
+
+    The inputs of a signature come from the file. If the file has none for it, they come from the
+    warm-up records of the SavedModel. If there are none for it either, they are generated.
 
     Args:
       directory: Directory of the SavedModel.
-      meta_graph_def: TensorFlow's MetaGraphDef of the baseline.
+      meta_graph_def: TensorFlow's MetaGraphDef of the {serve} metagraph.
       signatures: The signatures to run, by name.
       inputs: An .npz file of inputs; None for no file.
-      batch_sizes: The batch sizes that the user asked for. The rows from a file or record are
-        repeated or cut to these sizes. Empty means the rows that the file or record has; generated
-        inputs then have the allowed batch sizes.
-      allowed_batch_sizes: The allowed sizes of the metagraph's batch functions; empty if there
-        are none.
+      batch_sizes: The batch sizes that the user asked for. Examples from a file or a warm-up record
+        are repeated or cut to these sizes. Empty to keep the sizes of the file or record, and to
+        generate inputs of the allowed batch sizes.
+      allowed_batch_sizes: The allowed_batch_sizes of the BatchFunction ops of the SavedModel; empty
+        if there are none.
       seed: Random seed for generated inputs.
 
     Raises:
-      InvalidInput: The file cannot be used.
+      InvalidInput: The file cannot be read, or its arrays do not fit the signatures.
       DamagedSavedModel: The warm-up file cannot be read.
     """
     from_file: dict[str, dict[str, Array]] = {}
@@ -105,7 +108,10 @@ def collect_cases(
 def _generate_cases(
     meta_graph_def: Any, name: str, signature: Signature, sizes: Sequence[int], seed: int
 ) -> list[InputCase]:
-    """Generate inputs for each batch size, or once if the signature has a fixed batch size."""
+    """Generate a set of inputs for each batch size.
+
+    If the signature has a fixed batch size, generate one set of this size.
+    """
     if not samples.has_open_batch_size(meta_graph_def, name):
         shapes = [spec.shape for spec in signature.inputs.values()]
         fixed_sizes = [shape[0] for shape in shapes if shape]
@@ -129,9 +135,16 @@ def _resize_cases(
     source: InputSource,
     origin: str,
 ) -> list[InputCase]:
-    """Make a case for each batch size by repeating or cutting rows.
+    """Make a set of inputs for each batch size, by repeating examples or leaving some out.
 
-    If `sizes` is empty or no input has a batch dimension, make one case of the inputs as they are.
+    If `sizes` is empty or no input has a batch dimension, return the inputs unchanged as one set.
+
+    Args:
+      arrays: Input alias → array.
+      signature: The signature of the inputs.
+      sizes: The batch sizes to make.
+      source: Where the inputs come from, for the report.
+      origin: Where the inputs come from, for the text of an error.
     """
     batched = [alias for alias in arrays if input_casting.has_rows(signature, alias)]
     if not batched:
@@ -150,8 +163,9 @@ def _resize_cases(
 
 
 def _first_of_each_size(cases: Sequence[InputCase]) -> list[InputCase]:
-    """Keep the first case of each batch size.
+    """Keep only the first set of inputs for each batch size.
 
-    Warm-up records that are resized to the same batch size rarely differ otherwise.
+    After resizing, many warm-up records have the same batch size, and running all of them would
+    rarely show anything new.
     """
     return list({case.batch_size: case for case in reversed(cases)}.values())[::-1]

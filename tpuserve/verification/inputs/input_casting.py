@@ -1,4 +1,4 @@
-"""Casts arrays from a user to the types that a signature takes."""
+"""Casts input arrays of a verification to the dtypes of a signature."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,22 +15,23 @@ Array = np.ndarray[Any, Any]
 def cast_inputs(
     arrays: Mapping[str, Array], signature: Signature, origin: str
 ) -> tuple[dict[str, Array], list[str]]:
-    """Cast arrays to the types of a signature's inputs, and check their shapes.
+    """Cast arrays to the dtypes of a signature's inputs, and check their shapes.
 
     Floats are cast to floats of another width, and integers to integers of another width if all
-    values fit: numpy's defaults, float64 and int64, are rarely the types of a model. Text is
-    encoded as UTF-8. No other types are converted.
+    values fit. This is needed because models rarely take float64 and int64, the default dtypes of
+    NumPy. Text is encoded as UTF-8. No other dtypes are converted.
 
     Args:
-      arrays: Alias → array; every alias is an input of the signature.
-      signature: The signature that takes the arrays.
-      origin: Where the arrays come from, for messages.
+      arrays: Alias → array; each alias is an input of the signature.
+      signature: The signature to run.
+      origin: Where the arrays come from, such as the name of a file, for messages.
 
     Returns:
       The cast arrays, and one sentence for each cast.
 
     Raises:
-      InvalidTensor: An array has another type or shape, or the arrays differ in their rows.
+      InvalidTensor: An array has a dtype or shape that does not fit, or the arrays have different
+        batch sizes.
     """
     notes: list[str] = []
     converted = {}
@@ -58,7 +59,14 @@ def has_rows(signature: Signature, alias: str) -> bool:
 
 
 def _cast(array: Array, spec: TensorSpec, subject: str, notes: list[str]) -> Array:
-    """Cast one array to the dtype of a TensorSpec; append a sentence to `notes` for a cast."""
+    """Cast an array to the dtype of an input.
+
+    Args:
+      array: The array.
+      spec: The input of the signature.
+      subject: The name of the input, for messages.
+      notes: List to which a sentence about the cast is appended, for the report.
+    """
     if spec.dtype == "string":
         return _encode_strings(array, subject)
     target = tf.as_dtype(spec.dtype)
@@ -92,7 +100,7 @@ def _cast(array: Array, spec: TensorSpec, subject: str, notes: list[str]) -> Arr
 
 
 def _encode_strings(array: Array, subject: str) -> Array:
-    """Convert an array of text or bytes to an object array of bytes."""
+    """Convert an array of text or bytes to an object array of bytes; text is encoded as UTF-8."""
     if array.dtype.kind not in "SUO":
         raise InvalidTensor(
             f"{subject} is {array.dtype}, and the signature takes strings. Give an array of "

@@ -1,4 +1,4 @@
-"""Reads inputs from an .npz file, as numpy.savez writes it."""
+"""Reads the inputs of a verification from an .npz file, the format of numpy.savez."""
 
 import zipfile
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ def read_npz(path: Path) -> dict[str, Array]:
       InvalidInput: The file is missing, is not an .npz file, or holds Python objects.
     """
     try:
-        # Open the file here, because NumPy would not close a damaged file. Refuse pickled
-        # objects, because unpickling runs code from the file.
+        # Open the file here and not in np.load, which does not close a damaged file. Refuse
+        # pickled objects, because unpickling can run code from the file.
         with path.open("rb") as opened:
             file = np.load(opened, allow_pickle=False)
             if isinstance(file, np.lib.npyio.NpzFile):
@@ -48,11 +48,11 @@ def assign_to_signatures(
 ) -> dict[str, dict[str, Array]]:
     """Assign named arrays to the inputs of signatures.
 
-    The name "INPUT" is for every signature with that input. The name "SIGNATURE/INPUT" is for
-    one signature, and takes precedence.
+    An array with the name "INPUT" is for every signature that has an input of this name. An array
+    with the name "SIGNATURE/INPUT" is for one signature, and takes precedence.
 
     Args:
-      arrays: Name → array.
+      arrays: Name in the .npz file → array.
       signatures: Signature name → signature.
       origin: The name of the file, for messages.
 
@@ -60,7 +60,8 @@ def assign_to_signatures(
       Signature name → its inputs (alias → array), for each signature whose inputs all have arrays.
 
     Raises:
-      InvalidInputNames: An array belongs to no input, or other inputs of its signature are missing.
+      InvalidInputNames: An array is not passed to any signature: no signature has an input of its
+        name, or the file lacks other inputs of the signature.
     """
     assigned: dict[str, dict[str, Array]] = {}
     used: set[str] = set()

@@ -1,4 +1,4 @@
-"""Reads inputs from the warm-up records of a SavedModel."""
+"""Reads the inputs of a verification from the warm-up records of a SavedModel."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,33 +14,34 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
 Array = np.ndarray[Any, Any]
 
-# Classify and Regress requests carry tf.Examples without an input alias. This key stands for the
-# alias until the alias of the signature's only input replaces the key.
+# A temporary key for the tf.Examples of Classify and Regress requests, which have no input alias.
+# It is replaced by the alias of the signature's only input.
 _EXAMPLES = ""
 
 
 def read_warm_up_inputs(
     directory: Path, signatures: Mapping[str, Signature], notes: list[str]
 ) -> dict[str, list[dict[str, Array]]]:
-    """Read the inputs of a SavedModel's warm-up records, by signature.
+    """Read the inputs of the requests in a SavedModel's warm-up file, by signature.
 
     Args:
       directory: Directory of the SavedModel, with or without a warm-up file.
-      signatures: The selected signatures, by name; records for others are ignored.
-      notes: List to extend by a sentence for each record that is ignored because it is not a
-        Predict, Classify or Regress request.
+      signatures: The selected signatures, by name. Records for other signatures are ignored.
+      notes: List to which a sentence is appended for each record that is ignored because it is not
+        a Predict, Classify or Regress request.
 
     Returns:
-      Signature name → the inputs of each of its records, alias → array.
+      Signature name → the inputs of each of its records; the inputs of a record are alias → array.
 
     Raises:
-      DamagedSavedModel: The warm-up file is truncated or not a record file.
+      DamagedSavedModel: The warm-up file is truncated or is not a TFRecord file.
       InvalidInputNames: A record lacks inputs of its signature, or has other inputs.
     """
     path = directory / warm_up_file.PATH
     if not path.is_file():
         return {}
-    # The protos are imported late: the import is slow, and few models have warm-up records.
+    # Import the protobuf messages only if there is a warm-up file: the import is slow, and few
+    # models have one.
     from google.protobuf.message import DecodeError
     from tensorflow_serving.apis import prediction_log_pb2
 
@@ -79,7 +80,10 @@ def _to_array(proto: Any) -> Array:
 
 
 def _serialize_examples(proto: Any) -> Array:
-    """Serialize the tf.Examples of an Input message; merge the Input's context into each.
+    """Serialize the tf.Examples of an Input message of a Classify or Regress request.
+
+    If the message has a context, a tf.Example with common features, it is merged into each
+    tf.Example.
 
     Returns:
       An array of bytes, [number of examples].
