@@ -1,4 +1,5 @@
-"""Checks of untrusted models: the ops that they hold, files that they open, memory that they need.
+"""Checks untrusted models: which ops they have, which files they open, how much memory they need.
 
-The checks read protobuf messages. They run before the load, because a load runs ops of the model.
+The checks only read protobuf messages. A server runs them before it loads a model, because loading
+runs ops of the model, such as its initialisation op.
 """

@@ -1,15 +1,15 @@
-"""Finds attributes that let a harmless op open files, call native code or start many threads."""
+"""Finds attributes with which a safe op opens files, calls native code or starts many threads."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpuserve.graph.attributes import attribute_value
 
-# The largest number of threads that one op may start. TensorFlow ends the process when the system
-# refuses to start a thread.
+# The largest number of threads that a single op of an untrusted model may start. If the system
+# refuses to start more threads, TensorFlow ends the process.
 _MAX_THREADS = 1024
-# The first bytes of MLIR bytecode. MLIR in text form is refused, because it can hide the name
-# "custom_call" behind escapes.
+# The first bytes of MLIR bytecode. A StableHLO module in text form is refused, because it can hide
+# the op name "custom_call", with which a module calls native code, by escape sequences.
 _MLIR_BYTECODE = b"ML\xefR"
 
 
@@ -33,7 +33,8 @@ def _starts_few_threads(value: int) -> bool:
     return value <= _MAX_THREADS
 
 
-# Op → the name of the attribute to check, the AttrValue field with its value, and the check.
+# Op type → the attribute to check: its name, the field of AttrValue that has its value, and the
+# function that returns whether a value is safe.
 _CHECKS: Mapping[str, tuple[str, str, Callable[[Any], bool]]] = {
     "Batch": ("num_batch_threads", "i", _starts_few_threads),
     "BatchFunction": ("num_batch_threads", "i", _starts_few_threads),
@@ -46,15 +47,18 @@ _CHECKS: Mapping[str, tuple[str, str, Callable[[Any], bool]]] = {
 
 
 def unsafe_attribute(node: Any) -> str:
-    """Return the op of a NodeDef and its unsafe attribute, or "" if no attribute is unsafe."""
+    """Return the op type and the name of an unsafe attribute of a NodeDef; "" if it has none.
+
+    The result is a text for an error message, such as "PrintV2 (output_stream)".
+    """
     if node.op not in _CHECKS:
         return ""
     name, field, is_safe = _CHECKS[node.op]
     if name not in node.attr:
         return ""
     attribute = attribute_value(node, name)
-    # If the attribute does not have this field, it is a placeholder, whose value each caller of the
-    # function sets. The value is unknown here, so the attribute counts as unsafe.
+    # In a function, an attribute may be a placeholder whose value each caller of the function sets.
+    # Then the AttrValue does not have this field. The value is unknown and counts as unsafe.
     if attribute.WhichOneof("value") == field and is_safe(getattr(attribute, field)):
         return ""
     return f"{node.op} ({name})"

@@ -1,4 +1,7 @@
-"""Computes the content of small tensors, such as shapes, which determines the sizes of others."""
+"""Computes the values of small tensors in a graph without running it.
+
+Such tensors are often shapes or counts, which determine how much memory other tensors need.
+"""
 
 import math
 import operator
@@ -54,8 +57,8 @@ _REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "Max": max,
     "Min": min,
 }
-# The largest absolute value of an element: that of an int64. The content of a tensor with a larger
-# value counts as unknown, because no dimension can have that size.
+# The largest absolute value of an element, that of an int64. A tensor with a larger element counts
+# as unknown: it cannot be a shape, because no dimension can have that size.
 _MAX = 2**63 - 1
 # DataType numbers of float16, float32, float64 and bfloat16.
 _FLOATS = frozenset({1, 2, 14, 19})
@@ -64,15 +67,16 @@ _FLOATS = frozenset({1, 2, 14, 19})
 def output_content(
     node: Any, inputs: Sequence[TensorValue], shape: Shape | None
 ) -> tuple[Shape | None, Content | None]:
-    """Return the shape and the content of the first output of a node, as far as they are known.
+    """Return the shape and the elements of the first output of a node, as far as they are known.
 
     Args:
       node: a NodeDef; it may be damaged.
-      inputs: what is known of the inputs.
+      inputs: the known properties of the node's inputs.
       shape: the shape of the output; None if it is unknown.
 
     Returns:
-      The shape, and the elements in row-major order; None for what is unknown or too large.
+      The shape, None if it is unknown; and the elements in row-major order, None if they are
+      unknown or too many.
     """
     try:
         content = _content(node, inputs, shape)
@@ -127,12 +131,15 @@ def _content(node: Any, inputs: Sequence[TensorValue], shape: Shape | None) -> C
 
 
 def _selection(node: Any, known: Sequence[Content], shape: Shape | None) -> Content | None:
-    """Return the content of the output of an op that selects or repeats elements of a vector.
+    """Compute the output of an op that selects, repeats or counts elements, such as Gather or Fill.
 
     Args:
       node: a NodeDef.
-      known: the content of each input.
+      known: the elements of each input in row-major order.
       shape: the shape of the output; None if it is unknown.
+
+    Returns:
+      The elements of the output; None if they are too many or the op is not of this kind.
     """
     first = known[0]
     if node.op == "Fill":
@@ -162,7 +169,7 @@ def _selection(node: Any, known: Sequence[Content], shape: Shape | None) -> Cont
 
 
 def _shrinks(node: Any) -> bool:
-    """Return whether a node is a StridedSlice that takes one element, so its output is a scalar."""
+    """Return whether a node is a StridedSlice that takes one element of a vector as a scalar."""
     return node.op == "StridedSlice" and bool(attribute_value(node, "shrink_axis_mask").i)
 
 

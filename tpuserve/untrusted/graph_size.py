@@ -19,17 +19,17 @@ from tpuserve.untrusted.tensor_values import (
     value_from_proto,
 )
 
-# The deepest nesting of function calls and the largest number of nodes after all functions are
-# inlined that a model may have. TensorFlow inlines functions before a run, which takes minutes for
-# 3,000 nested functions.
+# Limits for untrusted models: the deepest nesting of function calls, and the largest number of
+# nodes after all functions are inlined. TensorFlow inlines functions before a run, which takes
+# minutes for 3,000 nested functions.
 MAX_DEPTH = 100
 MAX_NODES = 10_000_000
-# Once this many nodes have been evaluated, a function is evaluated only once, with unknown
-# arguments, and no longer for each combination of arguments. Otherwise a model with many calls
-# could take any time.
+# The number of nodes after which the evaluation becomes less precise, to limit its time: a function
+# is then evaluated only once with unknown arguments, and not for each combination of arguments.
 _MAX_EVALUATED = 500_000
 
-# Op → the position of the input that becomes the first argument of the functions that the op calls.
+# Op type → the position of the input that is passed as the first argument to the functions that the
+# op calls. The inputs after it are passed as the other arguments.
 _FIRST_ARGUMENT = {
     "BatchFunction": 0,
     "Case": 1,
@@ -41,7 +41,8 @@ _FIRST_ARGUMENT = {
     "TPUPartitionedCall": 0,
 }
 _LOOPS = frozenset({"StatelessWhile", "While"})
-# Attributes that may hold the dtype of the output, in the order in which they are looked up.
+# Names of attributes that may have the dtype of a node's output. The first of them that the node
+# has is used.
 _DTYPE_ATTRIBUTES = ("DstT", "dtype", "out_type", "element_dtype", "T", "Tidx")
 _BOOLEAN, _FLOAT = 10, 1
 _COMPARISONS = frozenset(
@@ -50,10 +51,10 @@ _COMPARISONS = frozenset(
         *("LogicalAnd", "LogicalNot", "LogicalOr"),
     )
 )
-# Ops without inputs that allocate a tensor, whose shape is an attribute of the op.
+# Ops without inputs that allocate a tensor of the shape in their attribute "shape".
 _ALLOCATING_SOURCES = frozenset({"FakeParam", "TemporaryVariable"})
-# Prefixes of the ops that decode or decompress a string, such as a picture. The content of the
-# string determines the size of the output, so a small constant may become a tensor of any size.
+# Prefixes of the types of ops that decode or decompress a string, such as a picture. The size of
+# their output depends on the content of the string: a small constant may become a huge tensor.
 _DECODERS = (
     *("DecodeBmp", "DecodeCompressed", "DecodeGif", "DecodeImage", "DecodeJ", "DecodePng"),
     *("DecodeWebP", "DecodeAndCropJpeg", "ParseTensor"),
@@ -66,16 +67,19 @@ _TOO_DEEP = f"its functions are nested more than {MAX_DEPTH} deep"
 
 
 class UnboundedSize(Exception):
-    """The size of a graph has no bound, as with recursive functions, or exceeds a limit."""
+    """The error for a graph whose size exceeds a limit or cannot be limited.
+
+    Recursive functions make the size of a graph unlimited.
+    """
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """A tensor that a node allocates.
+    """The memory that a node allocates for its output, beyond the memory of its inputs.
 
     Attributes:
-      num_bytes: the size of the tensor less the sizes of all inputs of the node.
-      site: the node; None if no node allocates a tensor.
+      num_bytes: the size of the output minus the sizes of all inputs, in bytes.
+      site: the node; None for the initial value 0, before any node is added.
     """
 
     num_bytes: int = 0
@@ -84,15 +88,15 @@ class Allocation:
 
 @dataclass
 class GraphSize:
-    """The size of a graph, or of one call of a function.
+    """The size of a graph, or of the body of a function with the functions that it calls.
 
     Attributes:
       num_nodes: the number of nodes after all functions are inlined.
       depth: how deep function calls are nested.
-      constant_bytes: the bytes of all tensors whose values do not depend on a request.
-      largest: the largest of these tensors.
-      largest_variable: the largest tensor whose value depends on a request, while its size does
-        not.
+      constant_bytes: the bytes of all constant tensors: their values do not depend on a request.
+      largest: the largest constant tensor.
+      largest_variable: the largest tensor whose value depends on a request, but whose size is
+        fixed by the graph.
     """
 
     num_nodes: int = 0
@@ -102,7 +106,7 @@ class GraphSize:
     largest_variable: Allocation = field(default_factory=Allocation)
 
     def add(self, other: "GraphSize") -> None:
-        """Add the size of a called function."""
+        """Add the size of a function that this graph or function calls."""
         self.num_nodes += other.num_nodes
         self.depth = max(self.depth, other.depth + 1)
         self.constant_bytes += other.constant_bytes
@@ -110,7 +114,12 @@ class GraphSize:
         self.largest_variable = max(self.largest_variable, other.largest_variable, key=_num_bytes)
 
     def add_tensor(self, allocation: Allocation, *, is_constant: bool) -> None:
-        """Add a tensor that a node allocates; `is_constant`: no request changes its value."""
+        """Add the memory that a node allocates for a tensor.
+
+        Args:
+          allocation: the size, and the node.
+          is_constant: whether the value of the tensor is the same for all requests.
+        """
         if is_constant:
             self.constant_bytes += allocation.num_bytes
             self.largest = max(self.largest, allocation, key=_num_bytes)
@@ -119,10 +128,19 @@ class GraphSize:
 
 
 class SizeEvaluator:
-    """Computes the sizes of the tensors of a run, by a shape analysis of graph and functions."""
+    """Computes the memory that the tensors of a session run need, without running it.
+
+    It infers the shapes of all tensors in the graph and in its functions.
+    """
 
     def __init__(self, program: Program, run: ModelRun, *, enters_functions: bool = True) -> None:
-        """Create an evaluator of one run; without `enters_functions`, it skips called functions."""
+        """Create an evaluator of one session run.
+
+        Args:
+          program: the metagraph.
+          run: the nodes that the run may execute, and the tensors that are fed.
+          enters_functions: whether the bodies of called functions are included.
+        """
         self.run = run
         self._program = program
         self._enters_functions = enters_functions
@@ -134,7 +152,9 @@ class SizeEvaluator:
         self._num_evaluated = 0
 
     def evaluate(self) -> GraphSize:
-        """Return the size of the graph, without the bytes that constants have in the file.
+        """Return the size of the graph in this run.
+
+        The bytes of constants that the SavedModel itself stores are not counted.
 
         Raises:
           UnboundedSize: the functions cannot be inlined, or an op decodes a constant, such as a
@@ -153,16 +173,16 @@ class SizeEvaluator:
         arguments: Mapping[str, TensorValue],
         fed: frozenset[str] = frozenset(),
     ) -> tuple[dict[str, list[TensorValue]], GraphSize]:
-        """Evaluate the nodes of the main graph or of a function's body.
+        """Compute the known properties of all tensors in the main graph or in a function's body.
 
         Args:
           function: the name of the function; empty for the main graph.
           nodes: the nodes, in the order of execution.
-          arguments: the values of the function's arguments by name.
-          fed: the tensors of the main graph that are fed, such as "x:0".
+          arguments: argument name → the known properties of its value; empty for the main graph.
+          fed: names, such as "x:0", of the tensors of the main graph that are fed.
 
         Returns:
-          Node name → outputs, and the size of the nodes.
+          Node name → the known properties of its outputs; and the size of the graph or function.
         """
         outputs = {name: [value] for name, value in arguments.items()}
         size = GraphSize()
@@ -189,13 +209,14 @@ class SizeEvaluator:
     def _evaluate_node(
         self, site: Site, inputs: list[TensorValue], references: list[str], size: GraphSize
     ) -> list[TensorValue]:
-        """Return the outputs of a node, and add the tensors that the node allocates to `size`.
+        """Return the known properties of a node's outputs, and add its allocations to a size.
 
         Args:
-          site: the node, and the function that holds it.
-          inputs: what is known of the node's data inputs.
+          site: the node, and the function that has it.
+          inputs: the known properties of the node's data inputs.
           references: the names of these inputs, such as "x:0".
-          size: the size of the graph or function so far.
+          size: the size of the graph or function so far, to which the tensors of the node are
+            added.
         """
         node = site.node
         size.num_nodes += 1
@@ -234,11 +255,11 @@ class SizeEvaluator:
         return [join(values) for values in zip(*results, strict=False)]
 
     def _arguments(self, node: Any, inputs: list[TensorValue], name: str) -> list[TensorValue]:
-        """Return the values that a node passes to a function as arguments, as far as known.
+        """Return the known properties of the arguments that a node passes to a function.
 
         Args:
           node: the NodeDef that calls the function.
-          inputs: what is known of the node's inputs.
+          inputs: the known properties of the node's inputs.
           name: the name of the function.
         """
         if node.op in self._program.functions:
@@ -246,8 +267,8 @@ class SizeEvaluator:
         if node.op in _FIRST_ARGUMENT:
             return inputs[_FIRST_ARGUMENT[node.op] :]
         if node.op in _LOOPS:
-            # A loop variable that the body returns unchanged has the same value in all iterations.
-            # The values of the other loop variables are unknown.
+            # If the body of a loop returns a loop variable unchanged, the variable has its initial
+            # value in all iterations. The values of all other loop variables are unknown.
             body = attribute_value(node, "body").func.name
             arguments = self._program.arguments(body)
             returned = self._returned_arguments(body)
@@ -258,7 +279,11 @@ class SizeEvaluator:
         return []
 
     def _returned_arguments(self, name: str) -> list[str]:
-        """Return the tensor that each output of a function returns; an Identity op is skipped."""
+        """Return the name of the tensor that a function returns for each of its outputs.
+
+        If an output comes from an Identity op, return the name of the op's input instead. So an
+        argument that is returned unchanged is recognised.
+        """
         function = self._program.functions[name]
         nodes = {node.name: node for node in function.node_def if node.op == "Identity"}
         references = [function.ret[output.name] for output in function.signature.output_arg]
@@ -269,7 +294,15 @@ class SizeEvaluator:
         return references
 
     def _call(self, name: str, arguments: list[TensorValue]) -> tuple[list[TensorValue], GraphSize]:
-        """Return the outputs and the size of a function that is called with these arguments."""
+        """Return the known properties of a function's outputs, and the size of the function.
+
+        Args:
+          name: the name of the function.
+          arguments: the known properties of its arguments; missing ones are unknown.
+
+        Raises:
+          UnboundedSize: the function calls itself, or its calls are nested too deep.
+        """
         names = self._program.arguments(name)
         if self._num_evaluated > _MAX_EVALUATED:
             arguments = []
@@ -295,7 +328,10 @@ class SizeEvaluator:
 
 
 def in_execution_order(nodes: Sequence[Any]) -> list[Any]:
-    """Return nodes so that each comes after its inputs, except in the loops of TensorFlow 1."""
+    """Sort nodes so that each node comes after the nodes that compute its inputs.
+
+    Loops of TensorFlow 1 are cycles in the graph, in which this is not possible for all inputs.
+    """
     by_name = {node.name: node for node in nodes}
     users: dict[str, list[str]] = {name: [] for name in by_name}
     num_inputs = dict.fromkeys(by_name, 0)
@@ -318,7 +354,12 @@ def in_execution_order(nodes: Sequence[Any]) -> list[Any]:
 
 
 def _output(outputs: Mapping[str, list[TensorValue]], reference: str) -> TensorValue:
-    """Return the output that a reference names: "y", "y:1" or, in a function, "y:output:1"."""
+    """Return the known properties of the tensor with a name.
+
+    Args:
+      outputs: node name → the known properties of its outputs.
+      reference: the name of the tensor: "y", "y:1" or, in a function, "y:output:1".
+    """
     name, *rest = reference.split(":")
     index = int(rest[-1]) if rest and rest[-1].isdigit() else 0
     values = outputs.get(name, [])
@@ -326,7 +367,7 @@ def _output(outputs: Mapping[str, list[TensorValue]], reference: str) -> TensorV
 
 
 def _output_value(node: Any, inputs: Sequence[TensorValue]) -> TensorValue:
-    """Return what is known of the first output of a node that calls no function."""
+    """Return the known properties of the first output of a node that calls no function."""
     is_constant = node.op in _ALLOCATING_SOURCES or (
         bool(inputs) and all(value.is_constant for value in inputs)
     )
@@ -349,7 +390,10 @@ def _element_bytes(node: Any) -> int:
 
 
 def _tensor_protos(attributes: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the TensorProtos in attributes, and in the attributes of functions."""
+    """Yield all TensorProtos in the attributes of a node.
+
+    They may be in the attributes of a function that an attribute names, too.
+    """
     for attribute in attributes.values():
         kind = attribute.WhichOneof("value")
         if kind == "tensor":

@@ -1,4 +1,4 @@
-"""Checks a whole SavedModel before it is loaded."""
+"""Runs all checks of an untrusted SavedModel before a server loads it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,12 +21,12 @@ def check_model(
     Args:
       meta_graphs: TensorFlow's MetaGraphDef messages.
       directory: the directory of the SavedModel.
-      forbid_unsafe_ops: whether to refuse ops that may do more than compute.
-      max_constant_bytes: the bytes of memory that constants, and tensors computed from them, may
-        take beyond the size of the constants in the file; 0 for no limit.
+      forbid_unsafe_ops: whether to refuse ops that may do more than compute, such as open files.
+      max_constant_bytes: the largest number of bytes of memory that constants, and tensors computed
+        from them, may need beyond the size of the constants in the file; 0 for no limit.
 
     Raises:
-      UnsafeModel: an op may do more than compute, or opens another file.
+      UnsafeModel: an op may do more than compute, or opens a file that is not of the model.
       ModelTooLarge: constants become too large, or the graph has too many nodes after functions
         are inlined.
       DamagedSavedModel: an asset or an initialisation op is not valid.

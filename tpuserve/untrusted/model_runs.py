@@ -1,4 +1,8 @@
-"""The session runs that a server makes with a metagraph, and the paths that these runs may open."""
+"""Finds the session runs that a server makes with a metagraph, to check what they can do.
+
+The runs restore the variables, initialise the model, and answer requests. For each run, this module
+finds the nodes that it may execute, and the tensors that are paths of the model's own files.
+"""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -12,13 +16,13 @@ from tpuserve.untrusted.program import Program, Reached, Site, tensor_name
 
 @dataclass(frozen=True)
 class ModelRun:
-    """One kind of session run.
+    """One kind of session run that a server makes with a metagraph, such as answering requests.
 
     Attributes:
-      purpose: what the run is for, for error messages.
+      purpose: the purpose of the run, for error messages.
       reached: the nodes that the run may execute.
-      paths: the tensors whose values are paths of the model's own files.
-      fed: the tensors whose values clients choose.
+      paths: the names of the tensors whose values are paths of the model's own files.
+      fed: the names of the tensors whose values clients choose.
     """
 
     purpose: str
@@ -28,7 +32,11 @@ class ModelRun:
 
 
 def find_model_runs(program: Program, directory: Path) -> list[ModelRun]:
-    """Return the runs that load a metagraph, and the runs that answer requests.
+    """Return the session runs that a server makes: two to load a metagraph, one for all requests.
+
+    Args:
+      program: the metagraph.
+      directory: the directory of the SavedModel.
 
     Raises:
       DamagedSavedModel: an asset or an initialisation op is not valid.
@@ -40,7 +48,8 @@ def find_model_runs(program: Program, directory: Path) -> list[ModelRun]:
     init_op = initialisation.find_init_op(meta_graph, directory)
     filename = tensor_name(saver.filename_tensor_name)
     requests = _requests(program)
-    # A client may feed any tensor that is an input of a signature, even the path of an asset.
+    # A malicious model may have a signature whose input is the path of an asset. Then clients
+    # choose the path, so that it is not a path of the model's own files in a request.
     fed_by_clients = frozenset().union(*requests)
     return [
         ModelRun(
@@ -59,10 +68,10 @@ def find_model_runs(program: Program, directory: Path) -> list[ModelRun]:
 
 
 def find_import(program: Program) -> ModelRun:
-    """Return the import of the graph as a run, because TensorFlow then computes constants.
+    """Return a run that stands for the import of the graph, to check the memory that it needs.
 
-    TensorFlow infers shapes from these constants. The import covers nodes that no session run
-    executes, but no bodies of functions.
+    During the import, TensorFlow computes constant tensors in order to infer shapes. This includes
+    nodes that no session run executes, but not the bodies of functions.
     """
     names = sorted(needed_nodes(program.meta_graph) & program.nodes.keys())
     sites = [Site("", program.nodes[name]) for name in names]
@@ -70,7 +79,11 @@ def find_import(program: Program) -> ModelRun:
 
 
 def _requests(program: Program) -> dict[frozenset[str], set[str]]:
-    """Return the runs that clients can request: fed tensors → all tensors fetched with them."""
+    """Return the feeds and fetches of the signatures that clients can call.
+
+    Returns:
+      The names of the fed tensors → the names of all tensors that are fetched with these feeds.
+    """
     requests: dict[frozenset[str], set[str]] = defaultdict(set)
     for name, signature in program.meta_graph.signature_def.items():
         if name != INIT_SIGNATURE:

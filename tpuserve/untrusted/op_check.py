@@ -1,4 +1,4 @@
-"""Refuses models whose ops may do more than compute."""
+"""Refuses untrusted models whose ops may do more than compute, such as open any file."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,11 +20,11 @@ def check_ops(programs: Iterable[Program], directory: Path) -> None:
 
     Args:
       programs: all metagraphs of the SavedModel.
-      directory: the directory of the SavedModel, for the error.
+      directory: the directory of the SavedModel, for the text of an error.
 
     Raises:
-      UnsafeModel: a graph or function has a refused or unknown op; the message counts the ops by
-        type.
+      UnsafeModel: a graph or function has an op that is refused or that nobody has reviewed. The
+        message has the number of such ops of each type.
     """
     refused: Counter[str] = Counter()
     for program in programs:
@@ -41,7 +41,12 @@ def check_ops(programs: Iterable[Program], directory: Path) -> None:
 
 
 def _refusal(node: Any, program: Program) -> str:
-    """Return the op of a node and why it is refused, in one phrase; "" if it is not refused."""
+    """Return the op type of a node and why the op is refused; "" if it is not refused.
+
+    Args:
+      node: a NodeDef.
+      program: the metagraph that has the node.
+    """
     if node.op in program.functions:
         return ""
     family = op_families().get(node.op, UNKNOWN)
@@ -51,16 +56,16 @@ def _refusal(node: Any, program: Program) -> str:
 
 
 def check_runs(program: Program, runs: Sequence[ModelRun], directory: Path) -> None:
-    """Check that runs open only the model's own assets and variables, and execute only safe ops.
+    """Check that session runs open only the model's own files and execute only safe ops.
 
     Args:
-      program: a metagraph.
-      runs: the runs that load the metagraph and answer requests.
-      directory: the directory of the SavedModel, for the error.
+      program: the metagraph.
+      runs: the session runs that load the metagraph and answer requests.
+      directory: the directory of the SavedModel, for the text of an error.
 
     Raises:
-      UnsafeModel: a run may open a file whose path is no asset, or execute an op that a graph may
-        only hold (`Permission.HELD`).
+      UnsafeModel: a run may open a file that is not an asset of the model, or execute an op that
+        the graph may contain but that must not run (`Permission.HELD`).
     """
     families = op_families()
     tracer = PathTracer(program, runs)

@@ -1,4 +1,4 @@
-"""Reads `op_families.txt`, which records what each op of TensorFlow can do."""
+"""Reads `op_families.txt`, which lists the ops of TensorFlow that untrusted models may contain."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 
 PATH = Path(__file__).with_name("op_families.txt")
-# The family into which `tools.op_families` puts ops that are in no family yet.
+# The name of the family into which `tools.op_families` writes ops of TensorFlow that nobody has
+# reviewed yet.
 NOT_REVIEWED = "not reviewed"
 
 _HEADING = re.compile(r"\[(\w+): (.+)\]")
@@ -16,7 +17,7 @@ _PATH_INPUT = re.compile(r"path in input (\d)")
 
 
 class Permission(Enum):
-    """Whether a model that is not trusted may hold an op."""
+    """Whether an untrusted model may contain an op, and run it."""
 
     ALLOWED = "allowed"
     """The op only computes."""
@@ -30,11 +31,11 @@ class Permission(Enum):
 
 @dataclass(frozen=True)
 class OpFamily:
-    """A group of ops that do the same kind of work.
+    """A group of TensorFlow's ops of the same kind, such as ops on arrays.
 
     Attributes:
-      permission: whether a model may hold the ops.
-      name: what the ops work on, for error messages and reviewers.
+      permission: whether an untrusted model may contain the ops, and run them.
+      name: the kind of the ops, for error messages and reviewers.
     """
 
     permission: Permission
@@ -42,20 +43,20 @@ class OpFamily:
 
     @property
     def path_input(self) -> int:
-        """The position of the input that holds a file's path; only for permission FILE."""
+        """The position of the input that is the path of a file; only for Permission.FILE."""
         match = _PATH_INPUT.fullmatch(self.name)
         assert match is not None, f"the family {self.name!r} names no path input"
         return int(match[1])
 
 
-# The family of ops that `op_families.txt` does not list, such as ops of custom libraries and of
-# later TensorFlow versions.
+# The family of all ops that `op_families.txt` does not list, such as ops of custom libraries or of
+# later TensorFlow versions. They are refused.
 UNKNOWN = OpFamily(Permission.REFUSED, "unknown")
 
 
 @cache
 def op_families() -> Mapping[str, OpFamily]:
-    """Return the family of each reviewed op: op type → family."""
+    """Return the family of each op that `op_families.txt` lists: op type → family."""
     families: dict[str, OpFamily] = {}
     for family, ops in parse_families(PATH.read_text(encoding="utf-8")).items():
         families.update(dict.fromkeys(ops, family))

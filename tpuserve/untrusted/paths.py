@@ -1,4 +1,4 @@
-"""Tells whether the path that an op opens is the path of a file of the model."""
+"""Finds out whether an op of an untrusted model opens only files of the model itself."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ from tpuserve.untrusted.model_runs import ModelRun
 from tpuserve.untrusted.program import Program, Site, node_name, tensor_name
 
 _STRING = 7
-# Ops that return their first input.
+# Ops that return their first input unchanged. The search for the source of a path skips them.
 _FORWARDING_OPS = frozenset({"Identity", "Snapshot", "StopGradient"})
-# Op → the position of the input that becomes the first argument of the functions that the op calls.
+# Op type → the position of the input that is passed as the first argument to the functions that the
+# op calls. The inputs after it are passed as the other arguments.
 _FIRST_ARGUMENT = {
     "PartitionedCall": 0,
     "StatefulPartitionedCall": 0,
@@ -20,16 +21,23 @@ _FIRST_ARGUMENT = {
     "Case": 1,
     "StatelessCase": 1,
 }
-# Ops that only read a variable, although their names begin like the names of ops that write one.
+# Ops that only read a variable, although their names begin with "Resource", as those of many ops
+# that write to a variable do.
 _READING_OPS = frozenset({"ResourceGather", "ResourceGatherNd"})
-# The largest number of variables in a chain that is followed. In a chain, each variable is assigned
-# the value of the next variable. A path from a longer chain does not count as a path of the model.
+# The largest length of a chain of variables that the search follows. In a chain, each variable is
+# assigned the value of the next variable. A path that comes from a longer chain counts as unsafe.
 _MAX_CHAIN = 10
 
 
 @dataclass(frozen=True)
 class _Source:
-    """The output of a node that computes a value itself, and does not only forward an input."""
+    """The tensor from which a value comes: the output of a node that does not just forward it.
+
+    Attributes:
+      function: the function that has the node; empty for the main graph.
+      reference: the name of the tensor, such as "y:0".
+      node: the NodeDef.
+    """
 
     function: str
     reference: str
@@ -37,14 +45,19 @@ class _Source:
 
 
 class PathTracer:
-    """Follows paths back to their sources, through functions and variables.
+    """Finds where the path that an op opens comes from, through function calls and variables.
 
-    TensorFlow 2 exports an asset's path as a placeholder that the initialisation op assigns to a
-    variable, and that functions read from the variable.
+    Variables matter, because TensorFlow 2 feeds the path of an asset to a placeholder, the
+    initialisation op assigns the path to a variable, and functions read the path from the variable.
     """
 
     def __init__(self, program: Program, runs: Sequence[ModelRun]) -> None:
-        """Create a tracer for a metagraph and all runs of it."""
+        """Create a tracer for a metagraph.
+
+        Args:
+          program: the metagraph.
+          runs: all session runs that a server makes with the metagraph.
+        """
         self._program = program
         self._string_writes = [
             (run, site) for run in runs for site in run.reached.sites if _writes_strings(site.node)
@@ -53,13 +66,13 @@ class PathTracer:
         self._chain_length = 0
 
     def is_own_path(self, run: ModelRun, site: Site, position: int) -> bool:
-        """Return whether an input of a node is always the path of a file of the model.
+        """Return whether an input of a node is always the path of a file of the model itself.
 
-        If a function holds the node, this must be true for every call of the function.
+        If the node is in a function, this must be true for every call of the function.
 
         Args:
-          run: the run that executes the node.
-          site: the node, and the function that holds it.
+          run: the session run that executes the node.
+          site: the node, and the function that has it.
           position: the position of the input.
         """
         sources = self._sources(run, site, position)
@@ -74,7 +87,9 @@ class PathTracer:
         return names is not None and all(map(self._is_path_variable, names))
 
     def _is_path_variable(self, name: str) -> bool:
-        """Return whether all values that runs assign to a variable are paths of the model's files.
+        """Return whether a variable can only have values that are paths of the model's own files.
+
+        All assignments to the variable in all session runs are examined.
 
         Args:
           name: the name of the variable.
@@ -82,8 +97,9 @@ class PathTracer:
         if name not in self._path_variables:
             if self._chain_length > _MAX_CHAIN:
                 return False
-            # Assume that the variable holds paths of the model while its assignments are examined.
-            # Otherwise the examination of a variable that is assigned its own value would not end.
+            # While the assignments of the variable are examined, assume that it has only paths of
+            # the model. Without this assumption, the examination of a variable that is assigned its
+            # own value would not end.
             self._path_variables[name] = True
             self._chain_length += 1
             is_path = all(
@@ -93,8 +109,8 @@ class PathTracer:
             )
             self._chain_length -= 1
             if not is_path:
-                # The assumption was wrong. Forget all answers, because they may rest on the
-                # assumption.
+                # The assumption was wrong. Drop the results for all other variables, because they
+                # may depend on it.
                 self._path_variables.clear()
             self._path_variables[name] = is_path
         return self._path_variables[name]
@@ -104,9 +120,14 @@ class PathTracer:
         return names is None or name in names
 
     def _variable_names(self, run: ModelRun, site: Site) -> set[str] | None:
-        """Return the names of the variables that a node may take as its first input.
+        """Return the names of the variables that may be the first input of a node.
 
-        None means that the input may be any variable.
+        Args:
+          run: the session run that executes the node.
+          site: a node that reads or writes a variable, and the function that has the node.
+
+        Returns:
+          The names; None if the input may be any variable.
         """
         sources = self._sources(run, site, 0)
         if sources is None or not all(_has_fixed_name(source.node) for source in sources):
@@ -118,9 +139,18 @@ class PathTracer:
         }
 
     def _sources(self, run: ModelRun, site: Site, position: int) -> list[_Source] | None:
-        """Return the nodes that may compute an input of a node; None if they are unknown.
+        """Return the tensors from which an input of a node may come.
 
-        In a function, the input may be computed by the callers of the function.
+        Ops that only forward a value are skipped. If the node is in a function, the tensors may be
+        outside of it, in the graphs that call the function.
+
+        Args:
+          run: the session run that executes the node.
+          site: the node, and the function that has it.
+          position: the position of the input.
+
+        Returns:
+          The tensors; None if they are unknown.
         """
         pending = [(site, position)]
         visited: set[tuple[str, str]] = set()
@@ -149,15 +179,16 @@ class PathTracer:
         return sources
 
     def _calls(self, run: ModelRun, name: str, index: int) -> list[tuple[Site, int]] | None:
-        """Return the node inputs that callers pass as an argument of a function; None if unknown.
+        """Return the node inputs that are passed as an argument of a function.
 
         Args:
-          run: the run that calls the function.
+          run: the session run that calls the function.
           name: the name of the function.
           index: the position of the argument.
 
         Returns:
-          Pairs of a calling node and the position of its input.
+          For each call, the calling node and the position of its input that is passed; None if this
+          is unknown for a call.
         """
         function = self._program.functions[name]
         if any(arg.number_attr or arg.type_list_attr for arg in function.signature.input_arg):
@@ -177,7 +208,10 @@ def _is_fed_path(run: ModelRun, function: str, reference: str) -> bool:
 
 
 def _writes_strings(node: Any) -> bool:
-    """Return whether a node may write to a variable of strings, its first input."""
+    """Return whether a node may write to a variable of strings, which could be a path.
+
+    The variable is the first input of the node.
+    """
     return (
         node.op.startswith(("Assign", "Resource"))
         and node.op not in _READING_OPS
@@ -186,8 +220,9 @@ def _writes_strings(node: Any) -> bool:
 
 
 def _has_fixed_name(node: Any) -> bool:
-    """Return whether a node is a variable's handle whose name is in the graph itself.
+    """Return whether a node is a VarHandleOp with a fixed variable name.
 
-    In a function, the name may instead come from the caller, by an attribute.
+    In a function, the name may instead be a placeholder, whose value each caller of the function
+    sets.
     """
     return node.op == "VarHandleOp" and not attribute_value(node, "shared_name").placeholder

@@ -1,21 +1,22 @@
-"""Finds the nodes of a metagraph that session runs, such as those for requests, may execute."""
+"""Finds the nodes of a metagraph, in its graph and functions, that a session run may execute."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# An attribute of functions. TensorFlow's optimisers may replace a call of a function by a call of
-# another function with the same value. Source: grappler/optimizers/implementation_selector.cc.
+# The name of an attribute of functions. Grappler may replace a call of a function by a call of
+# another function that has the same value of this attribute.
+# Source: tensorflow/core/grappler/optimizers/implementation_selector.cc.
 _IMPLEMENTS = "api_implements"
 
 
 @dataclass(frozen=True)
 class Site:
-    """A node, and the function that holds it.
+    """A node, and the function that has it.
 
     Attributes:
-      function: the name of the function whose body holds the node; empty for the main graph.
+      function: the name of the function whose body has the node; empty for the main graph.
       node: a NodeDef.
     """
 
@@ -29,10 +30,10 @@ class Site:
 
 @dataclass(frozen=True)
 class Reached:
-    """The nodes that a run may execute.
+    """The nodes that a session run may execute.
 
     Attributes:
-      sites: the nodes of the main graph, and of each function that is called.
+      sites: the executed nodes of the main graph, and all nodes of each called function.
       callers: function name → the nodes that may call the function.
     """
 
@@ -56,7 +57,7 @@ class Program:
     _alternatives: dict[str, list[str]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Index the nodes and functions."""
+        """Fill the dicts of nodes and functions from the MetaGraphDef."""
         graph = self.meta_graph.graph_def
         self.nodes = {node.name: node for node in graph.node}
         self.functions = {function.signature.name: function for function in graph.library.function}
@@ -67,47 +68,56 @@ class Program:
         self._alternatives = {name: names for names in by_interface.values() for name in names}
 
     def arguments(self, function: str) -> list[str]:
-        """Return the names of a function's arguments."""
+        """Return the names of a function's arguments in order."""
         return [argument.name for argument in self.functions[function].signature.input_arg]
 
     def find_node(self, function: str, name: str) -> Any:
-        """Return the NodeDef with a name in a function, or in the main graph for ""; or None."""
+        """Return the NodeDef with a name; None if there is none.
+
+        Args:
+          function: the function in which to search; "" for the main graph.
+          name: the name of the node.
+        """
         if not function:
             return self.nodes.get(name)
         body = self.functions[function].node_def
         return next((node for node in body if node.name == name), None)
 
     def all_sites(self) -> Iterator[Site]:
-        """Yield every node of the graph and of the functions, whether it is reachable or not."""
+        """Yield all nodes of the graph and of all functions, even those that no run executes."""
         yield from (Site("", node) for node in self.meta_graph.graph_def.node)
         for name, function in self.functions.items():
             yield from (Site(name, node) for node in function.node_def)
 
     def called_functions(self, node: Any) -> set[str]:
-        """Return the functions of the library that a node, or a function that it calls, may call.
+        """Return the names of all library functions that a node names in its attributes.
 
-        The functions of a node can have attributes that name further functions. Those are called
-        with other arguments than the node's inputs.
+        An attribute that names a function may have attributes that name further functions. These
+        are included, although the node does not pass its inputs to them.
         """
         return self._expand({node.op, *_function_names(node.attr, nested=True)})
 
     def directly_called_functions(self, node: Any) -> set[str]:
-        """Return the functions of the library that a node may call with its own inputs."""
+        """Return the names of the library functions to which a node may pass its inputs."""
         return self._expand({node.op, *_function_names(node.attr, nested=False)})
 
     def _expand(self, names: set[str]) -> set[str]:
-        """Return the library functions in `names`, and functions that may be called instead."""
+        """Return the names of library functions, with those that TensorFlow may call instead.
+
+        Args:
+          names: names of functions; those that are not in the library are left out.
+        """
         alternatives = (self._alternatives.get(name, ()) for name in names)
         return names.union(*alternatives) & self.functions.keys()
 
     def reach(self, runs: Iterable[tuple[Iterable[str], frozenset[str]]]) -> Reached:
         """Find the nodes that session runs may execute.
 
-        A function is assumed to execute its whole body.
+        All nodes of a called function count as executed.
 
         Args:
-          runs: the fetched tensors or operations of each run, and the tensors that are fed in that
-            run, as "node:0".
+          runs: for each run, the names of the fetched tensors or operations, and the names of the
+            fed tensors, such as "x:0".
         """
         names: set[str] = set()
         for fetches, feeds in runs:
@@ -125,12 +135,18 @@ class Program:
         return Reached(sites, callers)
 
     def _reach_nodes(self, fetches: Iterable[str], feeds: frozenset[str]) -> set[str]:
-        """Return the names of the nodes of the main graph that one run executes."""
+        """Return the names of the nodes of the main graph that a session run executes.
+
+        Args:
+          fetches: the names of the fetched tensors or operations.
+          feeds: the names of the fed tensors, such as "x:0".
+        """
         pending = [fetch for fetch in fetches if fetch]
         reached: set[str] = set()
         while pending:
             reference = pending.pop()
-            # A fed tensor replaces the output of a node, but not the node's control edges.
+            # Do not follow a fed tensor: its value replaces the output of the node. A control input
+            # ("^node") is followed even if the output of the node is fed.
             if not reference.startswith("^") and tensor_name(reference) in feeds:
                 continue
             name = node_name(reference)
@@ -141,18 +157,23 @@ class Program:
 
 
 def tensor_name(reference: str) -> str:
-    """Return the full name of a tensor of the main graph: "y" → "y:0"."""
+    """Return the full name of a tensor of the main graph, such as "y:0" for "y"."""
     name, _, index = reference.partition(":")
     return f"{name}:{index or 0}"
 
 
 def node_name(reference: str) -> str:
-    """Return the name of the node in a reference such as "y:0" or "^init"."""
+    """Return the name of the node in an input of a NodeDef, such as "y:0" or "^init"."""
     return reference.removeprefix("^").partition(":")[0]
 
 
 def _function_names(attributes: Mapping[str, Any], *, nested: bool) -> Iterator[str]:
-    """Yield the functions in attributes and, if `nested`, in the attributes of these functions."""
+    """Yield the names of the functions that attributes of a node name.
+
+    Args:
+      attributes: attribute name → AttrValue.
+      nested: whether to include functions that are named in the attributes of functions.
+    """
     for attribute in attributes.values():
         kind = attribute.WhichOneof("value")
         if kind == "func":

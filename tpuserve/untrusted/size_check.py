@@ -1,4 +1,8 @@
-"""Refuses models whose constants or inlined functions need far more memory than the file."""
+"""Refuses untrusted models that need much more memory than the size of their files.
+
+Constants from which larger tensors are computed, and nested functions that TensorFlow inlines, can
+cause this.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,17 +16,18 @@ from tpuserve.untrusted.program import Program
 def check_sizes(
     program: Program, runs: Sequence[ModelRun], max_constant_bytes: int, directory: Path
 ) -> None:
-    """Check how much memory the constants of a metagraph, and tensors made of them, need.
+    """Check how much memory the constants of a metagraph, and tensors computed from them, need.
 
     Args:
-      program: a metagraph.
-      runs: the runs that load the metagraph and answer requests.
+      program: the metagraph.
+      runs: the session runs that load the metagraph and answer requests.
       max_constant_bytes: the limit in bytes; the size of the constants in the file is not counted.
-      directory: the directory of the SavedModel, for the error.
+      directory: the directory of the SavedModel, for the text of an error.
 
     Raises:
-      ModelTooLarge: a run needs more bytes, or the size has no bound: functions call themselves or
-        are too many to be inlined, or an op decodes a constant, for example a picture.
+      ModelTooLarge: a run needs more memory than the limit, or the memory cannot be limited:
+        functions call themselves, become too many nodes when they are inlined, or an op decodes a
+        constant, for example a picture.
     """
     evaluators = [SizeEvaluator(program, run) for run in runs]
     evaluators.append(SizeEvaluator(program, find_import(program), enters_functions=False))

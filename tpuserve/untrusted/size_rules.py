@@ -1,7 +1,7 @@
-"""Computes the shape of an op's output, for ops whose output may be larger than their inputs.
+"""Infers the output shapes of ops, to find ops of untrusted models that allocate much memory.
 
-Each such op has a rule: a function of the node and of what is known of its inputs. The rule returns
-the shape of the output, or None if the shape cannot be inferred.
+Each op type has a rule: a function that takes the node and the known properties of its inputs. A
+rule returns the shape of the output, or None if the shape cannot be inferred.
 """
 
 import math
@@ -16,7 +16,11 @@ Rule: TypeAlias = Callable[[Any, Sequence[TensorValue]], Shape | None]
 
 
 def _sizes_in(position: int) -> Rule:
-    """Return the rule of ops that take the shape of their output as an input, as Fill does."""
+    """Return the rule for ops with an input that is the shape of the output, such as Fill.
+
+    Args:
+      position: the position of this input.
+    """
 
     def rule(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
         return inputs[position].sizes
@@ -25,7 +29,11 @@ def _sizes_in(position: int) -> Rule:
 
 
 def _count_in(position: int) -> Rule:
-    """Return the rule of ops that take the length of their output, a vector, as an input."""
+    """Return the rule for ops with an input that is the length of their output, a vector.
+
+    Args:
+      position: the position of this input.
+    """
 
     def rule(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
         count = inputs[position].sizes
@@ -35,13 +43,14 @@ def _count_in(position: int) -> Rule:
 
 
 def _sizes_before(position: int, other: int) -> Rule:
-    """Return the rule of ops whose output shape begins with sizes that an input contains.
+    """Return the rule for ops whose output shape is the elements of an input, then a shape.
 
-    The other sizes of the output are the shape of another input.
+    An example is RandomGamma: its output has the shape of the input "shape", followed by the shape
+    of the input "alpha".
 
     Args:
-      position: the position of the input that holds the first sizes of the output.
-      other: the position of the input whose shape gives the other sizes of the output.
+      position: the position of the input whose elements are the first dimensions of the output.
+      other: the position of the input whose shape is the remaining dimensions.
     """
 
     def rule(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
@@ -90,7 +99,8 @@ def _pad(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
 
 def _one_hot(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
     indices, depth = inputs[0].shape, inputs[1].sizes
-    # If the rank of the indices is unknown, compute the smallest output: that of a scalar index.
+    # If the rank of the indices is unknown, assume a scalar, for which the output is smallest. The
+    # result is a lower bound of the memory.
     return None if depth is None else (*(indices or ()), *depth)
 
 
@@ -119,7 +129,11 @@ def _diagonal(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
 
 
 def _resize(position: int) -> Rule:
-    """Return the rule of ops that resize images to the height and width in an input."""
+    """Return the rule for ops that resize images to a height and width.
+
+    Args:
+      position: the position of the input that has the height and width.
+    """
 
     def rule(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
         shape, size = inputs[0].shape, inputs[position].sizes
@@ -232,14 +246,14 @@ def _squeeze(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
 
 
 def broadcast(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
-    """Return the shape of an elementwise op, whose inputs are broadcast to one shape."""
+    """Return the output shape of an elementwise op, whose inputs are broadcast to one shape."""
     shapes = [value.shape for value in inputs]
     known = [shape for shape in shapes if shape is not None]
     return broadcast_shape(known) if len(known) == len(shapes) else None
 
 
 def broadcast_shape(shapes: Sequence[Shape]) -> Shape | None:
-    """Return the shape that shapes are broadcast to; None for an empty sequence."""
+    """Return the shape to which arrays of some shapes are broadcast; None if there are none."""
     if not shapes:
         return None
     rank = max(map(len, shapes))
@@ -337,7 +351,8 @@ RULES: Mapping[str, Rule] = {
         """,
     ),
 }
-# Op that creates a list of tensors → the bytes that each element takes in the list itself.
+# Type of an op that creates a list of tensors → the bytes of memory for each element of the list,
+# even if it is empty.
 OBJECT_BYTES: Mapping[str, int] = dict.fromkeys(
     ("TensorArrayV2", "TensorArrayV3", "TensorListReserve", "TensorListResize"), 64
 )
@@ -348,7 +363,7 @@ def output_shape(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
 
     Args:
       node: a NodeDef; it may be damaged.
-      inputs: what is known of the inputs.
+      inputs: the known properties of the node's inputs.
     """
     rule = RULES.get(node.op)
     if rule is None:
@@ -356,6 +371,6 @@ def output_shape(node: Any, inputs: Sequence[TensorValue]) -> Shape | None:
     try:
         return rule(node, inputs)
     except (IndexError, ValueError, OverflowError, TypeError):
-        # The node has too few inputs, or inputs that contradict each other. It has no output,
-        # because the runtime refuses it.
+        # The node is invalid: it has too few inputs, or inputs that contradict each other.
+        # TensorFlow refuses such a node, so it allocates no memory.
         return None

@@ -1,4 +1,4 @@
-"""Describes a tensor that is not computed: its element size, shape and, if small, content."""
+"""Describes what is known of a tensor without running the graph: its size, shape and elements."""
 
 import math
 import struct
@@ -11,13 +11,14 @@ from tpuserve.saved_model.variables import ELEMENT_BYTES, shape_from_proto
 Shape: TypeAlias = tuple[int | None, ...]
 Content: TypeAlias = tuple[float, ...]
 
-# The content of a tensor with more elements than this counts as unknown. Shapes, whose content
-# determines how much is allocated, have fewer elements.
+# The largest number of elements of a tensor whose elements are tracked. Shapes, whose elements
+# determine the memory of other tensors, have fewer elements.
 MAX_CONTENT = 64
-# The bytes of an element whose dtype is not in ELEMENT_BYTES, such as a string or a handle: the
-# size of the C++ object.
+# The size in bytes of an element of a dtype that is not in ELEMENT_BYTES, such as string or
+# resource: the size of the C++ object without the data to which it points.
 _OBJECT_BYTES = 24
-# DataType number → the field of a TensorProto and the struct format of `tensor_content`.
+# DataType number → the field of TensorProto that has the values of this dtype, and the format of an
+# element of tensor_content for the module struct.
 _NUMBERS = {
     1: ("float_val", "f"),
     2: ("double_val", "d"),
@@ -28,13 +29,13 @@ _NUMBERS = {
 
 @dataclass(frozen=True)
 class TensorValue:
-    """What is known of a tensor.
+    """The known properties of a tensor in a graph that has not run.
 
     Attributes:
       element_bytes: the size of an element in bytes.
       shape: the size of each dimension, None for an unknown size; None if the rank is unknown.
-      content: the elements in row-major order; None if they are unknown or many.
-      is_constant: whether the tensor depends on nothing but the graph, and so on no request.
+      content: the elements in row-major order; None if they are unknown or too many.
+      is_constant: whether the value of the tensor depends only on the graph and not on a request.
     """
 
     element_bytes: int = 0
@@ -44,7 +45,10 @@ class TensorValue:
 
     @property
     def least_bytes(self) -> int:
-        """The size in bytes if every unknown dimension has size 1; 0 if the rank is unknown."""
+        """A lower bound of the size in bytes: unknown dimensions count as 1.
+
+        It is 0 if the rank is unknown.
+        """
         if self.shape is None:
             return 0
         sizes = (1 if size is None or size < 0 else size for size in self.shape)
@@ -52,18 +56,18 @@ class TensorValue:
 
     @property
     def scalar(self) -> float | None:
-        """The value of a tensor with one element, if it is known."""
+        """The element of a tensor with a single element; None if it is unknown."""
         return self.content[0] if self.content and len(self.content) == 1 else None
 
     @property
     def sizes(self) -> Shape | None:
-        """The content as whole numbers, for a tensor that holds a shape; None if unknown."""
+        """The elements as integers, for a tensor whose value is a shape; None if unknown."""
         if self.content is None or not all(map(math.isfinite, self.content)):
             return None
         return tuple(int(size) for size in self.content)
 
     def as_variable(self) -> "TensorValue":
-        """Return a copy whose content is unknown, because it may differ between runs."""
+        """Return a copy with unknown elements, for a tensor that is fed with other values."""
         return replace(self, content=None, is_constant=False)
 
 
@@ -72,14 +76,15 @@ UNKNOWN_CONSTANT = TensorValue(is_constant=True)
 
 
 def element_bytes(dtype: int) -> int:
-    """Return the size of an element in bytes, by the number of the DataType."""
+    """Return the size of an element in bytes for a dtype, given as its DataType number."""
     return ELEMENT_BYTES.get(dtype, _OBJECT_BYTES)
 
 
 def value_from_proto(proto: Any) -> TensorValue:
-    """Return the size and shape of a TensorProto, and the content if it is small.
+    """Return the properties of the tensor in a TensorProto; its elements only if there are few.
 
-    If a TensorProto lists fewer values than elements, the last value fills the other elements.
+    If a TensorProto has fewer values than its shape has elements, the last value is repeated, as in
+    TensorFlow.
     """
     shape = shape_from_proto(proto.tensor_shape)
     value = TensorValue(element_bytes(proto.dtype), shape, None, is_constant=True)
@@ -100,7 +105,10 @@ def value_from_proto(proto: Any) -> TensorValue:
 
 
 def tensor_proto_bytes(proto: Any) -> int:
-    """Return the bytes that a TensorProto takes in memory, with the tensors in its variants."""
+    """Return the bytes of memory for the tensor in a TensorProto.
+
+    If its elements are variants, the tensors in these variants are included.
+    """
     num_bytes = value_from_proto(proto).least_bytes
     for variant in proto.variant_val:
         num_bytes += sum(map(tensor_proto_bytes, variant.tensors))
@@ -108,9 +116,9 @@ def tensor_proto_bytes(proto: Any) -> int:
 
 
 def join(values: Sequence[TensorValue]) -> TensorValue:
-    """Return what is known of a tensor that may be any of these, such as the result of a branch.
+    """Combine the properties of tensors of which the graph selects one, as with tf.cond.
 
-    The size is that of the largest tensor.
+    The result has the shape of the largest tensor, and its elements only if all tensors are equal.
     """
     largest = max(values, key=lambda value: value.least_bytes)
     if all(value == largest for value in values):
