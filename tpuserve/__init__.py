@@ -17,7 +17,7 @@ __all__ = ["__version__", "emulated_tpu", "serve"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `serve` when it is first used, because importing NumPy takes a while."""
+    """Import the function `serve` when it is first used: it imports NumPy, which takes a while."""
     if name == "serve":
         from tpuserve.local_server import serve
 

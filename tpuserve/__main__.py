@@ -1,4 +1,4 @@
-"""Runs the command `tpuserve` for `python -m tpuserve`."""
+"""Lets `python -m tpuserve` run the command line tool `tpuserve`."""
 
 from tpuserve.cli import main
 

@@ -1,6 +1,7 @@
-"""Batch prediction in pipelines of Apache Beam: `pip install "tpuserve[beam]"`.
+"""Runs SavedModels in pipelines of Apache Beam. It needs `pip install "tpuserve[beam]"`.
 
-The names are those of tfx_bsl.public.beam.run_inference, so a pipeline only changes its imports:
+The names are those of tfx_bsl.public.beam.run_inference, so that a pipeline that uses tfx_bsl only
+has to change its imports:
 
     spec = InferenceSpecType(SavedModelSpec("/models/half/1"))
     examples | RunInference(spec)
@@ -33,11 +34,12 @@ _MAX_BATCH_SIZE = 128
 
 @dataclass(frozen=True)
 class SavedModelSpec:
-    """A SavedModel. The attributes are the fields of tfx_bsl's message of this name.
+    """Names a SavedModel. The attributes are the fields of tfx_bsl's message of the same name.
 
     Attributes:
       model_path: the directory of the SavedModel.
-      tag: the tags of the metagraph; empty leaves the selection to `tpuserve.select`.
+      tag: the tags of the metagraph to run; if empty, the metagraph is chosen by whether the
+        machine has a TPU.
       signature_name: a sequence with the signature to run; empty for "serving_default".
     """
 
@@ -48,7 +50,7 @@ class SavedModelSpec:
 
 @dataclass(frozen=True)
 class InferenceSpecType:
-    """A model to run. Messages of tfx_bsl of this name are accepted in its place.
+    """Names a model to run. tfx_bsl's message of the same name is accepted as well.
 
     Attributes:
       saved_model_spec: the SavedModel.
@@ -58,14 +60,14 @@ class InferenceSpecType:
 
 
 class _ModelHandler(base.ModelHandler):  # type: ignore[misc]
-    """Runs a SavedModel in the workers of a pipeline."""
+    """Beam's ModelHandler for a SavedModel, which loads and runs the model in Beam's workers."""
 
     def __init__(self, spec: Any, max_batch_size: int) -> None:
-        """Initialise the handler.
+        """Create a handler, which does not load the model yet.
 
         Args:
-          spec: the fields of `SavedModelSpec`.
-          max_batch_size: the largest number of examples of a run of the model.
+          spec: a `SavedModelSpec`, or tfx_bsl's message with the same fields.
+          max_batch_size: the largest number of examples in one run of the model.
         """
         super().__init__(max_batch_size=max_batch_size)
         self._directory = str(spec.model_path)
@@ -74,7 +76,7 @@ class _ModelHandler(base.ModelHandler):  # type: ignore[misc]
         self._max_batch_size = max_batch_size
 
     def load_model(self) -> Any:
-        """Load the model; Beam calls this once in a process."""
+        """Load the model; Beam calls this method once in each worker process."""
         from tpuserve.prediction.example_predictor import ExamplePredictor
 
         return ExamplePredictor(
@@ -88,8 +90,8 @@ class _ModelHandler(base.ModelHandler):  # type: ignore[misc]
 
         Args:
           batch: tf.train.Examples, or their bytes.
-          model: the result of `load_model`.
-          inference_args: Beam's further arguments, which are not used.
+          model: the loaded model that `load_model` has returned.
+          inference_args: an argument of Beam's interface that is not used.
         """
         from tensorflow_serving.apis import prediction_log_pb2
 
@@ -97,20 +99,20 @@ class _ModelHandler(base.ModelHandler):  # type: ignore[misc]
         return map(prediction_log_pb2.PredictionLog.FromString, logs)
 
     def get_num_bytes(self, batch: Sequence[Any]) -> int:
-        """Return the size of the serialised examples of a batch."""
+        """Return the size in bytes of the serialised examples of a batch, for Beam's metrics."""
         return sum(len(_to_bytes(example)) for example in batch)
 
     def get_metrics_namespace(self) -> str:
-        """Return the namespace of Beam's metrics of the runs."""
+        """Return the namespace under which Beam publishes its metrics of the runs."""
         return "tpuserve"
 
 
 def CreateModelHandler(inference_spec_type: Any, max_batch_size: int = _MAX_BATCH_SIZE) -> Any:
-    """Return Beam's ModelHandler of a model: examples → PredictionLogs.
+    """Create a ModelHandler of Beam for a SavedModel. It converts examples to PredictionLogs.
 
     Args:
       inference_spec_type: an `InferenceSpecType`, or tfx_bsl's message of this name.
-      max_batch_size: the largest number of examples of a run of the model.
+      max_batch_size: the largest number of examples in one run of the model.
 
     Raises:
       InvalidSetting: the specification names no SavedModel, or several signatures.
@@ -133,14 +135,17 @@ def CreateModelHandler(inference_spec_type: Any, max_batch_size: int = _MAX_BATC
 
 
 def RunInference(inference_spec_type: Any, max_batch_size: int = _MAX_BATCH_SIZE) -> Any:
-    """Return the transform that predicts examples: PCollection of examples → PredictionLogs.
+    """Create a transform that runs a SavedModel on a PCollection of examples.
+
+    Its result is a PCollection of PredictionLogs.
 
     Args:
-      inference_spec_type: as for `CreateModelHandler`.
-      max_batch_size: as for `CreateModelHandler`.
+      inference_spec_type: an `InferenceSpecType`, or tfx_bsl's message of this name.
+      max_batch_size: the largest number of examples in one run of the model.
 
     Raises:
-      TpuserveError: as for `CreateModelHandler`.
+      InvalidSetting: the specification names no SavedModel, or several signatures.
+      SavedModelNotFound, DamagedSavedModel: the directory has no readable SavedModel.
     """
     return "RunInference" >> base.RunInference(
         CreateModelHandler(inference_spec_type, max_batch_size)

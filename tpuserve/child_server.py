@@ -1,4 +1,4 @@
-"""Runs `tpuserve serve` for the process that has started it, and stops with that process."""
+"""Runs `tpuserve serve` in a child process, which stops when its parent process ends."""
 
 import os
 import signal
@@ -9,7 +9,10 @@ from tpuserve.cli import main
 
 
 def _stop_at_end_of_input() -> None:
-    """Stop the server when the parent process, which holds the other end of the pipe, has ended."""
+    """Wait for the end of standard input, then stop the server with SIGTERM.
+
+    Standard input is a pipe from the parent process. It ends when the parent ends, however it ends.
+    """
     while os.read(sys.stdin.fileno(), 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

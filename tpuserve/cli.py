@@ -1,6 +1,6 @@
-"""The command line of `tpuserve`: finds the command, runs it, and turns errors into one line.
+"""Runs the command line tool `tpuserve`: finds the command, runs it, and prints errors as one line.
 
-Each command is a file in tpuserve/commands. Packages that tpuserve does not import register their
+Each command is a module in tpuserve/commands. Packages that tpuserve does not import register their
 commands as entry points of the group "tpuserve.commands".
 """
 
@@ -32,10 +32,10 @@ EXIT_INTERRUPTED = 130
 
 
 class CommandGroup(click.Group):
-    """The click group `tpuserve`, which imports a command only when the command is used.
+    """The click group of all commands, which imports a command only when it is used.
 
-    The commands are the files of tpuserve/commands and the registered entry points. Importing all
-    of them would delay the moment at which `tpuserve serve` installs its signal handlers.
+    The commands are the modules of tpuserve/commands and the registered entry points. Importing all
+    of them takes time, during which `tpuserve serve` could not handle signals yet.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -57,10 +57,11 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the arguments name; the error names a command of a similar name.
+        """Find the command that the arguments name.
 
         Raises:
-          click.UsageError: there is no command of that name.
+          click.UsageError: there is no command of this name. The message suggests a command with a
+            similar name.
         """
         try:
             return super().resolve_command(ctx, args)
@@ -105,9 +106,9 @@ def cli(context: click.Context, debug: bool) -> None:
     """Train with TPUEstimator, export for CPU and TPU, and serve to TensorFlow Serving clients."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-    # Silence the log of TensorFlow's C++ code, which is about missing GPUs and CPU features.
-    # TensorFlow raises exceptions for errors that matter. The messages that Python code logs, such
-    # as those of a program that `tpuserve run` runs, do not depend on this level.
+    # Silence the log messages of TensorFlow's C++ code. They are about missing GPUs and CPU
+    # features. TensorFlow reports important errors by exceptions. This level has no effect on
+    # messages that Python code logs, such as those of a program that `tpuserve run` runs.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", QUIET_LOG_LEVEL)
 
 
@@ -117,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     An error is printed as one line on standard error; `--debug` adds the traceback.
 
     Args:
-      arguments: The arguments without the program's name; None for the process's own arguments.
+      arguments: The command line arguments without the program's name; None for `sys.argv[1:]`.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
@@ -133,8 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
         _exit_with_error(text, EXIT_FAILED)
     except BrokenPipeError:
-        # The process that reads standard output, such as `head`, has closed the pipe. Replace the
-        # pipe: Python flushes standard output at exit, and the flush would raise the error again.
+        # The process that reads standard output, such as `head`, has closed the pipe. Redirect
+        # standard output to /dev/null: Python flushes it at exit, which would raise another error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
     except OSError as error:
@@ -145,6 +146,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _exit_with_error(message: str, status: int) -> NoReturn:
-    """Print a message as one line on standard error, and exit."""
+    """Print an error message as one line on standard error, and exit with a status."""
     click.echo("Error: " + " ".join(message.split()), err=True)
     sys.exit(status)

@@ -1,4 +1,4 @@
-"""Finds the TPU system of this machine, which may be real or emulated."""
+"""Finds the TPU system that this process uses: a real TPU, an emulated TPU, or none."""
 
 import dataclasses
 import importlib.util
@@ -28,17 +28,17 @@ _TOPOLOGY = re.compile(r"(?:(?P<hosts>[1-9]\d*)x)?(?P<cores>[1-9]\d*)")
 
 @dataclass(frozen=True)
 class TpuSystem:
-    """The TPU cores that this process runs TPU graphs on: real, emulated or none.
+    """The TPU cores on which this process runs TPU graphs: real, emulated or none.
 
     Attributes:
       tpu_cores: the number of cores of the whole system; 0 without a TPU.
       hosts: the number of machines that the cores are attached to; 0 without a TPU.
       is_emulated: whether the CPU of this machine emulates the cores.
-      is_compiled: on an emulated system, whether XLA compiles the computation of a core, and so
-        refuses the ops that a TPU compiler refuses.
-      asked_by: the function, command or environment variable that requested emulation.
-      pjrt_platform: if the cores are devices of jax's PJRT client, the platform of these devices,
-        "tpu" or "cpu"; else empty.
+      is_compiled: on an emulated system, whether XLA compiles the computation of a core. XLA
+        refuses the ops that a TPU compiler would refuse.
+      asked_by: the function, command or environment variable that has requested the emulation.
+      pjrt_platform: the platform of the devices, "tpu" or "cpu", if jax's PJRT client runs them;
+        otherwise empty.
     """
 
     tpu_cores: int = 0
@@ -72,10 +72,10 @@ class TpuSystem:
 
 
 class EmulatedTpu:
-    """An emulated TPU system of this process. As a context manager, it ends with the with block."""
+    """An emulated TPU system of this process. In a `with` statement, it ends with the block."""
 
     def __init__(self, hardware: TpuSystem) -> None:
-        """Start the emulation: from now on, `find_tpu_system` returns `hardware`."""
+        """Start the emulation: until it ends, `find_tpu_system` returns `hardware`."""
         global _emulated_in_process
         self.hardware = hardware
         self._previous = _emulated_in_process
@@ -88,7 +88,7 @@ class EmulatedTpu:
         self.close()
 
     def close(self) -> None:
-        """End the emulation: restore the TPU system that was in use before."""
+        """End the emulation, and restore the TPU system that was used before it."""
         global _emulated_in_process
         _emulated_in_process = self._previous
 
@@ -101,9 +101,9 @@ def emulated_tpu(cores: int = 8, hosts: int = 1, *, compiled: bool = True) -> Em
 
     Args:
       cores: the number of TPU cores of all hosts together.
-      hosts: the number of machines that the cores are spread over; this process emulates them all.
-      compiled: whether XLA compiles the computation of a core, as a TPU compiler would. False
-        starts faster, and does not refuse ops that XLA cannot compile.
+      hosts: the number of emulated machines that share the cores; this process emulates all.
+      compiled: whether XLA compiles the computation of a core, as a TPU compiler would. With False,
+        the first step comes sooner, and ops that XLA cannot compile are not refused.
 
     Raises:
       InvalidSetting: `cores` is not a multiple of `hosts`, or a number is less than 1.
@@ -119,20 +119,22 @@ def emulated_tpu(cores: int = 8, hosts: int = 1, *, compiled: bool = True) -> Em
 
 
 def find_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem:
-    """Return the TPU system to use.
+    """Return the TPU system that this process uses to run TPU graphs.
 
-    TPUSERVE_TPU_RUNTIME decides:
+    The environment variable TPUSERVE_TPU_RUNTIME selects the system:
 
-    - "emulated": an emulated TPU, of one core if TPUSERVE_EMULATED_TPU is unset.
-    - "pjrt": the devices of jax's PJRT client; TPUSERVE_PJRT_PLATFORM selects "tpu", which is the
-      default, or "cpu".
-    - "tensorflow": the TPU of TensorFlow's own runtime, or none.
-    - unset: an emulated TPU if TPUSERVE_EMULATED_TPU requests one; else PJRT devices if the machine
-      has the device files of a TPU, and jax and libtpu are installed; else as "tensorflow".
+    - "emulated": an emulated TPU, with one core if TPUSERVE_EMULATED_TPU is unset.
+    - "pjrt": the devices of jax's PJRT client. TPUSERVE_PJRT_PLATFORM selects their platform:
+      "tpu", which is the default, or "cpu".
+    - "tensorflow": the TPU of TensorFlow's own runtime, or no TPU.
+    - unset: an emulated TPU if TPUSERVE_EMULATED_TPU requests one; otherwise PJRT devices if the
+      machine has the device files of a TPU, and jax and libtpu are installed; otherwise the same as
+      "tensorflow".
 
     `emulated_tpu` takes precedence over the environment. TPUSERVE_EMULATED_TPU=8 requests the
-    emulation of 8 cores on one host, and =2x4 of two hosts with 4 cores each. Unset, empty and 0
-    request none. TPUSERVE_EMULATED_TPU_COMPILED=0 disables the compilation by XLA.
+    emulation of 8 cores on one host, and 2x4 that of two hosts with 4 cores each. If it is unset,
+    empty or 0, it requests no emulation. TPUSERVE_EMULATED_TPU_COMPILED=0 disables the compilation
+    by XLA.
 
     Args:
       environ: the environment variables.
@@ -230,7 +232,8 @@ def _is_compiled(environ: Mapping[str, str]) -> bool:
 
 
 def _find_tensorflow_tpu() -> TpuSystem:
-    # Import TensorFlow only when it is needed: an emulated system is found without it.
+    # Import TensorFlow only in this function, because the import is slow. Emulated systems and PJRT
+    # devices are found without TensorFlow.
     import tensorflow as tf
 
     cores = len(tf.config.list_physical_devices("TPU"))

@@ -1,8 +1,8 @@
-"""The errors that tpuserve, trainer and server raise on purpose, one class for each situation.
+"""Defines the errors that this project raises on purpose, with one class for each situation.
 
-A message states what was requested, what was found, and what to do. Each class has one canonical
-status code; `server.frontends.rest.errors` maps codes to HTTP and
-`server.frontends.grpc.errors` to gRPC.
+The packages tpuserve, trainer and server raise them. A message states what was requested, what was
+found, and what to do. Each class has a canonical status code. `server.frontends.rest.errors` maps
+the codes to HTTP statuses, and `server.frontends.grpc.errors` to gRPC statuses.
 """
 
 from enum import Enum
@@ -46,7 +46,7 @@ class InvalidInput(TpuserveError):
 
 
 class InvalidJson(InvalidInput):
-    """A request body is no JSON, or its JSON does not have the form that the API defines."""
+    """The body of a request is not JSON, or does not have the form that the API defines."""
 
 
 class InvalidTensor(InvalidInput):
@@ -58,7 +58,7 @@ class InvalidInputNames(InvalidInput):
 
 
 class BatchTooLarge(InvalidInput):
-    """A request has more rows than the maximal batch size."""
+    """A request has more examples than the largest batch size that the server allows."""
 
 
 class LabelNotFound(InvalidInput):
@@ -70,7 +70,7 @@ class InvalidConfig(InvalidInput):
 
 
 class MalformedConfig(InvalidConfig):
-    """A configuration file is not a message in protobuf's text form."""
+    """A configuration file cannot be parsed as a protobuf message in text format."""
 
 
 class InvalidSetting(InvalidInput, ValueError):
@@ -85,7 +85,7 @@ class MissingKey(InvalidSetting, KeyError):
     """A dict lacks an input of a Keras model, or names an output that the model does not have."""
 
     def __str__(self) -> str:
-        # KeyError alone would print the text as a string literal, in quotes.
+        # Return the plain message. KeyError.__str__ would put it in quotes, as a string literal.
         return str(self.args[0]) if self.args else ""
 
 
@@ -96,7 +96,7 @@ class UnsupportedType(TpuserveError):
 
 
 class WrongContext(TpuserveError, RuntimeError):
-    """A function or property is used too early, or by a model_fn or input_fn that must not."""
+    """A function or property is used too early, or where it must not, such as in a model_fn."""
 
     code = Code.FAILED_PRECONDITION
 
@@ -105,13 +105,13 @@ class WrongContext(TpuserveError, RuntimeError):
 
 
 class NotFound(TpuserveError):
-    """Something that a caller named does not exist."""
+    """A model, version, file or other object that was requested does not exist."""
 
     code = Code.NOT_FOUND
 
 
 class ModelAlreadyLoaded(TpuserveError):
-    """A client loads a model under a name that is in use."""
+    """A client asks to load a model under a name that another model of the server has."""
 
     code = Code.ALREADY_EXISTS
 
@@ -125,7 +125,7 @@ class SavedModelNotFound(NotFound):
 
 
 class BasePathNotFound(NotFound):
-    """The base path of a model is no readable directory."""
+    """The base path of a model, which holds its versions, is not a readable directory."""
 
 
 class VersionNotFound(NotFound):
@@ -159,19 +159,19 @@ class TpuNotFound(TpuserveError):
 
 
 class HostMissing(TpuserveError):
-    """A host of a program that runs on several hosts has not joined the others in time."""
+    """A program runs on several hosts, and a host did not connect to the other hosts in time."""
 
     code = Code.DEADLINE_EXCEEDED
 
 
 class HostLost(TpuserveError):
-    """Another host of a program has ended, or a task that it ran for all hosts has failed."""
+    """A program runs on several hosts, and another host has ended, or a common task has failed."""
 
     code = Code.ABORTED
 
 
 class HostsDiffer(TpuserveError):
-    """The hosts of a program do different things, or were started with different settings."""
+    """A program runs on several hosts, and they differ in settings, inputs or calls."""
 
     code = Code.FAILED_PRECONDITION
 
@@ -189,17 +189,17 @@ class StepNotCounted(TpuserveError, RuntimeError):
 
 
 class CheckpointNotFound(NotFound, ValueError):
-    """The directory of a model has no checkpoint, and the call needs a trained model."""
+    """A method needs a trained model, and the directory of the model has no checkpoint."""
 
 
 class CheckpointMismatch(TpuserveError):
-    """A variable has one shape in the checkpoint and another in the model."""
+    """A variable has different shapes in the checkpoint and in the model."""
 
     code = Code.FAILED_PRECONDITION
 
 
 class ExtraNotInstalled(TpuserveError):
-    """A function needs a package that only an extra of tpuserve installs."""
+    """A function needs an optional package, which an extra such as tpuserve[plot] installs."""
 
     code = Code.FAILED_PRECONDITION
 
@@ -256,13 +256,13 @@ class StorageAccessDenied(TpuserveError):
 
 
 class DamagedDownload(TpuserveError):
-    """The files that arrived from remote storage are not those that the listing describes."""
+    """Files that were downloaded from remote storage do not match the listing of the storage."""
 
     code = Code.DATA_LOSS
 
 
 class ModelCacheFull(TpuserveError):
-    """A version does not fit into the cache of downloaded models."""
+    """The server's cache of models from remote storage has too little space for a model version."""
 
     code = Code.RESOURCE_EXHAUSTED
 
@@ -310,7 +310,7 @@ class UnbatchableTensor(TpuserveError):
 
 
 class LoweringError(TpuserveError):
-    """A TPU graph has an op that cannot be lowered to CPU ops."""
+    """A TPU graph has an op that cannot be lowered, that is, replaced by ops with CPU kernels."""
 
     code = Code.UNIMPLEMENTED
 
@@ -346,13 +346,13 @@ class UnsupportedOnTpu(TpuserveError):
 
 
 class UncompilableStep(TpuserveError):
-    """XLA cannot compile a training step for the CPU or GPU, and the program requires it to."""
+    """XLA cannot compile a training step for the CPU or GPU, although the program requires it."""
 
     code = Code.UNIMPLEMENTED
 
 
 class ModelLoadError(TpuserveError):
-    """A model version cannot be loaded, for a reason without an error class of its own."""
+    """A model version cannot be loaded, and no other error class describes the reason."""
 
     code = Code.INTERNAL
 
@@ -385,7 +385,7 @@ class TooManyRequests(TpuserveError):
 
 
 class MemoryBudgetExceeded(TpuserveError):
-    """The requests in flight would together need more memory than the server's budget for them."""
+    """All requests in flight together would need more memory than the server allows for them."""
 
     code = Code.RESOURCE_EXHAUSTED
 
@@ -421,7 +421,7 @@ class WaitedTooLong(TpuserveError):
 
 
 class PortInUse(TpuserveError):
-    """Another process uses a port that the server is to listen on."""
+    """Another process uses the port on which the server should listen."""
 
     code = Code.UNAVAILABLE
 
@@ -430,7 +430,8 @@ class Unavailable(TpuserveError):
     """The server cannot answer now; a later request may succeed.
 
     Attributes:
-      retry_after_s: how long a client waits at least before it sends the request again.
+      retry_after_s: the time in seconds that a client should wait before it sends the request
+        again.
     """
 
     code = Code.UNAVAILABLE
@@ -449,8 +450,8 @@ class ServerStarting(Unavailable):
     """The server has not loaded its first models yet."""
 
 
-# Errors that a server answers to `tpuserve.client`, or that the client meets on the way to it. The
-# other answers have the classes above, such as `InvalidInput`, `NotFound` and `Unavailable`.
+# Errors that `tpuserve.client` raises for responses of a server or problems of the connection. For
+# other responses, the client raises classes above, such as InvalidInput, NotFound and Unavailable.
 
 
 class ServerUnreachable(Unavailable):
@@ -461,8 +462,8 @@ class LimitReached(TpuserveError):
     """A server refuses a request because of one of its limits.
 
     Attributes:
-      retry_after_s: how long a client waits at least before it sends the request again; None if
-        the request itself exceeds the limit, so that it will never be answered.
+      retry_after_s: the time in seconds that a client should wait before it sends the request
+        again; None if the request itself exceeds the limit, so that a retry is useless.
     """
 
     code = Code.RESOURCE_EXHAUSTED
@@ -476,7 +477,7 @@ class PermissionDenied(TpuserveError):
 
 
 class Conflict(TpuserveError):
-    """A server has stopped a request because of another request or of its own state."""
+    """A server has stopped a request that conflicts with another request or the server's state."""
 
     code = Code.ABORTED
 
@@ -497,7 +498,7 @@ class InvalidReply(ServerFailure):
     """The answer of a server does not have the form that its API defines."""
 
 
-# Errors of the server that `tpuserve.serve` starts, and of `tpuserve bench`.
+# Errors of the server process that `tpuserve.serve` or `tpuserve analyse` starts.
 
 
 class ServerNotStarted(TpuserveError):

@@ -1,6 +1,7 @@
-"""The devices of jax's PJRT client.
+"""Starts jax and finds its PJRT devices, on which tpuserve runs TPU graphs.
 
-PJRT is the interface through which jax drives TPUs. TensorFlow has no runtime for today's TPUs.
+PJRT is the interface through which jax uses TPUs. TensorFlow itself has no runtime for current
+TPUs.
 """
 
 import contextlib
@@ -29,10 +30,11 @@ PLATFORM_VARIABLE = "TPUSERVE_PJRT_PLATFORM"
 """The environment variable that selects the platform of the devices, "tpu" or "cpu"."""
 
 _PLATFORMS = ("tpu", "cpu")
-# A text that libtpu's error contains if another process is using the TPU.
+# A part of libtpu's error message if another process is using the TPU.
 _IN_USE = "already in use"
-# The time in seconds after which jax ends a process with a stack trace, because another process
-# gives no sign of life. It is long, because `trainer.hosts` finds lost processes sooner.
+# If another process sends no heartbeat for this time, in seconds, jax ends this process with a
+# stack trace. The time is long, because `trainer.hosts` finds lost processes sooner and reports
+# them with a better message.
 _HEARTBEAT_TIMEOUT_SECS = 600
 _DISTRIBUTED_OPTIONS = {
     # Turn off jax's preemption service, which would replace the program's handler of SIGTERM.
@@ -41,12 +43,19 @@ _DISTRIBUTED_OPTIONS = {
     # for the failed process.
     "jax_enable_recoverability": True,
 }
-# The oldest tested version of jax, and the first version that is newer than all tested versions.
+# The oldest version of jax that was tested, and the first version that is too new: tested versions
+# are older than it.
 _LOWEST, _TOO_NEW = (0, 8), (0, 11)
 
 
 def find_platform(environ: Mapping[str, str] = os.environ) -> str:
-    """Return the platform that TPUSERVE_PJRT_PLATFORM selects; "tpu" if the variable is unset.
+    """Return the platform of PJRT devices that the variable TPUSERVE_PJRT_PLATFORM selects.
+
+    Args:
+      environ: the environment variables.
+
+    Returns:
+      "tpu" or "cpu"; "tpu" if the variable is unset.
 
     Raises:
       InvalidSetting: the variable has another value than "tpu" or "cpu".
@@ -61,10 +70,10 @@ def find_platform(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def list_devices(platform: str) -> tuple[Any, ...]:
-    """Return jax's devices of a platform in this process, and switch jax to 64-bit types.
+    """Start jax in this process with 64-bit types enabled, and return its devices of a platform.
 
-    Variables such as the global step, and the inputs of many models, have 64-bit types, which jax
-    would otherwise convert to 32 bits.
+    Variables such as the global step, and the inputs of many models, have 64-bit types. By default,
+    jax would convert them to 32-bit types.
 
     Args:
       platform: "tpu" or "cpu".
@@ -86,15 +95,15 @@ def connect_processes(
 ) -> None:
     """Connect jax in this process with jax in the processes of other hosts.
 
-    Afterwards a computation can use the devices of all processes. Call this function once, before
-    jax starts a platform.
+    After this call, a computation can use the devices of all processes. Call this function once,
+    before any function that returns devices.
 
     Args:
       platform: "tpu" or "cpu".
       index: the number of this process, from 0.
       count: the number of processes.
-      service: the address, "HOST:PORT", at which this process reaches jax's service.
-      port: the port on which process 0 runs the service.
+      service: the address, "HOST:PORT", at which this process reaches jax's coordination service.
+      port: the port on which process 0 runs the coordination service.
       timeout_secs: how long jax waits for the other processes, in seconds.
 
     Raises:
@@ -106,7 +115,7 @@ def connect_processes(
     if platform == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     for option, value in _DISTRIBUTED_OPTIONS.items():
-        # Skip the options that jax 0.8 lacks, for which it raises an AttributeError.
+        # Ignore the AttributeError for options that jax 0.8 does not have.
         with contextlib.suppress(AttributeError):
             jax.config.update(option, value)
     try:
@@ -133,14 +142,14 @@ def connect_processes(
 
 
 def _restore_sigterm_handler() -> None:
-    """Install Python's handler of SIGTERM again, which jax 0.8 replaces by one of its own."""
+    """Restore the SIGTERM handler that was installed from Python, which jax 0.8 replaces."""
     handler = signal.getsignal(signal.SIGTERM)
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)
 
 
 def list_devices_of_all_processes(platform: str) -> tuple[Any, ...]:
-    """Return the devices of all processes that `connect_processes` has connected."""
+    """Return jax's devices of all processes that `connect_processes` has connected."""
     jax: Any = importlib.import_module("jax")
     return tuple(jax.devices(platform))
 
@@ -148,10 +157,14 @@ def list_devices_of_all_processes(platform: str) -> tuple[Any, ...]:
 def broadcast_arrays(arrays: Sequence[Any], *, is_source: bool) -> list[Any]:
     """Send the arrays of one process to all processes that `connect_processes` has connected.
 
+    All processes have to call this function.
+
     Args:
-      arrays: NumPy arrays, of the same shapes and types in all processes.
-      is_source: whether this process sends its arrays; true in exactly one process. All processes
-        return the sent arrays.
+      arrays: NumPy arrays, with the same shapes and dtypes in all processes.
+      is_source: whether this process sends its arrays; True in exactly one process.
+
+    Returns:
+      The arrays of the sending process.
     """
     if not arrays:
         return []
@@ -160,18 +173,18 @@ def broadcast_arrays(arrays: Sequence[Any], *, is_source: bool) -> list[Any]:
 
 
 def _configured_jax(platform: str) -> Any:
-    """Import jax, select the platform that it starts, and enable its 64-bit types."""
+    """Import jax, and configure it to start only one platform and to use 64-bit types."""
     jax = _import_jax()
     if not jax.config.jax_platforms:
-        # Start only this platform. By default jax starts every platform, and so occupies a TPU
-        # even for a program that runs on the CPU.
+        # Let jax start only this platform. By default it starts all platforms, so that even a
+        # program on the CPU would occupy the TPU.
         jax.config.update("jax_platforms", platform)
     jax.config.update("jax_enable_x64", True)
     return jax
 
 
 def _explain(error: RuntimeError, platform: str) -> TpuserveError:
-    """Convert jax's error that it cannot start a platform into a TpuInUse or TpuNotFound."""
+    """Convert the error of jax that a platform cannot be started to TpuInUse or TpuNotFound."""
     reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
     if _IN_USE in reason:
         users = processes.find_processes((*chips.find_device_files(), processes.LOCK_FILE))
@@ -187,12 +200,12 @@ def _explain(error: RuntimeError, platform: str) -> TpuserveError:
 
 
 def make_array_spec(shape: Sequence[int], dtype: Any, device: Any = None) -> Any:
-    """Return a jax.ShapeDtypeStruct, the description of an array.
+    """Return a jax.ShapeDtypeStruct, which describes an array for a compilation.
 
     Args:
       shape: the size of each dimension.
-      dtype: the NumPy type of the elements.
-      device: the jax device of the array; None leaves the device open.
+      dtype: the NumPy dtype of the elements.
+      device: the jax device that has the array; None for no particular device.
     """
     jax: Any = importlib.import_module("jax")
     sharding = None if device is None else jax.sharding.SingleDeviceSharding(device)
@@ -209,7 +222,7 @@ def check_installed() -> None:
         version = importlib.metadata.version("jax")
     except importlib.metadata.PackageNotFoundError as error:
         raise _missing_error() from error
-    # Compare the first two numbers only, such as (0, 11) of "0.11.0.dev2" and of "0.11rc1".
+    # Compare only the major and minor version, so that "0.11.0.dev2" and "0.11rc1" count as 0.11.
     match = re.match(r"(\d+)\.(\d+)", version)
     if match is None or not _LOWEST <= (int(match[1]), int(match[2])) < _TOO_NEW:
         low, high = (".".join(map(str, version)) for version in (_LOWEST, _TOO_NEW))

@@ -1,4 +1,4 @@
-"""The public interface for loading a metagraph: `load`, which returns a `LoadedModel`."""
+"""Exports the public function `load`, which loads a metagraph and returns a `LoadedModel`."""
 
 from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.runtime.loader import load

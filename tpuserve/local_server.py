@@ -1,4 +1,4 @@
-"""Starts a server of models in a process of its own, for tests and notebooks."""
+"""Starts a model server in a separate process, for tests and notebooks."""
 
 import json
 import os
@@ -23,12 +23,15 @@ _OWN_FLAGS = (
 )
 _READY = re.compile(r" server\.app: ready$", re.MULTILINE)
 _POLL_SECONDS = 0.05
-# The server gives the requests in flight 30 seconds by default.
+# The time in seconds after which a server that is asked to stop is killed. By default, the server
+# waits up to 30 seconds for the requests in flight.
 _STOP_SECONDS = 60
 
 
 class LocalServer:
-    """A server that has been started by `serve`, on free ports of 127.0.0.1.
+    """A running model server in a separate process, which listens on free ports of 127.0.0.1.
+
+    `tpuserve.serve` creates it.
 
     Attributes:
       rest_url: the URL of the REST API.
@@ -42,7 +45,10 @@ class LocalServer:
         flags: Mapping[str, Any],
         environment: Mapping[str, str],
     ) -> None:
-        """Start the server and wait until it is ready; see `serve` for arguments and errors."""
+        """Start the server and wait until it is ready.
+
+        The arguments and errors are those of `tpuserve.serve`.
+        """
         _check_arguments(models, flags)
         self._resources = ExitStack()
         with ExitStack() as on_error:
@@ -97,7 +103,10 @@ class LocalServer:
         return AsyncClient(self._url(protocol), **options)
 
     def stop(self) -> None:
-        """Let the server answer the requests in flight, and wait until its process has ended."""
+        """Stop the server and wait until its process has ended.
+
+        The server answers the requests in flight before it ends.
+        """
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -126,12 +135,13 @@ class LocalServer:
         with self._log_path.open("wb") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "tpuserve.child_server", *arguments],
-                # The server stops when this pipe closes, which also happens if this process is
-                # killed.
+                # The server stops when this pipe is closed. The system closes it even if this
+                # process is killed.
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C in a notebook stops the cell, not the server.
+                # Start a new session, so that Ctrl-C in a notebook interrupts the cell but does not
+                # stop the server.
                 start_new_session=True,
                 env={**os.environ, **environment},
             )
@@ -173,7 +183,7 @@ def serve(
     environment: Mapping[str, str] | None = None,
     **flags: Any,
 ) -> LocalServer:
-    """Serve models in a process of its own, on free ports, and wait until the server is ready.
+    """Start a server for models in a separate process, on free ports, and wait until it is ready.
 
         with tpuserve.serve({"digits": "export"}) as server:
             outputs = server.client().predict("digits", {"image": images})
@@ -182,16 +192,16 @@ def serve(
     ends, even if this process is killed.
 
     Args:
-      models: name → directory that has a numbered directory for each version.
+      models: name of a model → its directory, with a numbered subdirectory for each version.
       timeout_s: the time to wait until the server is ready, in seconds.
       environment: environment variables of the server, in addition to those of this process.
       flags: flags of `tpuserve serve`, such as enable_batching=True.
 
     Returns:
-      The running server, a context manager.
+      The running server, for use in a `with` statement.
 
     Raises:
-      InvalidSetting: there is no model, or a flag is one that this function sets.
+      InvalidSetting: there is no model, or `flags` has a flag that this function sets itself.
       ServerNotStarted: the server has ended or is not ready in time; the message has the server's
         error.
     """
@@ -229,9 +239,18 @@ def _format_value(value: Any) -> str:
 
 
 def _reserve_port(reserved: ExitStack) -> int:
-    """Return a free port, which the system gives to no other process while `reserved` is open."""
+    """Reserve a free port of this machine for the server.
+
+    Args:
+      reserved: keeps a socket on the port open, so that the system gives the port to no other
+        process, until this ExitStack is closed.
+
+    Returns:
+      The number of the port.
+    """
     bound = reserved.enter_context(socket.socket())
-    # With this option on both sockets, the server can bind the port too.
+    # Set SO_REUSEADDR, as the server does. If both sockets have this option, the server can bind
+    # the port while this socket is open.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind((HOST, 0))
     port: int = bound.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Serving and batch prediction on clusters of Ray: `pip install "tpuserve[ray]"`.
+"""Serves, predicts and trains on clusters of Ray. It needs `pip install "tpuserve[ray]"`.
 
     serve.start(grpc_options=tpuserve.ray.grpc_options())
     serve.run(tpuserve.ray.deployment("/models/digits", model_name="digits", replicas=2))
@@ -6,8 +6,8 @@
     rows = ray.data.read_tfrecords("data-*.tfrecord")
     rows.map_batches(tpuserve.ray.Predict, fn_constructor_args=("/models/digits/1",))
 
-`deployment`, `build` and `grpc_options` are functions of `server.ray.deployment`. They are entry
-points, because this package does not import `server`.
+The functions `deployment`, `build` and `grpc_options` are defined in `server.ray.deployment`. This
+package must not import the package `server`, so it finds them as entry points.
 """
 
 import json
@@ -39,7 +39,7 @@ _ENTRY_POINTS = "tpuserve.ray"
 
 
 def __getattr__(name: str) -> Any:
-    """Return a function that another package registers as an entry point.
+    """Return a function of this module that another package has registered as an entry point.
 
     Raises:
       AttributeError: no entry point has the name.
@@ -52,16 +52,16 @@ def __getattr__(name: str) -> Any:
 def run_program(command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
     """Run a TPUEstimator program in a worker of Ray's TensorflowTrainer, and wait for its end.
 
-    Call this function in the training function. The TF_CONFIG of Ray has only workers; the program
-    gets a TF_CONFIG in which the first worker is the chief. The program runs in a process of its
-    own, because a worker's program ends its process when the chief's program has ended.
+    Call this function in the training function of the trainer. Ray sets a TF_CONFIG that has only
+    workers. The program gets a TF_CONFIG in which the first worker is the chief. The program runs
+    in a separate process, because a worker's program ends its process when the chief has finished.
 
     Args:
       command: the program and its arguments.
-      environment: further variables of the environment, such as TPUSERVE_EMULATED_TPU.
+      environment: additional environment variables, such as TPUSERVE_EMULATED_TPU.
 
     Raises:
-      WrongContext: this process is no worker of a TensorflowTrainer.
+      WrongContext: this process is not a worker of a TensorflowTrainer.
       subprocess.CalledProcessError: the program has failed.
     """
     if "TF_CONFIG" not in os.environ:
@@ -80,10 +80,10 @@ def run_program(command: Sequence[str], environment: Mapping[str, str] | None = 
 
 
 class Predict:
-    """Predicts batches of a Dataset; a class for the method `map_batches` of Datasets.
+    """Runs a SavedModel on the batches of a Ray Dataset; pass the class to `Dataset.map_batches`.
 
-    The columns with the names of inputs become the inputs. The result has all columns of the batch,
-    and a column for each output.
+    The columns that have the names of the signature's inputs are the inputs. The result has all
+    columns of the batch, and a column for each output.
     """
 
     def __init__(
@@ -98,7 +98,8 @@ class Predict:
         Args:
           directory: the directory of the SavedModel, on every node.
           signature_name: the signature to run.
-          tags: the exact tag set of the metagraph; None leaves the selection to `tpuserve.select`.
+          tags: the exact tag set of the metagraph; None to choose the metagraph by whether the
+            machine has a TPU.
 
         Raises:
           SignatureNotFound: the model has no such signature.
@@ -111,7 +112,10 @@ class Predict:
         self._signature_name = signature_name
 
     def __call__(self, columns: Mapping[str, Array]) -> dict[str, Array]:
-        """Return a batch with the outputs added: column name → [rows, ...].
+        """Run the model on a batch, and return the batch with a column for each output.
+
+        Args:
+          columns: column name → array [rows, ...].
 
         Raises:
           InvalidInputNames: a column of an input is missing.
@@ -127,7 +131,13 @@ class Predict:
 
 
 def _to_input(alias: str, column: Array, spec: TensorSpec) -> Array:
-    """Return a column, which Ray may give as an array of lists, in the dtype of its input."""
+    """Convert a column of a Ray batch to an array with the dtype of an input.
+
+    Args:
+      alias: the alias of the input, for the text of an error.
+      column: the column; Ray passes some columns as an object array of lists or arrays.
+      spec: the input of the signature.
+    """
     if spec.dtype == "string":
         encoded = [value.encode() if isinstance(value, str) else value for value in column.tolist()]
         return np.array(encoded, object)
@@ -137,7 +147,8 @@ def _to_input(alias: str, column: Array, spec: TensorSpec) -> Array:
     try:
         array = np.stack(list(column)) if column.dtype.hasobject and len(column) else column
         if spec.shape is not None and array.ndim + 1 == len(spec.shape) and spec.shape[-1] == 1:
-            # Ray reads features with one value as numbers.
+            # Ray reads a feature of a tf.train.Example with a single value as a number and not as a
+            # list of one number. Restore the dimension of size 1.
             array = array[:, np.newaxis]
         return np.asarray(array).astype(dtype, casting="same_kind")
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Runs the command `tpuserve run` for `python -m tpuserve.run`."""
+"""Lets `python -m tpuserve.run` run the command `tpuserve run`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Selects the metagraph to run, the device, and the runtime, and states the reasons."""
+"""Selects the metagraph of a SavedModel to run, its device and its runtime, with the reasons."""
 
 import dataclasses
 from collections.abc import Collection
@@ -16,17 +16,17 @@ XLA_RUNTIME = "xla"
 
 @dataclass(frozen=True)
 class MetaGraphSelection:
-    """A metagraph, the device, and the runtime that runs it there.
+    """The metagraph to run, the device, and the runtime that runs the metagraph on it.
 
     Attributes:
       tags: the tag set of the metagraph.
       device: "CPU" or "TPU".
-      lowered: whether TPU ops are first replaced by ops with CPU kernels.
+      lowered: whether TPU ops are replaced by ops with CPU kernels before the run.
       reason: why this metagraph and this device were selected.
-      is_tpu_graph: whether the metagraph is tagged tpu, or has a TPU computation without the tag.
-      compiled: whether XLA compiles the lowered computations.
+      is_tpu_graph: whether the metagraph is tagged "tpu", or has a TPU computation without the tag.
+      compiled: whether XLA compiles the lowered TPU computations.
       fallback: a sentence that says which selection was preferred and why it was not possible;
-        empty if this selection is the preferred one.
+        empty if the preferred selection was possible.
       runtime: the name of the runtime in `tpuserve.runtime.registry`.
       runtime_reason: why this runtime was selected.
     """
@@ -62,25 +62,25 @@ def select_metagraph(
 ) -> MetaGraphSelection:
     """Select one of the metagraphs of a SavedModel, the device, and the runtime.
 
-    Tag sets match exactly, as in TensorFlow Serving. Without a requested tag set, a machine with
-    a TPU, real or emulated, runs {serve, tpu}, and any other machine runs {serve}.
+    A requested tag set must match exactly, as in TensorFlow Serving. If none is requested, a
+    machine with a real or emulated TPU runs {serve, tpu}, and any other machine runs {serve}.
 
     A {serve} metagraph may have TPU computations, because some exporters save one graph under both
-    tag sets. A machine with a TPU runs them there, and any other machine lowers them to the CPU.
+    tag sets. A machine with a TPU runs them on the TPU. Any other machine lowers them to the CPU.
 
     Args:
       available: the tag sets of the SavedModel.
       requested: the requested tag set; None leaves the selection to the hardware.
       hardware: the TPU system of this machine.
       where: the directory of the SavedModel, for error messages.
-      untagged_tpu_graphs: the tag sets that lack the tag tpu although their graphs have TPU
-        computations; see `Metagraph.has_tpu_computation`.
-      fallback_to_cpu: whether to select {serve} on the CPU if the other metagraph does not exist,
-        or needs a TPU that this machine does not have.
+      untagged_tpu_graphs: the tag sets of metagraphs that have TPU computations but not the tag
+        "tpu".
+      fallback_to_cpu: whether to select {serve} on the CPU if the preferred metagraph does not
+        exist, or needs a TPU that this machine does not have.
       runtime: the requested runtime; None selects the default runtime.
 
     Raises:
-      MetagraphNotFound: no metagraph has exactly the tags.
+      MetagraphNotFound: no metagraph has exactly the tags that are requested or preferred.
       TpuNotFound: the metagraph needs a TPU, and the machine has neither a real nor an emulated
         TPU.
     """
@@ -99,9 +99,8 @@ def select_metagraph(
     if runtime is None:
         return selection
     if runtime == XLA_RUNTIME and selection.is_tpu_graph:
-        # The runtime "xla" runs CPU graphs only, so a TPU graph keeps the default runtime. On a
-        # machine without a TPU, XLA compiles the lowered computations of the TPU graph in that
-        # runtime.
+        # The runtime "xla" runs only CPU graphs, so a TPU graph stays in the default runtime. On a
+        # machine without a TPU, let XLA compile the lowered TPU computations in that runtime.
         return dataclasses.replace(selection, compiled=selection.compiled or not hardware.has_tpu)
     return dataclasses.replace(selection, runtime=runtime, runtime_reason="asked for")
 
@@ -115,16 +114,19 @@ def check_tags(
     untagged_tpu_graphs: Collection[TagSet] = (),
     fallback_to_cpu: bool = False,
 ) -> None:
-    """Check that `select_metagraph` can find a metagraph, before TensorFlow looks for a real TPU.
+    """Check that `select_metagraph` can find a metagraph, without looking for a real TPU.
+
+    So a missing metagraph is reported before the slow import of TensorFlow.
 
     Args:
       available: the tag sets of the SavedModel.
       requested: the requested tag set; None leaves the selection to the hardware.
-      emulated: the emulated TPU system; None without emulation, when the machine may or may not
-        have a real TPU.
+      emulated: the emulated TPU system; None without emulation. Then it is unknown whether the
+        machine has a real TPU.
       where: the directory of the SavedModel, for error messages.
-      untagged_tpu_graphs: see `select_metagraph`.
-      fallback_to_cpu: see `select_metagraph`.
+      untagged_tpu_graphs: the tag sets of metagraphs that have TPU computations but not the tag
+        "tpu".
+      fallback_to_cpu: whether `select_metagraph` may select {serve} on the CPU instead.
 
     Raises:
       MetagraphNotFound: `select_metagraph` would find no metagraph, whether or not the machine
@@ -155,7 +157,10 @@ def _select(
     where: str,
     untagged_tpu_graphs: Collection[TagSet],
 ) -> MetaGraphSelection:
-    """Select a metagraph, a device and the default runtime, without a fallback to the CPU."""
+    """Select the preferred metagraph and device, with the default runtime of the device.
+
+    The arguments and errors are those of `select_metagraph`.
+    """
     if requested is not None:
         tags, chosen_by = requested, "asked for"
     elif hardware.has_tpu and _is_best_on_tpu(available, untagged_tpu_graphs):
@@ -194,18 +199,19 @@ def _select(
 
 
 def _is_best_on_tpu(available: Collection[TagSet], untagged_tpu_graphs: Collection[TagSet]) -> bool:
-    """Return whether {serve, tpu} is the default on a machine with a TPU.
+    """Return whether a machine with a TPU prefers the metagraph {serve, tpu} to {serve}.
 
-    The default is {serve} if the SavedModel has its TPU graph only under {serve}.
+    It prefers {serve} if the SavedModel has no {serve, tpu} and its {serve} metagraph has TPU
+    computations.
     """
     return tag_sets.SERVE_TPU in available or tag_sets.SERVE not in untagged_tpu_graphs
 
 
 def _select_on_cpu(tags: TagSet, reason: str, has_tpu_computation: bool) -> MetaGraphSelection:
-    """Select a metagraph on the CPU; its TPU computations, if any, are lowered and run op by op.
+    """Return the selection of a metagraph that runs on the CPU.
 
-    XLA does not compile them, because requests for {serve} may have any shape, and XLA would
-    compile again for each new shape.
+    If it has TPU computations, they are lowered and run op by op. XLA does not compile them,
+    because requests may have any shape and XLA would compile again for each new shape.
     """
     if not has_tpu_computation:
         return MetaGraphSelection(tags, "CPU", lowered=False, reason=reason)
@@ -220,7 +226,14 @@ def _select_on_cpu(tags: TagSet, reason: str, has_tpu_computation: bool) -> Meta
 
 
 def _why_not_found(tags: TagSet, chosen_by: str, available: Collection[TagSet], where: str) -> str:
-    """Return the message for a tag set that the SavedModel does not have."""
+    """Return the error message for a tag set that no metagraph of the SavedModel has.
+
+    Args:
+      tags: the tag set.
+      chosen_by: how the tag set was chosen, such as "by default".
+      available: the tag sets of the SavedModel.
+      where: the directory of the SavedModel.
+    """
     names = ", ".join(sorted(map(tag_sets.format_tags, available)))
     flags = " or ".join(
         f"--saved_model_tags={','.join(sorted(tags))}" for tags in sorted(available, key=sorted)

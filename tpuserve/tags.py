@@ -1,7 +1,7 @@
-"""The tag sets of the two metagraphs of an export for CPU and TPU.
+"""Defines the tag sets of the CPU and the TPU metagraph of a SavedModel.
 
-Source: tensorflow/cc/saved_model/tag_constants.h. A loader loads a metagraph only if the
-tag set of the metagraph equals the requested tag set.
+A loader finds a metagraph by its exact tag set. The tags are those of
+tensorflow/cc/saved_model/tag_constants.h.
 """
 
 from collections.abc import Iterable
@@ -14,10 +14,10 @@ SERVE_TPU: TagSet = frozenset({"serve", "tpu"})
 
 
 def parse_tags(text: str) -> TagSet:
-    """Parse a comma-separated flag value: "serve,tpu" → {serve, tpu}."""
+    """Parse a tag set from a comma-separated text, such as "serve,tpu"."""
     return frozenset(tag.strip() for tag in text.split(",") if tag.strip())
 
 
 def format_tags(tags: Iterable[str]) -> str:
-    """Format a tag set with its tags sorted: {serve, tpu}."""
+    """Format a tag set as text with its tags sorted, such as "{serve, tpu}"."""
     return "{" + ", ".join(sorted(tags)) + "}"

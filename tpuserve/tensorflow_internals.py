@@ -1,4 +1,4 @@
-"""The private functions, classes and attributes of TensorFlow that tpuserve uses.
+"""Gives access to the private functions, classes and attributes of TensorFlow that tpuserve uses.
 
 No other module of tpuserve imports from `tensorflow.python` or touches a private attribute of a
 TensorFlow object. A new TensorFlow version may change these names without notice.
@@ -14,8 +14,8 @@ from typing import Any
 
 from tpuserve.errors import UnsupportedTensorFlow
 
-# Name in this module → the TensorFlow module that defines it, and the attribute of that module. An
-# empty attribute stands for the module itself.
+# Name that this module offers → the TensorFlow module that defines the object, and the attribute of
+# that module. An empty attribute stands for the module itself.
 _NAMES: dict[str, tuple[str, str]] = {
     "CapturableResource": ("trackable.resource", "CapturableResource"),
     "ClassificationOutput": ("saved_model.model_utils.export_output", "ClassificationOutput"),
@@ -54,7 +54,8 @@ _NAMES: dict[str, tuple[str, str]] = {
     "tpu_functional": ("tpu.functional", ""),
     "tpu_ops": ("tpu.ops.tpu_ops", ""),
 }
-# Private attributes of the modules in `_NAMES` that tpuserve uses.
+# Name that this module offers for a TensorFlow module → the attributes of that module that tpuserve
+# uses. They are checked by check_tensorflow_internals.
 _MODULE_ATTRIBUTES = {
     "c_api": (
         "TF_DeleteBuffer",
@@ -86,7 +87,7 @@ _TRACKABLE_ATTRIBUTES = ("_trackable_children",)
 
 
 def __getattr__(name: str) -> Any:
-    """Import the TensorFlow object that a name in `_NAMES` stands for, and return it."""
+    """Import and return the private TensorFlow object that this module offers under a name."""
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module_name, attribute = _NAMES[name]
@@ -100,7 +101,7 @@ def import_private_name(module_name: str, attribute: str, package: str = "tpuser
 
     Args:
       module_name: the full name of the TensorFlow module.
-      attribute: the attribute of the module; '' for the module itself.
+      attribute: the attribute of the module to return; '' for the module itself.
       package: the package that uses the name, for the error text.
 
     Raises:
@@ -115,7 +116,7 @@ def import_private_name(module_name: str, attribute: str, package: str = "tpuser
 
 
 def make_session_callable(session: Any, options: Any) -> Any:
-    """Return a function that runs fixed feeds and fetches of a session.
+    """Return a function that runs a session with fixed feeds and fetches, which is fast.
 
     Args:
       session: a `tf.compat.v1.Session`.
@@ -131,14 +132,14 @@ def make_session_callable(session: Any, options: Any) -> Any:
 def run_session(
     session: Any, options: Any, feeds: Any, fetches: Any, targets: Sequence[Any] = ()
 ) -> Any:
-    """Run a session with feeds and fetches that are given as handles of the C API.
+    """Run a session whose feeds and fetches are handles of TensorFlow's C API.
 
     Args:
       session: a `tf.compat.v1.Session`.
       options: a TF_Buffer that holds a serialised RunOptions message.
       feeds: TF_Output → array.
       fetches: a list of TF_Output.
-      targets: the TF_Operations to run beside those that the fetches need.
+      targets: the TF_Operations to run in addition to those that the fetches need.
 
     Returns:
       A list with one array for each fetch.
@@ -153,27 +154,30 @@ def get_session_config(session: Any) -> Any:
 
 
 def get_c_graph(graph: Any) -> Any:
-    """Return the object whose `get` is a context manager with a `tf.Graph`'s TF_Graph handle."""
+    """Return the object that has the TF_Graph handle of a `tf.Graph`.
+
+    Its method `get` returns a context manager, which yields the handle.
+    """
     return get_private_attribute(graph, "_c_graph")
 
 
 def get_graph_functions(graph: Any) -> Any:
-    """Return the functions that a `tf.Graph` holds: name → function."""
+    """Return the functions in the library of a `tf.Graph`: name → function."""
     return get_private_attribute(graph, "_functions")
 
 
 def get_graph_function(graph: Any, name: str) -> Any:
-    """Return the function of a `tf.Graph` with this name; None if there is none."""
+    """Return the function with a name in the library of a `tf.Graph`; None if there is none."""
     return get_private_attribute(graph, "_get_function")(name)
 
 
 def replace_created_ops(graph: Any, replace: Callable[[str, Any], Any]) -> None:
-    """Let a graph use other operations in place of those that are created from now on.
+    """Replace operations that code creates in a graph after this call by other operations.
 
     Args:
       graph: a `tf.Graph`.
-      replace: called with the type and the attributes of an operation before it is created;
-        returns the operation to use in its place, or None.
+      replace: called with the type and the attributes of an operation before it is created.
+        Returns an existing operation to use instead, or None to create the operation.
     """
     create = get_private_attribute(graph, "_create_op_internal")
 
@@ -185,24 +189,24 @@ def replace_created_ops(graph: Any, replace: Callable[[str, Any], Any]) -> None:
 
 
 def get_tensor_output(tensor: Any) -> Any:
-    """Return the TF_Output handle of a tensor in a graph."""
+    """Return the TF_Output, the handle of the C API, of a tensor in a graph."""
     return get_private_attribute(tensor, "_as_tf_output")()
 
 
 def get_trackable_children(trackable: Any) -> Any:
-    """Return the objects that a trackable object would save in a checkpoint: name → object."""
+    """Return the objects that a checkpoint of a trackable object contains: name → object."""
     return get_private_attribute(trackable, "_trackable_children")("checkpoint")
 
 
 def is_ref_dtype(dtype: Any) -> bool:
-    """Return whether a `tf.DType` is the type of a reference to a version 1 variable."""
+    """Return whether a `tf.DType` is a reference dtype, as TensorFlow 1's RefVariable has it."""
     return bool(get_private_attribute(dtype, "_is_ref_dtype"))
 
 
 def check_tensorflow_internals() -> None:
     """Check that the installed TensorFlow has every private name that tpuserve uses.
 
-    Imports TensorFlow.
+    This function imports TensorFlow.
 
     Raises:
       UnsupportedTensorFlow: names are missing; the message lists them all.
@@ -257,7 +261,12 @@ def get_private_attribute(value: Any, attribute: str, package: str = "tpuserve")
 def unsupported_tensorflow(
     names: Iterable[str], package: str = "tpuserve"
 ) -> UnsupportedTensorFlow:
-    """Build the error that names the TensorFlow version and the private names that it lacks."""
+    """Create the error for a TensorFlow version that lacks private names.
+
+    Args:
+      names: the missing names.
+      package: the package that uses the names, for the error text.
+    """
     try:
         version = importlib.metadata.version("tensorflow")
     except importlib.metadata.PackageNotFoundError:

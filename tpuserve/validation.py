@@ -1,4 +1,4 @@
-"""Validates numbers from users: steps, rows, iterations, seconds."""
+"""Validates numbers that users pass as arguments, such as batch sizes, steps and seconds."""
 
 import math
 import numbers
@@ -20,7 +20,7 @@ def check_integer(
       optional: whether None is valid.
 
     Raises:
-      InvalidType: the value is no whole number.
+      InvalidType: the value is not a whole number.
       InvalidSetting: the value is less than the minimum.
     """
     if value is None and optional:
@@ -82,6 +82,7 @@ def check_duration(
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidType(message)
     number = float(value)
-    # The condition is negated, so that NaN, with which all comparisons are false, is refused.
+    # Do not write the condition as `value < 0`: all comparisons with NaN are false, so that NaN
+    # would be accepted.
     if not (number >= 0 if zero else number > 0):
         raise InvalidSetting(message)
