@@ -39,7 +39,7 @@ class CommandGroup(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, sorted."""
+        """Return the sorted names of all commands, without importing the commands."""
         registered = (entry_point.name for entry_point in entry_points(group=COMMANDS_GROUP))
         return sorted({*OWN_COMMANDS, *registered})
 

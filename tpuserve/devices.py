@@ -55,7 +55,7 @@ class TpuSystem:
 
     @property
     def has_tpu(self) -> bool:
-        """Whether TPU graphs can run, on a real or an emulated system."""
+        """Whether this process has a real or an emulated TPU to run TPU graphs on."""
         return self.tpu_cores > 0
 
     def __str__(self) -> str:

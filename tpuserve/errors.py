@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 class Code(Enum):
-    """The canonical status codes. Source: google/rpc/code.proto."""
+    """The canonical status codes of gRPC, as in google/rpc/code.proto."""
 
     CANCELLED = 1
     UNKNOWN = 2
@@ -66,7 +66,7 @@ class LabelNotFound(InvalidInput):
 
 
 class InvalidConfig(InvalidInput):
-    """A configuration file or message cannot be parsed, or is not valid."""
+    """A server's configuration file, or a configuration in a request, is not valid."""
 
 
 class MalformedConfig(InvalidConfig):
@@ -121,7 +121,7 @@ class ModelNotFound(NotFound):
 
 
 class SavedModelNotFound(NotFound):
-    """A directory has no SavedModel."""
+    """A directory does not exist, or has no SavedModel."""
 
 
 class BasePathNotFound(NotFound):
@@ -205,13 +205,13 @@ class ExtraNotInstalled(TpuserveError):
 
 
 class UnsupportedTensorFlow(TpuserveError, ImportError):
-    """The installed TensorFlow lacks private names that tpuserve uses."""
+    """The installed version of TensorFlow does not have private names that tpuserve uses."""
 
     code = Code.FAILED_PRECONDITION
 
 
 class UnsupportedKeras(TpuserveError, ImportError):
-    """The installed Keras 3 or tf_keras lacks private names that trainer uses."""
+    """The installed version of Keras does not have private names that the package trainer uses."""
 
     code = Code.FAILED_PRECONDITION
 
@@ -280,7 +280,7 @@ class ModelControlDisabled(TpuserveError):
 
 
 class ModelTooLarge(TpuserveError):
-    """A model asks for more memory, or has more nodes, than the server accepts."""
+    """A model needs more memory, or has more nodes in its graph, than the server accepts."""
 
     code = Code.RESOURCE_EXHAUSTED
 
@@ -364,7 +364,7 @@ class LoadTimeout(TpuserveError):
 
 
 class ModelsNotAvailable(TpuserveError):
-    """Not all of the configured models became available."""
+    """At the start of the server, not all of its configured models became available."""
 
     code = Code.UNKNOWN
 
@@ -409,7 +409,7 @@ class Cancelled(TpuserveError):
 
 
 class QueueFull(TpuserveError):
-    """The queue of a model, or a batching queue, is full."""
+    """A request is refused, because the queue of its model or the batching queue is full."""
 
     code = Code.UNAVAILABLE
 
@@ -502,6 +502,6 @@ class InvalidReply(ServerFailure):
 
 
 class ServerNotStarted(TpuserveError):
-    """The process of a server has ended or has not become ready in time."""
+    """A server process that was started has ended at once, or has not become ready in time."""
 
     code = Code.FAILED_PRECONDITION

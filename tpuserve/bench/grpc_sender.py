@@ -32,5 +32,5 @@ class GrpcSender(Sender):
         return ""
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the gRPC channel."""
         await self._channel.close()

@@ -57,7 +57,7 @@ class HttpSender(Sender):
             return result
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close all connections to the server."""
         for connection in self._all:
             connection.close()
         self._all.clear()

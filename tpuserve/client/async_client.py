@@ -1,4 +1,4 @@
-"""The asyncio client of a model server."""
+"""Defines the client for asyncio programs, which calls models on a server."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,7 +59,7 @@ class AsyncClient:
         outputs: Sequence[str] = (),
         timeout_s: float | None = None,
     ) -> dict[str, Array]:
-        """Run a signature of a model; see `Client.predict`."""
+        """Run a signature of a model, as `tpuserve.client.Client.predict` does."""
         reference = ModelReference(model, version, label)
         return await self._run(self._api.predict(reference, inputs, signature, outputs), timeout_s)
 
@@ -71,12 +71,12 @@ class AsyncClient:
         label: str = "",
         timeout_s: float | None = None,
     ) -> Mapping[str, Signature]:
-        """Return the signatures of a model; see `Client.signatures`."""
+        """Return the signatures of a model, as `tpuserve.client.Client.signatures` does."""
         reference = ModelReference(model, version, label)
         return await self._run(self._api.signatures(reference), timeout_s)
 
     async def versions(self, model: str, *, timeout_s: float | None = None) -> list[VersionStatus]:
-        """Return the states of the versions of a model; see `Client.versions`."""
+        """Return the state of each version of a model, as `Client.versions` does."""
         return await self._run(self._api.versions(model), timeout_s)
 
     async def is_ready(
@@ -87,12 +87,12 @@ class AsyncClient:
         label: str = "",
         timeout_s: float | None = None,
     ) -> bool:
-        """Return whether a model answers requests; see `Client.is_ready`."""
+        """Return whether a model answers requests, as `tpuserve.client.Client.is_ready` does."""
         reference = ModelReference(model, version, label)
         return await self._run(self._api.is_ready(reference), timeout_s)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the server."""
         await self._transport.close()
 
     async def __aenter__(self) -> "AsyncClient":

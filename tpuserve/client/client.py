@@ -1,4 +1,4 @@
-"""The blocking client of a model server."""
+"""Defines the blocking client, which calls models on a server."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -132,7 +132,7 @@ class Client:
         return self._run(self._api.is_ready(ModelReference(model, version, label)), timeout_s)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the server."""
         self._transport.close()
 
     def __enter__(self) -> "Client":

@@ -194,8 +194,7 @@ def convert(
             signing.sign(out, signing_key)
     results = _Results(conversion)
     if not as_json:
-        # The directory OUT is complete. Print the report before the comparison of the metagraphs,
-        # which takes long and may be interrupted by the user.
+        # Print the report before the comparison, which takes long: the user may interrupt it.
         results.print_conversion()
     with exit_on_sigterm(), progress_bar() as progress:
         if verifies:

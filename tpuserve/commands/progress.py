@@ -1,4 +1,4 @@
-"""A progress bar for commands that run for more than a few seconds."""
+"""Shows a progress bar in the terminal for commands that run for more than a few seconds."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -53,7 +53,7 @@ class CompileCache:
 
         Args:
           result: The result to store.
-          *content: The parts of the key; see `find`.
+          *content: The parts of the key: the same as for `find`.
         """
         path = self._path(content)
         if path is None:

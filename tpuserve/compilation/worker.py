@@ -61,7 +61,11 @@ def find_missing_jax_parts() -> list[str]:
 
 
 def describe_topology(name: str) -> CompileTarget | str:
-    """Return the compile target of a topology name, or libtpu's error message."""
+    """Ask libtpu for the device type and the devices per chip of a topology.
+
+    Returns:
+      The description of the topology; the text of libtpu's error if it does not know the topology.
+    """
     try:
         devices = topology_devices(name)
     except Exception as error:
@@ -120,7 +124,7 @@ def split_estimate(optimal_seconds: float) -> tuple[float, int]:
 
 @cache
 def topology_devices(topology: str) -> Any:
-    """Return jax's device objects for a topology."""
+    """Return jax's device objects for a topology; they can compile programs, but not run them."""
     _set_environment()
     return jax_internals.topology_devices(topology)
 

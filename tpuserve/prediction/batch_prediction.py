@@ -88,7 +88,8 @@ def predict(
       output_format: the format of the output files.
       batch_size: the largest number of rows (entries along the batch dimension) in one run of the
         model.
-      tags: the exact tag set of the metagraph; None leaves the selection to `tpuserve.select`.
+      tags: the exact tag set of the metagraph; None to select the metagraph by whether the machine
+        has a TPU.
       runtime: a name in `tpuserve.runtime.registry`; None for the default runtime.
       progress: is called after each batch with the number of complete files, the number of all
         files, and a description of the current step.

@@ -40,7 +40,8 @@ class ExamplePredictor:
         Args:
           directory: the directory of the SavedModel.
           signature_name: the signature to run.
-          tags: the exact tag set of the metagraph; None leaves the selection to `tpuserve.select`.
+          tags: the exact tag set of the metagraph; None to select the metagraph by whether the
+            machine has a TPU.
           batch_size: the largest number of Examples in one run of the model.
 
         Raises:

@@ -191,7 +191,7 @@ def _literal(data: bytes) -> _Part:
 
 
 def _join(*parts: _Part) -> _Part:
-    """Concatenate templates to one."""
+    """Concatenate the templates of consecutive parts of a message to one template."""
     return _Part(sum(part.size for part in parts), b"".join(part.template for part in parts))
 
 

@@ -1,4 +1,4 @@
-"""Generates serialized tf.Examples with the features that a model parses."""
+"""Generates random tf.Examples that have the features that a model parses."""
 
 from collections.abc import Sequence
 

@@ -11,7 +11,7 @@ from tpuserve.errors import InvalidInput
 
 WORDS = (b"a", b"the", b"one", b"red", b"tea", b"good", b"time", b"zebra")
 NUMBERS = (b"0", b"1")
-# The width and the height of a picture, in pixels.
+# The width and the height of a generated picture, in pixels.
 _PICTURE_SIZE = 8
 
 

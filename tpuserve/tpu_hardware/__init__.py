@@ -1,1 +1,1 @@
-"""Finds the TPU chips of this machine and the processes that use them, without using the TPU."""
+"""Finds the TPU chips of this machine and the processes that use them, without opening a TPU."""

@@ -59,7 +59,8 @@ _DECODERS = (
     *("DecodeBmp", "DecodeCompressed", "DecodeGif", "DecodeImage", "DecodeJ", "DecodePng"),
     *("DecodeWebP", "DecodeAndCropJpeg", "ParseTensor"),
 )
-# The op whose output closes a loop in the graphs of TensorFlow 1.
+# The type of the op whose output closes a loop (while_loop) in a graph of TensorFlow 1. Its output
+# is ignored when nodes are sorted, because it makes a cycle in the graph.
 _BACK_EDGE = "NextIteration"
 
 

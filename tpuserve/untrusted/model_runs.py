@@ -48,8 +48,8 @@ def find_model_runs(program: Program, directory: Path) -> list[ModelRun]:
     init_op = initialisation.find_init_op(meta_graph, directory)
     filename = tensor_name(saver.filename_tensor_name)
     requests = _requests(program)
-    # A malicious model may have a signature whose input is the path of an asset. Then clients
-    # choose the path, so that it is not a path of the model's own files in a request.
+    # A malicious model may have a signature whose input is the path of an asset, so that clients
+    # can choose the path. In requests, such a path does not count as one of the model's own files.
     fed_by_clients = frozenset().union(*requests)
     return [
         ModelRun(

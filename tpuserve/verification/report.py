@@ -48,7 +48,7 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
-        """Whether all values are equal within the tolerances."""
+        """Whether all values of the output are equal within the tolerances."""
         return self.failure is None and self.num_out_of_tolerance == 0
 
 
@@ -163,7 +163,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether every signature passed and no hazard is an error."""
+        """Whether every signature has passed and no hazard has the severity "error"."""
         return all(signature.passed for signature in self.signatures) and not any(
             hazard.severity == "error" for hazard in self.hazards
         )

@@ -1,4 +1,4 @@
-"""Collects the ops that XLA refused to compile while signatures ran."""
+"""Collects the ops that XLA refused to compile while a verification ran signatures."""
 
 from dataclasses import dataclass, field
 

@@ -32,7 +32,7 @@ class Api(ABC):
     is_http: bool
 
     def __init__(self) -> None:
-        """Create an API that has not asked the server for signatures yet."""
+        """Create an instance without signatures; they are requested when they are needed."""
         self._signatures: dict[ModelReference, Mapping[str, Signature]] = {}
 
     @abstractmethod

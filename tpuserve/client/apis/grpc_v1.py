@@ -1,6 +1,6 @@
-"""TensorFlow Serving's gRPC API.
+"""Encodes requests and decodes replies of TensorFlow Serving's gRPC API, for the clients.
 
-Source: tensorflow_serving/apis.
+Source: the .proto files in tensorflow_serving/apis.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ MessageType = TypeVar("MessageType", bound=Message)
 
 
 class GrpcV1(Api):
-    """TensorFlow Serving's gRPC API."""
+    """Encodes requests and decodes replies of TensorFlow Serving's gRPC API."""
 
     is_http = False
 

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol (KServe V2) over gRPC.
+"""Encodes requests and decodes replies of the Open Inference Protocol (KServe V2) over gRPC.
 
 Source: the specification of the protocol, open_inference_grpc.proto.
 """
@@ -34,7 +34,7 @@ _FIELDS = {
 
 
 class GrpcV2(Api):
-    """The Open Inference Protocol over gRPC.
+    """Encodes requests and decodes replies of the Open Inference Protocol over gRPC.
 
     The inputs of a request are sent as bytes in the field raw_input_contents.
     """

@@ -105,7 +105,8 @@ def decode_raw(name: str, data: bytes | memoryview, datatype: str, shape: Sequen
     try:
         return flat.reshape(tuple(shape))
     except ValueError as error:
-        # The shape has 0 elements, as the data have, but its other dimensions are too large.
+        # A shape with a dimension of 0 has no elements, as data of 0 bytes. But NumPy refuses it if
+        # another dimension is negative or too large.
         raise _wrong_size(name, shape) from error
 
 

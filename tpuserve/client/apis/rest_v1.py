@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST API.
+"""Encodes requests and decodes replies of TensorFlow Serving's REST API, for the clients.
 
 Source: TensorFlow Serving's document of its RESTful API.
 """
@@ -36,7 +36,7 @@ _DTYPES = {
 
 
 class RestV1(Api):
-    """TensorFlow Serving's REST API, which encodes tensors as JSON.
+    """Encodes requests and decodes replies of TensorFlow Serving's REST API; tensors are JSON.
 
     JSON has no dtypes. Therefore the outputs of a reply get the dtypes that the signature declares.
     """

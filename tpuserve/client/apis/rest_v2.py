@@ -1,4 +1,4 @@
-"""The Open Inference Protocol (KServe V2) over REST, with binary tensors.
+"""Encodes requests and decodes replies of the Open Inference Protocol (KServe V2) over REST.
 
 Source: the specification of the protocol, and Triton's binary tensor data extension.
 """
@@ -22,7 +22,7 @@ _HEADER_LENGTH = "inference-header-content-length"
 
 
 class RestV2(Api):
-    """The Open Inference Protocol over REST.
+    """Encodes requests and decodes replies of the Open Inference Protocol over REST.
 
     The body of a request is a JSON document, followed by the elements of the inputs as bytes.
     """

@@ -27,7 +27,7 @@ class GrpcTransport:
     """Sends the calls of the blocking client over gRPC. Several threads may share an instance."""
 
     def __init__(self, connection: Connection) -> None:
-        """Create a transport that connects with its first call."""
+        """Create a transport, which connects to the server with its first call."""
         self._connection = connection
         self._metadata = tuple(connection.authorization().items()) or None
         target = connection.address.base
@@ -54,7 +54,7 @@ class GrpcTransport:
             raise convert_error(self._connection, error, deadline) from error
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the gRPC channel."""
         self._channel.close()
 
 
@@ -87,7 +87,7 @@ class AsyncGrpcTransport:
             raise convert_error(self._connection, error, deadline) from error
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the gRPC channel."""
         if self._channel is not None:
             await self._channel.close()
 

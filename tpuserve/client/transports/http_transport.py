@@ -21,7 +21,7 @@ class HttpTransport:
     """Sends the calls of the blocking client over HTTP. Several threads may share an instance."""
 
     def __init__(self, connection: Connection) -> None:
-        """Create a transport that connects with its first call."""
+        """Create a transport, which connects to the server with its first call."""
         self._connection = connection
         self._client = httpx.Client(**_settings(connection))
         self._network = DeadlineNetwork()
@@ -53,7 +53,7 @@ class HttpTransport:
         return body.to_reply()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close all connections to the server."""
         self._client.close()
 
 
@@ -61,7 +61,7 @@ class AsyncHttpTransport:
     """Sends the calls of the asyncio client over HTTP, on one event loop."""
 
     def __init__(self, connection: Connection) -> None:
-        """Create a transport that connects with its first call."""
+        """Create a transport, which connects to the server with its first call."""
         self._connection = connection
         self._client = httpx.AsyncClient(**_settings(connection))
         self._requests = _RequestFactory(connection)
@@ -90,7 +90,7 @@ class AsyncHttpTransport:
         return body.to_reply()
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close all connections to the server."""
         await self._client.aclose()
 
 

@@ -17,7 +17,7 @@ class PlottedCompilation(Protocol):
 
     @property
     def topology(self) -> CompileTarget:
-        """The TPU topology of the compilation."""
+        """The TPU topology for which the program was compiled."""
 
     @property
     def batch_size(self) -> int:
@@ -25,7 +25,7 @@ class PlottedCompilation(Protocol):
 
     @property
     def stats(self) -> CompileStats | None:
-        """Figures of the compiled program; None if it does not compile."""
+        """The compiler's figures for the compiled program; None if it does not compile."""
 
     @property
     def estimated_rows_per_second_per_chip(self) -> float | None:

@@ -176,7 +176,10 @@ def _describe_limit(topology: str, compilations: list[Compilation]) -> str:
 
 
 def _print_latency_advice(console: Console, advice: CompileAdvice) -> None:
-    """Print the recommended chip and batch size for a latency goal, and that time is estimated."""
+    """Print the recommended chip and batch size for a latency goal.
+
+    The text says that the recommendation depends on the compiler's time estimate.
+    """
     if advice.latency is None:
         return
     pick, goal = advice.latency.compilation, format_seconds(advice.latency.goal_seconds)

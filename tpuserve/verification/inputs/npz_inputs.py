@@ -83,7 +83,7 @@ def assign_to_signatures(
 def _describe_unused(
     key: str, arrays: Mapping[str, Array], signatures: Mapping[str, Signature], origin: str
 ) -> str:
-    """Return the error text for an array that is not passed to any signature."""
+    """Return the error text for an array of an .npz file that is not passed to any signature."""
     for name, signature in signatures.items():
         if key in signature.inputs or key in {f"{name}/{alias}" for alias in signature.inputs}:
             missing = [
