@@ -1,4 +1,4 @@
-"""The composition root: builds a server from its parts, runs the server and stops it."""
+"""Builds a server from its models and its frontends, runs the server and stops it."""
 
 import logging
 import os
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class Server:
-    """A server: its models, the threads that look for new versions, and the frontends."""
+    """Serves models: owns the models, the threads that look for new versions, and the frontends."""
 
     def __init__(
         self,
@@ -43,9 +43,11 @@ class Server:
         """Create a server that does not listen yet.
 
         Args:
-          settings: the settings, with the platform config file applied.
+          settings: the settings of the server, in which the values of the platform config file
+            (--platform_config_file) have replaced those of flags.
           load: loads the model in a version's directory; None for the loader of SavedModels.
-          on_failure: called with the reason, from any thread, if a frontend ends by itself.
+          on_failure: called with the reason, from any thread, if a frontend ends although nobody
+            has stopped it.
           platform: the batching and warm-up settings of the platform config file; None without
             such a file.
 
@@ -64,13 +66,16 @@ class Server:
         accepts gRPC connections, and answers other requests, once the models are loaded.
 
         Args:
-          before_serving: called after the models are loaded and before requests are answered.
+          before_serving: a function that is called after the models are loaded and before requests
+            are answered. The default does nothing.
 
         Raises:
           PortInUse: another process listens on a port.
           InvalidSetting: the server cannot listen on a port or a socket.
           InvalidConfig: the model config file is invalid.
-          LabelNotAvailable, VersionNotFound: see `ModelConfigManager.check`.
+          LabelNotAvailable: the model config file sets a version label, which cannot refer to a
+            loaded version yet, and the flags do not allow that.
+          VersionNotFound: a model has no version on disk, and the flags require one.
           ModelsNotAvailable: no model can be loaded.
         """
         with ExitStack() as on_error:
@@ -124,11 +129,12 @@ def run(
     Args:
       settings: the settings of the server.
       load: loads the model in a version's directory; None for the loader of SavedModels.
-      ignored: given flags that have no effect; they are logged.
-      signals: installed signal handlers; None to install new handlers.
+      ignored: the names of the flags on the command line that have no effect; they are logged.
+      signals: the installed handlers of the signals that stop the server, such as SIGTERM; None to
+        install new handlers.
 
     Raises:
-      TpuserveError: the server cannot start, or failed.
+      TpuserveError: the server cannot start, or one of its parts has failed later.
     """
     logs.configure_logging(is_shared=bool(settings.frontend_processes))
     malloc.configure_malloc()
@@ -174,9 +180,11 @@ def run(
 
 
 def _apply_platform_config(settings: Settings) -> "tuple[Settings, PlatformConfig | None]":
-    """Return the settings with the platform config file applied, and the file's content.
+    """Return the settings with the platform config file applied, and the file's parsed content.
 
-    Logs the fields of the file that have no effect, and the flags that the file overrides.
+    The file is that of the flag --platform_config_file; without the flag, the settings are
+    unchanged and the content is None. The function logs the fields of the file that have no effect,
+    and the flags that the file overrides.
     """
     file = settings.platform_config_file
     if not file:

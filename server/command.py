@@ -26,7 +26,8 @@ from tpuserve.errors import MalformedConfig, ModelsNotAvailable, TpuserveError
 EXIT_FAILED = 255
 
 _NAME = "tpuserve-model-server"
-# The character \b tells click to keep the line breaks of the examples.
+# The examples at the end of the help of `tpuserve serve`. The character \b tells click to keep
+# their line breaks.
 _EXAMPLES = """\b
 Examples:
   tpuserve serve --sample
@@ -38,7 +39,7 @@ _TYPE_NAMES = {"int": "int32", "float": "float", "bool": "bool", "text": "string
 
 
 def _parse_bool(text: str | bool) -> bool:
-    """Parse a boolean as TensorFlow's command lines do; raise click.BadParameter otherwise."""
+    """Parse "true", "false", "1" or "0" in any case; raise click.BadParameter for another text."""
     values = {"true": True, "1": True, "false": False, "0": False}
     value = values.get(str(text).lower())
     if value is None:
@@ -47,7 +48,7 @@ def _parse_bool(text: str | bool) -> bool:
 
 
 class _ServeCommand(click.Command):
-    """A command whose help lists the flags section by section."""
+    """The click command `serve`, whose help lists the flags in groups with titles."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         records = {option.name: option.get_help_record(ctx) for option in self.get_params(ctx)}
@@ -61,8 +62,7 @@ class _ServeCommand(click.Command):
 
 def _option(flag: Flag) -> click.Option:
     if flag.value_type == "bool":
-        # A boolean flag without a value means true; a value may follow as "--flag=value" or "--flag
-        # value".
+        # Accept "--flag", which means true, as well as "--flag=value" and "--flag value".
         return click.Option(
             [f"--{flag.name}"],
             type=_parse_bool,
@@ -102,13 +102,12 @@ def _options() -> list[click.Parameter]:
 
 
 def _run_server(**values: Any) -> None:
-    # The signal handlers are installed before the slow imports, so that Ctrl-C works from the
-    # start.
+    # Install the signal handlers before the slow imports, so that Ctrl-C works from the start.
     signals = StopSignals()
     signals.install()
     try:
-        # The server is imported here, so that the help of other commands does not wait for web
-        # frameworks.
+        # Import the server here and not at the top of the file, so that the help of the other
+        # commands of `tpuserve` does not wait for the import of web frameworks.
         from server import app
 
         ignored = flags.ignored_flags(_flags_on_command_line(click.get_current_context()))
@@ -126,7 +125,13 @@ def _flags_on_command_line(context: click.Context) -> list[str]:
 
 
 def _apply_environment(values: dict[str, Any]) -> None:
-    """Set the flags that a cloud service sets with environment variables, unless they are given."""
+    """Set the flags for which a cloud service has set environment variables.
+
+    A flag on the command line wins over its environment variable.
+
+    Args:
+      values: the value of each flag by its name; changed in place.
+    """
     flag_names = _flags_on_command_line(click.get_current_context())
     for name, value in cloud.flags_from_environment(os.environ).items():
         is_replaced = name == "model_base_path" and values["model_config_file"]
@@ -145,15 +150,19 @@ def _serve(sample: bool, **values: Any) -> None:
     try:
         _run_server(**values)
     except ModelsNotAvailable as error:
-        # If only one model has failed, report the model's own error, which is shorter and says as
-        # much.
+        # If only one model has failed to load, report the error of its load in place of the summary
+        # of all models: it is shorter, and nothing is lost.
         if isinstance(error.__cause__, TpuserveError):
             raise error.__cause__ from None
         raise
 
 
 def _choose_sample(values: dict[str, Any]) -> None:
-    """Set the flags that serve the sample model, and print a request to the model."""
+    """Set the flags that serve the sample model, and print a curl command that sends it a request.
+
+    Args:
+      values: the value of each flag by its name; changed in place.
+    """
     digits.check_flags(values["model_base_path"], values["model_config_file"])
     values.update(model_name=digits.NAME, model_base_path=str(digits.BASE_PATH))
     if values["rest_api_port"]:
@@ -181,7 +190,11 @@ serve = _ServeCommand(
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command tpuserve-model-server, and exit with its status."""
+    """Run the command `tpuserve-model-server`, and exit with its status.
+
+    Args:
+      arguments: the command line without the program's name; None for that of this process.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     command = click.Command(
         _NAME,
@@ -203,8 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except TpuserveError as error:
         click.echo(f"Failed to start server. Error: {error.code.name}: {error}")
         if isinstance(error, MalformedConfig):
-            # Print the error to standard error too: there, libprotobuf logs the parse errors of
-            # tensorflow_model_server, and scripts search for them.
+            # Print the error to standard error too, where scripts look for the parse errors of
+            # tensorflow_model_server.
             click.echo(str(error), err=True)
         status = EXIT_FAILED
     sys.exit(status if isinstance(status, int) else 0)
@@ -236,7 +249,10 @@ def _model_server(help: bool, **values: Any) -> int:
 
 
 def format_usage() -> str:
-    """Format all flags with type, default and meaning as TensorFlow's command lines do."""
+    """Return the usage text of `tpuserve-model-server`, in the layout of tensorflow_model_server.
+
+    Each flag has a line with its default, type and meaning.
+    """
     lines = [f"usage: {_NAME}", "Flags:"]
     for flag in flags.FLAGS.values():
         default = {"port": DEFAULT_PORT, "rest_api_port": 0}.get(flag.name, flag.default)

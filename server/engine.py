@@ -1,4 +1,4 @@
-"""The engine of a server: its models, the pollers that update them, and the data plane."""
+"""The engine of a server, which loads and runs its models and has no network interface."""
 
 import logging
 import threading
@@ -34,18 +34,23 @@ from tpuserve.saved_model import signing
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
 
-# The least limit of the requests of a model that wait for their batches at the same time. If a flag
-# gives a frontend more threads than this, the limit is that number of threads.
+# With batching, at least this number of requests of one model may wait for their batches at the
+# same time. If a flag gives a frontend more threads than this, as many requests as threads may
+# wait.
 _MIN_BATCH_WAITERS = 128
 
 logger = logging.getLogger("server.app")
 
 
 class Engine:
-    """Loads, updates and runs the models of a server. The engine has no sockets.
+    """Loads, updates and runs the models of a server.
+
+    The engine consists of the loaded models, the threads that poll the base paths and the model
+    config file for changes, and the data plane. It has no sockets: frontends receive the requests.
 
     Attributes:
-      dataplane: answers the requests of the frontends.
+      dataplane: finds the model of a request and runs the model on the request; independent of the
+        protocol. The frontends call it.
     """
 
     def __init__(
@@ -58,7 +63,8 @@ class Engine:
         """Create an engine without models.
 
         Args:
-          settings: the settings of the server, with the platform config file applied.
+          settings: the settings of the server, in which the values of the platform config file
+            (--platform_config_file) have replaced those of flags.
           load: loads the model in a version's directory; None for the loader of SavedModels.
           metrics: the registry in which the runs of models are counted.
           platform: the batching and warm-up settings of the platform config file; None without
@@ -79,15 +85,17 @@ class Engine:
             platform.session_config if platform else b"",
             runner_factory.make_batch_size_finder(settings, platform),
         )
-        # Model name → the engine that the model config file sets for the model; "" if it sets none.
+        # Model name → the runtime that the field `engine` of the model config file chooses for the
+        # model; "" if the file does not set the field.
         self._engines: Mapping[str, str] = {}
-        # Model name → base path, which may itself be a version.
+        # Model name → local base path. The base path may itself be the directory of a version.
         self._base_paths: Mapping[str, Path] = {}
         self._check_version = self._loader.check_version if load is None else _check_nothing
 
         def make_runner_and_set_limits(model: Model, directory: Path, name: str) -> InferenceRunner:
             runner = make_runner(model, directory, name)
-            # The runner of a version is the model itself if the version's requests are not batched.
+            # Tell the limits of the model whether its requests are batched: if they are not, the
+            # runner is the model itself.
             self._limits.set_batched(name.rpartition("/")[0], runner is not model)
             return runner
 
@@ -135,7 +143,7 @@ class Engine:
 
     @property
     def startup_activity(self) -> str:
-        """The present activity of `load_models`, such as "loading resnet"."""
+        """What `load_models` does at the moment, as a text such as "loading resnet"."""
         return self._config_manager.startup_activity()
 
     def check_models(self) -> None:
@@ -143,11 +151,14 @@ class Engine:
 
         Raises:
           InvalidConfig: the model config file or the session config file is invalid.
-          InvalidSetting: the key for signatures cannot be read.
-          ExtraNotInstalled: a model needs jax, which is missing or was not tested, or a package
-            for its remote base path.
-          LabelNotAvailable, VersionNotFound: see `ModelConfigManager.check`.
-          TpuserveError: no version can be loaded, for example because none has the requested tags.
+          InvalidSetting: the public key that verifies the signatures of models cannot be read.
+          ExtraNotInstalled: jax, which a model needs, is missing or of an untested version; or the
+            package that reads the remote base path of a model is missing.
+          LabelNotAvailable: the model config file sets a version label, which cannot refer to a
+            loaded version yet, and the flags do not allow that.
+          VersionNotFound: a model has no version on disk, and the flags require one.
+          TpuserveError: no version of any model can be loaded, for example because no metagraph has
+            the requested tags.
         """
         if self._settings.tensorflow_session_config_file:
             session_options.read_session_config(Path(self._settings.tensorflow_session_config_file))
@@ -165,11 +176,20 @@ class Engine:
         self._check_versions(config)
 
     def mark_serving(self) -> None:
-        """Declare that requests may be in flight: later loads leave processor time to them."""
+        """Declare that requests may be in flight from now on.
+
+        Each load of a model from then on leaves processor time to the requests.
+        """
         self._loader.mark_serving()
 
     def watch_states(self, on_change: Callable[[], None]) -> None:
-        """Call a function in a new thread: now, and after each change of a version's state."""
+        """Call a function once now, and after each change of the state of a model version.
+
+        The calls are made in a new thread, which runs until the process ends.
+
+        Args:
+          on_change: the function.
+        """
 
         def read_states() -> Mapping[str, list[VersionStatus]]:
             return statuses(self._manager, self._manager.names())
@@ -183,10 +203,10 @@ class Engine:
         threading.Thread(target=watch, name="states", daemon=True).start()
 
     def load_models(self) -> None:
-        """Begin to poll for new versions, load the models, and block until they can be served.
+        """Start the polling for new versions, load the models, and block until they can be served.
 
         Raises:
-          TpuserveError: see `ModelConfigManager.start`.
+          TpuserveError: the models cannot be served: for example, none of them can be loaded.
         """
         for poller in self._pollers:
             poller.start()
@@ -224,8 +244,8 @@ class Engine:
                 return
             self._config_manager.reload(model_file.parse_model_config(text, path), wait=False)
         except TpuserveError as error:
-            # Each poll applies the file again, because missing files may appear. An error that
-            # recurs at every poll is logged once.
+            # Log the same error only once: each poll applies the invalid file again, because files
+            # that it names may have appeared.
             if str(error) != self._last_config_error:
                 self._metrics.reloaded(error.code.name)
                 logger.error(
@@ -238,11 +258,20 @@ class Engine:
             logger.info("applied the new %s", path)
 
     def _check_versions(self, config: ModelServerConfig) -> None:
-        """Check, without TensorFlow, that at least one version of at least one model may load."""
+        """Raise an error if it is certain that no version of any model can be loaded.
+
+        The check needs no TensorFlow, so that a server with such models fails early.
+
+        Args:
+          config: the configured models.
+
+        Raises:
+          ModelsNotAvailable: no version can be loaded.
+        """
         causes: list[tuple[str, TpuserveError]] = []
         for model in config.models:
             if model.is_remote:
-                return  # Its files are not here yet.
+                return  # The files of a remote model are not downloaded yet.
             try:
                 versions = self._source.find_versions(model)
             except TpuserveError:
@@ -276,7 +305,7 @@ class Engine:
     def _first_config(self) -> ModelServerConfig:
         settings = self._settings
         if settings.model_base_path is None and not settings.model_config_file:
-            # `Settings` allows this only where clients load the models.
+            # Start without a model. `Settings` allows this only if clients load the models.
             return ModelServerConfig()
         if not settings.model_config_file:
             path = str(settings.model_base_path)
@@ -308,7 +337,11 @@ class Engine:
 
 
 def _check_nothing(directory: Path, base_path: Path | None = None) -> None:
-    """Check nothing: only a custom `load` function knows which directories it can load."""
+    """Accept any directory of a version.
+
+    This function replaces the check of SavedModels for a custom `load` function: only that function
+    knows which directories it can load.
+    """
 
 
 def _cache_directory(settings: Settings) -> Path:

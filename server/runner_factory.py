@@ -1,4 +1,4 @@
-"""Creates the batching runners and the warm-up of versions, as the settings say."""
+"""Creates the functions that batch, warm up and sample the requests of model versions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def _close_nothing() -> None:
-    """Do nothing: without batching there is nothing to close."""
+    """Do nothing.
+
+    Without batching, this function takes the place of the function that closes the batch queues.
+    """
 
 
 def make_runner_factory(
@@ -25,7 +28,12 @@ def make_runner_factory(
 ) -> tuple[MakeRunner, Callable[[], None]]:
     """Return a function that creates the runner of a version, and another that closes all runners.
 
-    A runner runs the requests of a version, in batches if batching is on.
+    A runner runs the requests of a version; if batching is enabled, it combines them to batches.
+
+    Args:
+      settings: the settings of the server.
+      platform: the settings of the platform config file; None without such a file.
+      metrics: the registry in which batches are counted.
     """
     if not settings.enable_batching:
         # Without batching, requests run on the model itself, which has the interface of a runner.
@@ -45,7 +53,15 @@ def make_runner_factory(
 def make_batch_size_finder(
     settings: Settings, platform: "PlatformConfig | None"
 ) -> Callable[[Path], Sequence[int]]:
-    """Return a function: a version's directory → the batch sizes to compile when it is loaded."""
+    """Return a function that finds the batch sizes to compile when a version is loaded.
+
+    The returned function takes the directory of the version. It returns no sizes if batching is
+    disabled.
+
+    Args:
+      settings: the settings of the server.
+      platform: the settings of the platform config file; None without such a file.
+    """
     if not settings.enable_batching:
         return lambda directory: ()
     from server.config import batching_parameters
@@ -75,15 +91,19 @@ def _read_parameters(settings: Settings, platform: "PlatformConfig | None") -> "
 
 
 def _sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[str, Array]:
-    # Imported here and not at the top of the file, because this import loads TensorFlow, which
-    # takes seconds.
+    # Import the module here and not at the top of the file, because the import loads TensorFlow,
+    # which takes seconds.
     from server.warmup.sample_rows import sample_rows
 
     return sample_rows(model, directory, signature_name)
 
 
 def make_sample(settings: Settings) -> MakeSample:
-    """Return a function that makes valid requests; see `sample_request.make_sample_request`."""
+    """Return a function that makes a valid request for a signature of a loaded model.
+
+    The function is `server.warmup.sample_request.make_sample_request`. It is imported at its first
+    call, because the import loads TensorFlow.
+    """
 
     def make_sample_request(model: Model, directory: Path, signature_name: str) -> SampleRequest:
         from server.warmup import sample_request
@@ -101,13 +121,14 @@ def make_warm_up(
     metrics: Metrics,
     executor: Callable[[Callable[[], None]], None],
 ) -> WarmUp | None:
-    """Return the function that warms a version up; None if warm-up is off.
+    """Return the function that warms up a version before it is available; None if warm-up is off.
 
     Args:
       settings: the settings of the server.
       platform: the settings of the platform config file; None without such a file.
-      metrics: records the warm-ups.
-      executor: runs the warm-up requests.
+      metrics: the registry in which the durations of warm-ups are recorded.
+      executor: calls the function that runs the warm-up requests of a version. While the server
+        answers requests of clients, the executor gives it a low priority.
     """
     if not settings.enable_model_warmup:
         return None
