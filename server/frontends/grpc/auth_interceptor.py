@@ -39,7 +39,12 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: Any
     ) -> grpc.RpcMethodHandler | None:
-        """Return the handler of a call's method, or one that rejects a call without a valid key."""
+        """Return the handler that answers a call, or one that rejects a call without a valid key.
+
+        Args:
+          continuation: returns the handler of the called method, or None for an unknown method.
+          handler_call_details: the grpc.HandlerCallDetails of the call.
+        """
         method = handler_call_details.method
         if not method.startswith(self._open_prefixes):
             try:

@@ -45,11 +45,11 @@ class CallFuture:
             self._call_callbacks()
 
     def run(self) -> bool:
-        """Call the function in the current thread. Log an exception instead of raising.
+        """Call the function of the future in the current thread. Log an exception that it raises.
 
         Returns:
-          Whether the call is done. A call that its handler has suspended is not done until a later
-          call of `run`.
+          Whether the call is done. It is not done if its handler has suspended it, which means that
+          the resuming thread will call `run` again.
         """
         try:
             self._function(*self._args)

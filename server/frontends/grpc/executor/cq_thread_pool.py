@@ -1,9 +1,10 @@
 """The executor whose threads poll grpcio's completion queue themselves.
 
-grpcio has one thread that polls for events, and hands each call to another thread twice: when the
-call begins, and when its message has arrived. On CPython each hand-over costs as much as a small
-call. Here several threads poll, and the thread that gets the event of a message also answers the
-call, as in the servers of gRPC for C++. docs/performance.md has the measured gain.
+With its public API, grpcio polls for events in one thread, and hands each call to another thread
+twice: when the call begins, and when its message has arrived. On CPython, to hand a call to another
+thread costs as much as to answer a small call. Here, several threads poll, and the thread that gets
+the event of a message also answers the call, as in the servers of gRPC for C++. docs/performance.md
+has the measured gain.
 
 This module uses grpcio's private API. `grpcio_compat.supports_direct_polling` checks that the
 installed grpcio has the API that this module needs.
@@ -37,8 +38,9 @@ from server.scheduling.ticket import Ticket
 from server.servables.pending import Pending
 from tpuserve.errors import QueueFull, TpuserveError
 
-# The longest time, in seconds, for which a thread waits for an event. The thread then checks
-# whether the grpc.Server was deleted without a call of its method `stop`.
+# How long a thread waits for an event of the completion queue, in seconds. After this time, the
+# thread checks whether the grpc.Server was deleted without a call of its method `stop`, and polls
+# again.
 _POLL_SECONDS = 1.0
 _MAX_OTHER_THREADS = 4096
 
@@ -46,12 +48,12 @@ logger = logging.getLogger(__name__)
 
 
 class CompletionQueueThreadPool(CallExecutor):
-    """Runs a bounded number of calls at a time in threads that poll for gRPC's events.
+    """Runs calls in threads that poll gRPC's completion queue for events.
 
-    The number of polling threads is always one more than the number of calls that run, so that
-    quick methods are answered while all other threads are busy. As long as all calls are quick, a
-    single thread polls and answers the calls (`SinglePollerMode`). No thread waits for the first
-    message of a call.
+    The number of calls that run at the same time is limited. There is always one more polling
+    thread than calls that run, so that quick methods are answered while all other threads are busy.
+    As long as all calls are quick, a single thread polls and answers the calls (see
+    `SinglePollerMode`). No thread blocks until the first message of a call arrives.
     """
 
     def __init__(
@@ -60,20 +62,21 @@ class CompletionQueueThreadPool(CallExecutor):
         limits: StalledCallLimits | None = None,
         queues: RequestQueues | None = None,
     ) -> None:
-        """Create the executor without threads; arguments as in `CallExecutor`."""
+        """Create the executor without threads. Arguments as for `CallExecutor`."""
         super().__init__(max_concurrent_calls, limits, queues)
         self._server_state: Any = None
         self._threads: list[threading.Thread] = []
         self._running = 0
         self._single_poller = SinglePollerMode()
         self._resuming_thread = ResumingThread()
-        # Runs the calls whose turn comes when a request of another frontend ends, because a thread
-        # of that frontend cannot run a call. The queues limit how many calls run.
+        # The threads that run a queued gRPC call which may run because a REST request has ended:
+        # the thread of that request cannot run a gRPC call. This pool needs no small limit, because
+        # the queues of the models limit how many calls run.
         self._other_threads = futures.ThreadPoolExecutor(_MAX_OTHER_THREADS, "grpc-queued")
         self._lock = threading.Lock()
 
     def start(self, server: grpc.Server) -> None:
-        """Start a server that was created with this executor, and two threads that poll."""
+        """Start a grpc.Server that was created with this executor, and two threads that poll."""
         state = self._server_state = server._state
         with state.lock:
             state.server.start()
@@ -92,7 +95,7 @@ class CompletionQueueThreadPool(CallExecutor):
         admission: CallAdmission | None = None,
         read_model_name: ReadModelName = lambda raw: "",
     ) -> None:
-        """Set the threads that run a method; arguments as in `CallExecutor.register`."""
+        """Choose the threads that run a method. Arguments as for `CallExecutor.register`."""
         if is_quick:
             behavior.dispatch = _run_now
         elif pool is not None:
@@ -117,15 +120,15 @@ class CompletionQueueThreadPool(CallExecutor):
         Only grpcio calls this method. `grpcio_compat` tests that grpcio passes these arguments.
 
         Args:
-          run: grpcio's function that runs another function in the context of a call.
-          target: grpcio's function that calls the behavior and sends the response.
-          event: the event with which the call began.
-          state: the state of the call.
+          run: grpcio's function that runs another function in the contextvars context of the call.
+          target: grpcio's function that calls `behavior` and sends the response.
+          event: the event of the completion queue with which the call began.
+          state: grpcio's state of the call.
           behavior: the function that implements the method.
           unused_argument: grpcio's iterator of messages. It is not used, because its `next` blocks
             a thread.
-          serializers: the deserialiser and the serialiser of the method.
-          kwargs: further arguments of grpcio, which are not used.
+          serializers: the deserialiser of requests and the serialiser of responses of the method.
+          kwargs: further arguments of grpcio, which this method ignores.
         """
         call, reaper = event.call, self._reaper
         message = _ReceivedMessage(state, reaper.track(call))
@@ -145,12 +148,13 @@ class CompletionQueueThreadPool(CallExecutor):
                 if message.refusal is None:
                     behavior.dispatch(future, message)
                 else:
-                    # Free the message of the refused call, which may be large.
+                    # Free the memory of the message, which may be large: the refused call does not
+                    # need it.
                     state.request = None
                     behavior.admission.rejection_pool.submit(future.run)
             except Exception:
-                # The call cannot run, for example because no thread can be started. Cancel the
-                # call, because no handler will answer it.
+                # Cancel a call that cannot be run, for example because no thread can be started. No
+                # handler will answer it.
                 logger.exception("a call cannot be run")
                 call.cancel()
             return finished
@@ -161,10 +165,10 @@ class CompletionQueueThreadPool(CallExecutor):
         return future
 
     def receive_first(self, messages: Iterator[bytes], call: CancellableCall) -> bytes | None:
-        """Return the first message of a call.
+        """Return the first message of a call, or None if there is none.
 
-        For a call that came through `submit`, the method returns at once: `submit` runs a call only
-        when its message has arrived.
+        If the call came through `submit`, its message has arrived already, because `submit` runs a
+        call only then. For any other call, the method blocks as `CallExecutor.receive_first` does.
         """
         if messages.__class__ is _ReceivedMessage:
             return next(messages, None)
@@ -176,7 +180,12 @@ class CompletionQueueThreadPool(CallExecutor):
         context: grpc.ServicerContext,
         admission: CallAdmission,
     ) -> tuple[bytes | None, AdmittedCall | None]:
-        """Return the first message of a call, which `submit` has admitted."""
+        """Return the first message of a call and the admitted call.
+
+        If the call came through `submit`, its message has arrived already, and the call has been
+        admitted or refused then. For any other call, the method waits for the message and admits
+        the call, as `CallExecutor.receive_admitted` does.
+        """
         if isinstance(messages, _ReceivedMessage):
             if messages.refusal is not None:
                 raise messages.refusal
@@ -184,33 +193,49 @@ class CompletionQueueThreadPool(CallExecutor):
         return super().receive_admitted(messages, context, admission)
 
     def received_ns(self, messages: Iterator[bytes]) -> int:
-        """Return when the message of a call that came through `submit` arrived."""
+        """Return when the first message of a call arrived, in ns of `time.perf_counter_ns`.
+
+        The arrival of the message is recorded only for a call that came through `submit`. For any
+        other call, the result is the present time.
+        """
         if isinstance(messages, _ReceivedMessage):
             return messages.received_ns
         return super().received_ns(messages)
 
     def suspend(self, messages: Iterator[bytes], call: object, pending: Pending[Any]) -> None:
-        """Raise CallSuspended for a call that came through `submit`; else do nothing."""
+        """Free the thread of a call until a result is complete, by raising CallSuspended.
+
+        Only a call that came through `submit` can be suspended. For any other call, the method does
+        nothing, so that the handler has to block.
+        """
         if isinstance(messages, _ReceivedMessage):
             messages.suspended_call = call
             raise CallSuspended(pending, messages.model)
 
     def resume(self, messages: Iterator[bytes]) -> Any:
-        """Return the argument `call` of `suspend`; None for a call that was not suspended."""
+        """Return the state that the handler of a suspended call has passed to `suspend`.
+
+        Returns:
+          The argument `call` of `suspend`; None for a call that was not suspended.
+        """
         return messages.suspended_call if isinstance(messages, _ReceivedMessage) else None
 
     def await_turn(
         self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
     ) -> None:
-        """Raise the error with which the model's queue has refused the call; else do nothing.
+        """Raise the error of a call that the queue of its model has refused; else do nothing.
 
-        There is no wait, because the executor runs a call only when its turn has come.
+        The method need not wait, because the executor runs the handler of a call only when the call
+        may run.
         """
         if isinstance(messages, _ReceivedMessage) and messages.queue_refusal is not None:
             raise messages.queue_refusal
 
     def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
-        """Return a function that queues messages instead of waiting until the client reads."""
+        """Return a function that sends the messages of a response stream without blocking.
+
+        The function queues a message if the client has not read the previous messages yet.
+        """
         return NonBlockingStreamWriter(context)
 
     def shutdown(self) -> None:
@@ -234,7 +259,11 @@ class CompletionQueueThreadPool(CallExecutor):
     def _run_or_queue(
         self, read_model_name: ReadModelName, future: CallFuture, message: "_ReceivedMessage"
     ) -> None:
-        """Run a call, and then the calls whose turn comes when it ends; or queue the call."""
+        """Run a call now if its model may run another request; otherwise queue the call.
+
+        This method runs in the thread that has received the message of the call. When the call
+        ends, the same thread runs the queued calls that may run next.
+        """
         message.model = read_model_name(message.raw or b"")
         ticket = _CallTicket(message.model, self, future, message)
         try:
@@ -254,19 +283,23 @@ class CompletionQueueThreadPool(CallExecutor):
             self._running -= 1
 
     def _run_calls(self, ticket: Ticket | None) -> None:
-        """Run a call whose turn has come, and then the calls that may run when it has ended."""
+        """Run a call that has left the queue, and then the queued calls that may run next."""
         while isinstance(ticket, _CallTicket):
             if ticket.future.run():
                 self._single_poller.mark_call_run()
             ticket = self._queues.finish(ticket)
 
     def _dequeue_when_cancelled(self, ticket: "_CallTicket") -> None:
-        """Remove a queued call, and release its admission slot, as soon as the client cancels."""
+        """Let a queued call leave the queue as soon as its client cancels it.
+
+        The call then ends, and counts no longer in the limit on requests in flight.
+        """
 
         def dequeue() -> None:
             if self._queues.withdraw(ticket):
-                # Run the handler of the cancelled call, because only the handler releases the
-                # admission slot. The handler sees that the call has ended, and returns at once.
+                # Run the handler of the cancelled call, because only the handler removes the call
+                # from the requests in flight. The handler sees that the call has ended, and returns
+                # at once.
                 ticket.future.run()
 
         state = ticket.message.state
@@ -280,8 +313,8 @@ class CompletionQueueThreadPool(CallExecutor):
         try:
             self._add_thread()
         except RuntimeError as error:
-            # The system cannot start another thread. Go on with the existing threads: calls that
-            # arrive while all of them are busy wait longer.
+            # Go on with the existing threads if the system cannot start another one. Calls that
+            # arrive while all of them are busy then wait longer.
             logger.warning(
                 "%s: only %d of %d gRPC threads run",
                 error,
@@ -300,15 +333,16 @@ class CompletionQueueThreadPool(CallExecutor):
             while self._poll_once():
                 pass
         finally:
-            # End single-poller mode when this thread ends. If this thread was the only poller, the
-            # other threads would otherwise wait forever for their turn.
+            # End single-poller mode when this thread ends. Otherwise, if this thread was the only
+            # poller, the other threads would wait forever.
             self._single_poller.deactivate()
 
     def _poll_once(self) -> bool:
-        """Handle the next event, if one arrives within `_POLL_SECONDS`.
+        """Handle the next event of the completion queue, if one arrives within `_POLL_SECONDS`.
 
         Returns:
-          Whether the thread must poll again; False once the server has ended.
+          Whether the thread must poll again. False once the completion queue is shut down, which
+          means that the server has ended.
         """
         self._single_poller.wait_turn()
         state = self._server_state
@@ -329,19 +363,22 @@ class CompletionQueueThreadPool(CallExecutor):
     def _process(self, event: Any) -> None:
         try:
             if not _server._process_event_and_continue(self._server_state, event):
-                # This was the last event of a server that was stopped. Shut down the completion
-                # queue, which ends the other threads.
+                # After the last event of a server that was stopped, shut down the completion queue,
+                # which ends the other threads.
                 self._server_state.completion_queue.shutdown()
         except Exception:
             logger.exception("an event of gRPC cannot be handled")
             self._recover(event)
 
     def _recover(self, event: Any) -> None:
-        """Keep accepting calls if an exception has interrupted the handling of a new call's event.
+        """Keep the server accepting calls after an exception while an event was handled.
 
-        grpcio requests the next call only while it handles the event that began the previous call.
-        If an exception prevents that, this method requests the next call, and cancels the call
-        whose event failed. Events of other kinds need nothing.
+        grpcio asks for the next call only while it handles the event of a new call. If an exception
+        has prevented that, this method asks for the next call, and cancels the call of the event.
+        For all other events, it does nothing.
+
+        Args:
+          event: the event whose handling has raised an exception.
         """
         state = self._server_state
         if event.tag is not _server._REQUEST_CALL_TAG:
@@ -355,17 +392,23 @@ class CompletionQueueThreadPool(CallExecutor):
 
 
 class _ReceivedMessage:
-    """An iterator over the one message that a call has received; empty if no message came.
+    """The request message of a call, and what the executor knows of the call.
+
+    The handler gets the object as its iterator over messages, which has one element, or none if the
+    client has sent no message.
 
     Attributes:
-      admitted: the admitted call; None if no message came or the call was not admitted.
-      model: the name of the model that the message asks for, once it is known; "" for no model.
-      received_ns: when the message arrived, in nanoseconds of `time.perf_counter_ns`; 0 before.
-      refusal: the error with which the call was refused; None if it was not.
+      admitted: the record of the admission; None if no message came, the call was refused, or the
+        method has no admission control.
+      model: the name of the model that the request names; "" until the executor has read the name,
+        and for a request without a model.
+      received_ns: when the message arrived, in nanoseconds of `time.perf_counter_ns`; 0 until then.
+      refusal: the error with which the admission control has refused the call; None if it has not.
       queue_refusal: the error with which the queue of the model has refused the call; None if it
         has not.
       state: grpcio's state of the call.
-      suspended_call: the argument `call` of `suspend`; None for a call that is not suspended.
+      suspended_call: the state that the handler has passed to `CallExecutor.suspend`; None for a
+        call that was not suspended.
     """
 
     __slots__ = (
@@ -396,7 +439,10 @@ class _ReceivedMessage:
         return raw
 
     def admit(self, admission: CallAdmission | None) -> None:
-        """Admit the call, or set `refusal`; do nothing if the call has ended without a message."""
+        """Admit the call and set `admitted`, or refuse it and set `refusal`.
+
+        Do nothing if the client has sent no message, or `admission` is None.
+        """
         message = self.state.request
         if admission is None or message is None:
             return
@@ -417,7 +463,7 @@ class _ReceivedMessage:
 
 
 class _CallTicket(Ticket):
-    """The ticket with which a call waits in `RequestQueues` until it may run."""
+    """The entry of a call in `RequestQueues`, in which the call waits until it may run."""
 
     __slots__ = ("_executor", "future", "message")
 
@@ -437,11 +483,15 @@ class _CallTicket(Ticket):
         self._executor._other_threads.submit(self._executor._run_calls, self)
 
     def refuse(self, error: TpuserveError) -> None:
-        # Let the handler end the call, because only the handler releases the admission slot.
+        # Run the handler, which ends the call with the error: only the handler removes the call
+        # from the requests in flight.
         self.message.queue_refusal = error
         self.future.run()
 
 
 def _run_now(future: CallFuture, message: _ReceivedMessage) -> None:
-    """Run a call in the current thread."""
+    """Run a call in the current thread, without a limit on running calls.
+
+    Calls of quick methods run in this way.
+    """
     future.run()

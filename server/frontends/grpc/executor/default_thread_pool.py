@@ -22,23 +22,25 @@ from server.scheduling.request_queues import RequestQueues
 from server.scheduling.ticket import RunPool, Ticket
 from tpuserve.errors import Cancelled, TpuserveError
 
-# After a thread has waited for this time for the first message of its call, the pool adds another
-# thread, which runs other calls meanwhile.
+# After a thread has waited for this number of seconds for the first message of its call, the pool
+# adds another thread, which runs other calls meanwhile.
 _SLOW_MESSAGE_SECONDS = 0.1
 # The number of threads for methods registered with `is_quick`. Few threads suffice, because such a
 # method takes long only if its request message is late.
 _QUICK_THREADS = 4
-# Allow fewer calls without a message than CompletionQueueThreadPool does, because here each of them
-# takes a thread.
+# The largest number of calls whose message has not arrived: of all clients, and of one client. The
+# numbers are smaller than those for CompletionQueueThreadPool, because here each such call occupies
+# a thread.
 _MAX_WAITING_CALLS, _MAX_WAITING_CALLS_PER_PEER = 800, 200
 
 
 class DefaultThreadPool(CallExecutor):
-    """Runs a bounded number of calls at a time; a call's thread also waits for the call's message.
+    """Runs calls in threads, each of which first blocks until the message of its call arrives.
 
-    With a plain ThreadPoolExecutor, a few clients could block all threads by beginning calls and
-    sending no message. This class adds a thread for each thread that waits long for a message, and
-    cancels a call whose message stalls, as `StalledCallLimits.timeout_seconds` says.
+    The number of calls that run at the same time is limited. With a plain ThreadPoolExecutor, a few
+    clients could block all threads by beginning calls and sending no message. This class therefore
+    adds a thread for each thread that waits long for a message, and cancels a call whose message
+    does not arrive within `StalledCallLimits.timeout_seconds`.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class DefaultThreadPool(CallExecutor):
         limits: StalledCallLimits | None = None,
         queues: RequestQueues | None = None,
     ) -> None:
-        """Create the executor and start its threads; arguments as in `CallExecutor`."""
+        """Create the executor and start its threads. The arguments are those of `CallExecutor`."""
         super().__init__(
             max_concurrent_calls,
             dataclasses.replace(
@@ -61,7 +63,7 @@ class DefaultThreadPool(CallExecutor):
         self._quick_pool = futures.ThreadPoolExecutor(_QUICK_THREADS, "grpc-quick")
         self._size = 0
         self._num_awaiting_turn = 0
-        # For each thread, the ticket of the call that the thread runs.
+        # The entry in `RequestQueues` of the call that the current thread runs.
         self._current = threading.local()
         self._lock = threading.Lock()
         for _ in range(max_concurrent_calls):
@@ -69,7 +71,7 @@ class DefaultThreadPool(CallExecutor):
         self._reaper.start(self.handle_stalled_calls)
 
     def start(self, server: grpc.Server) -> None:
-        """Start a server that was created with this executor."""
+        """Start a grpc.Server that was created with this executor as its thread pool."""
         server.start()
 
     def register(
@@ -81,13 +83,16 @@ class DefaultThreadPool(CallExecutor):
         admission: CallAdmission | None = None,
         read_model_name: ReadModelName = lambda raw: "",
     ) -> None:
-        """Set the threads that run a method; arguments as in `CallExecutor.register`."""
+        """Choose the threads that run a method. Arguments as for `CallExecutor.register`."""
         method_pool = self._quick_pool if is_quick else pool
         if method_pool is not None:
             behavior.experimental_thread_pool = method_pool
 
     def submit(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> CallFuture:
-        """Run a function in one of the executor's threads. Only grpcio calls this method."""
+        """Run grpcio's function that answers a call in one of the executor's threads.
+
+        Only grpcio calls this method.
+        """
         future = CallFuture(function, args)
         self._queue.put(future)
         if self._reaper.has_waiting_calls or self._num_awaiting_turn:
@@ -97,7 +102,11 @@ class DefaultThreadPool(CallExecutor):
     def await_turn(
         self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
     ) -> None:
-        """Block until the call may run; meanwhile another thread takes this thread's place."""
+        """Block until a call may run.
+
+        While the current thread is blocked, the executor may add another thread, so that other
+        calls run. The arguments are those of `CallExecutor.await_turn`.
+        """
         ticket = _CallTicket(model(), self._run_pool)
         if not self._queues.submit(ticket):
             with self._lock:
@@ -123,7 +132,10 @@ class DefaultThreadPool(CallExecutor):
         return send
 
     def handle_stalled_calls(self) -> None:
-        """Add threads in place of those that wait for a message; cancel calls beyond the limits.
+        """Replace the threads that wait for a message, and cancel calls beyond the limits.
+
+        If calls are queued, the executor adds a thread for each thread that has waited long. The
+        limits are those of `StalledCallLimits`.
 
         The executor calls this method every second.
         """
@@ -141,8 +153,8 @@ class DefaultThreadPool(CallExecutor):
     def size(self) -> int:
         """The number of threads, which may be larger than `max_concurrent_calls`.
 
-        For each thread that waits for the first message or the turn of its call, the pool may add a
-        thread that runs other calls meanwhile.
+        The pool may add a thread for each thread that waits: for the first message of its call, or
+        until the queue of the model lets its call run.
         """
         return self._size
 
@@ -154,8 +166,8 @@ class DefaultThreadPool(CallExecutor):
     def _target_size(self, num_queued: int) -> int:
         num_stalled = len(self._reaper.calls_waiting_longer_than(_SLOW_MESSAGE_SECONDS))
         if num_stalled >= self._max_concurrent_calls:
-            # All threads wait for messages. Add a thread for each queued call, because the messages
-            # of the queued calls may be late too.
+            # If all threads wait for messages, add a thread for each queued call: the messages of
+            # the queued calls may be late too.
             num_stalled += num_queued
         return self._max_concurrent_calls + num_stalled + self._num_awaiting_turn
 
@@ -175,12 +187,15 @@ class DefaultThreadPool(CallExecutor):
                 following = self._queues.finish(self._current.ticket)
                 if following is not None:
                     following.start()
-            # Delete the future, which refers to a whole message. Otherwise the message would stay
-            # in memory until this thread runs its next call.
+            # Delete the future of the finished call, which refers to the request message. Otherwise
+            # the message would stay in memory until this thread runs its next call.
             del future
 
     def _leave_if_surplus(self) -> bool:
-        """Return whether the current thread is surplus and must end; if so, count it as ended."""
+        """Return whether the executor has too many threads, so that the current one must end.
+
+        If so, the thread is no longer counted as a thread of the executor.
+        """
         if self._size <= self._max_concurrent_calls:
             return False
         with self._lock:
@@ -191,10 +206,11 @@ class DefaultThreadPool(CallExecutor):
 
 
 class _CallTicket(Ticket):
-    """The ticket of a call in `RequestQueues`; the call's thread waits until the call may run.
+    """The entry of a call in `RequestQueues`. The thread of the call blocks until the call may run.
 
     Attributes:
-      turn: is set when the call may run, or is refused.
+      turn: the event for which the thread of the call waits; set when the call may run or is
+        refused.
       error: why the call is refused; None if it may run.
     """
 

@@ -1,4 +1,4 @@
-"""Chooses the thread pool that runs gRPC calls."""
+"""Chooses the class of the thread pool that runs gRPC calls."""
 
 import logging
 import sys
@@ -25,10 +25,13 @@ def create_call_executor(
 
     Args:
       max_concurrent_calls: the largest number of calls that run at the same time.
-      queues: decide which calls run; None for queues that no other frontend shares.
-      max_pending_bytes: the memory that incomplete messages may take, in bytes.
-      allow_direct_polling: whether the executor may use grpcio's private API. Benchmarks and
-        tests pass False to get the pool that uses only the public API.
+      queues: the queue of each model, in which calls wait until they may run; None for queues that
+        no other frontend shares.
+      max_pending_bytes: the memory that request messages may take in total before they have arrived
+        completely, in bytes.
+      allow_direct_polling: whether the executor may use grpcio's private API to poll for events in
+        its own threads. Benchmarks and tests pass False to get the executor that uses only the
+        public API.
 
     Returns:
       A CompletionQueueThreadPool if `grpcio_compat` finds that the installed grpcio supports one;

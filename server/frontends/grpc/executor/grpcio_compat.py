@@ -1,6 +1,7 @@
-"""Tests whether the installed grpcio has the private API that this package uses.
+"""Tests whether the installed grpcio has the private API that the executors need.
 
-`CompletionQueueThreadPool` and `NonBlockingStreamWriter` use the private API.
+`CompletionQueueThreadPool` and `NonBlockingStreamWriter` use the private API. Without it, the
+server uses `DefaultThreadPool`.
 """
 
 import inspect
@@ -17,8 +18,8 @@ try:
 except ImportError:
     _server = cygrpc = None
 
-# The functions and classes of grpc._server that this package uses, each with the names of its
-# parameters.
+# Name of a function or a class → names of its parameters, for all those of the private module
+# grpc._server that the executors use.
 _FUNCTIONS: dict[str, tuple[str, ...]] = {
     "_begin_shutdown_once": ("state",),
     "_process_event_and_continue": ("state", "event"),
@@ -68,7 +69,10 @@ _MESSAGE = b"a message"
 
 
 def supports_direct_polling() -> bool:
-    """Return whether the installed grpcio has the private API that this package uses."""
+    """Return whether `CompletionQueueThreadPool` works with the installed grpcio.
+
+    The function checks the names, parameters and behavior of the private API that this class uses.
+    """
     if not _has_names(_server, (*_SERVER_MODULE_NAMES, *_FUNCTIONS)):
         return False
     if not _has_names(cygrpc, _CYTHON_NAMES):
@@ -84,8 +88,8 @@ def supports_direct_polling() -> bool:
             and _has_names(grpc.server(SimpleNamespace())._state, _SERVER_STATE_NAMES)
         )
     except Exception:
-        # Return False for any exception: it means that grpcio's internals differ from those that
-        # this package uses.
+        # Any exception means that the internals of the installed grpcio differ from those that the
+        # executors need.
         return False
 
 
@@ -99,7 +103,10 @@ def _has_names(owner: Any, dotted_names: Iterable[str]) -> bool:
 
 
 def _stores_message_in_state() -> bool:
-    """Return whether grpcio stores a received message in `state.request`, as the executor needs."""
+    """Return whether grpcio stores a received message in the attribute `request` of a call's state.
+
+    CompletionQueueThreadPool takes the message from there.
+    """
     state = _server._RPCState()
     state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
     operation = SimpleNamespace(message=lambda: _MESSAGE)
@@ -109,7 +116,10 @@ def _stores_message_in_state() -> bool:
 
 
 def _submits_expected_arguments() -> bool:
-    """Return whether grpcio calls `submit` with the arguments that the executor expects."""
+    """Return whether grpcio passes the expected arguments to the executor's method `submit`.
+
+    The expected arguments are those of `CompletionQueueThreadPool.submit`.
+    """
     submitted: list[Any] = []
 
     def behavior() -> None:

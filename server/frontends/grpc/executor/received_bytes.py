@@ -14,12 +14,12 @@ _DESCRIPTORS = "/proc/self/fd"
 def received_bytes_by_address() -> dict[tuple[str, int], int]:
     """Return the bytes that each TCP connection of this process has received.
 
-    gRPC owns the connections and does not tell how much of an incomplete message has arrived, so
-    the counts are read from the operating system.
+    The counts show how much of an incomplete gRPC message has arrived, which gRPC does not report.
+    They are read from the operating system.
 
     Returns:
-      Address and port of the other end → bytes since the connection was opened. Empty on systems
-      without Linux's /proc and TCP_INFO.
+      IP address and port of the client → number of bytes received since the connection was opened.
+      Empty on a system other than Linux, where /proc and TCP_INFO do not exist.
     """
     received: dict[tuple[str, int], int] = {}
     try:
@@ -38,9 +38,8 @@ def received_bytes_by_address() -> dict[tuple[str, int], int]:
                 (count,) = struct.unpack_from(_FORMAT, info, _OFFSET)
                 received[host.removeprefix("::ffff:"), port] = count
         except (OSError, struct.error):
-            continue  # Not TCP, only listening, or an old Linux that does not count the bytes.
+            continue  # Skip a UDP or listening socket, and any on a Linux without the count.
         finally:
-            # Do not close the descriptor when the socket object is freed: the descriptor belongs to
-            # gRPC.
+            # Keep the socket object from closing the descriptor, which belongs to gRPC.
             connection.detach()
     return received

@@ -1,25 +1,25 @@
-"""Single-poller mode: while calls are short, one thread polls the completion queue alone.
+"""Single-poller mode: while calls are short, only one thread polls the completion queue.
 
-On CPython, threads that poll together hand the global interpreter lock (GIL) to each other with
-each call, which costs more than a small call does. When a call waits or computes for long, the
-other threads must poll again.
+On CPython, threads that poll at the same time hand the global interpreter lock (GIL) to each other
+at each call. That costs more than to answer a small call. But when a call waits or computes for
+long, the other threads must poll again, so that other calls are answered meanwhile.
 """
 
 import threading
 import time
 from collections.abc import Callable
 
-# Single-poller mode begins after this number of quick calls in a row.
+# Single-poller mode begins after this number of quick events in a row.
 _QUICK_CALLS = 64
 _QUICK_SECONDS = 0.0003
-# In single-poller mode, one slow call subtracts this number from the count of quick calls in a row,
-# and the mode ends when the count reaches zero. So the mode goes on after a few calls that are slow
-# only because of other work on the machine.
+# In single-poller mode, each quick event adds 1 to a count, and each slow event subtracts this
+# number. The mode ends when the count reaches zero. So the mode continues after a few events that
+# are slow only because of other work on the machine.
 _SLOW_WEIGHT = 8
-# The interval at which a waiting thread checks the only poller. When the poller has handled one
-# event for longer than this time, the other threads poll again.
+# The interval, in seconds, at which a blocked thread checks the only poller. If the poller has
+# handled one event for longer than this time, the mode ends, and the other threads poll again.
 _TICK_SECONDS = 0.002
-# Single-poller mode ends after this number of intervals (`_TICK_SECONDS`) without an event.
+# Single-poller mode ends after this number of intervals of `_TICK_SECONDS` without an event.
 _IDLE_TICKS = 10
 
 
@@ -28,20 +28,22 @@ class _ThreadState(threading.local):
 
 
 class SinglePollerMode:
-    """Decides whether all threads poll for events, or only one of them.
+    """Decides whether all threads of an executor poll for events, or only one of them.
 
-    The threads report each event that they handle. An event is slow if it runs a call and takes
-    more than 0.3 ms, else quick. After 64 quick events in a row, counted over all threads,
-    single-poller mode begins: the thread that handled the last of the events becomes the only
-    poller. The mode ends when more than one of nine events is slow for some time, when an event
-    takes more than 2 ms, or after 20 ms without an event.
+    The threads report each event that they handle. An event is slow if a call runs in it and it
+    takes more than 0.3 ms; all other events are quick. After 64 quick events in a row, counted over
+    all threads, single-poller mode begins: the thread that handled the last of these events becomes
+    the only poller.
+
+    The mode ends when one event takes more than 2 ms, when more than one in nine events is slow for
+    some time, or after 20 ms without an event.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create the object with single-poller mode off: all threads poll.
+        """Create the object. At first, single-poller mode is off, so that all threads poll.
 
         Args:
-          clock: a function that returns the time in seconds; only differences matter.
+          clock: a function that returns the time in seconds since any fixed moment.
         """
         self._clock = clock
         self._thread = _ThreadState()
@@ -57,7 +59,7 @@ class SinglePollerMode:
 
     @property
     def is_active(self) -> bool:
-        """Whether only one thread polls."""
+        """Whether single-poller mode is on, so that only one thread polls."""
         return self._poller is not None
 
     def begin_event(self) -> float:
@@ -74,8 +76,8 @@ class SinglePollerMode:
     def end_event(self, began: float) -> None:
         """Report that the current thread has handled an event.
 
-        The time since `began` tells whether the event was quick. Depending on the last events,
-        single-poller mode begins, continues or ends.
+        The event was quick or slow depending on the time since `began`. Single-poller mode may
+        begin or end because of this event.
 
         Args:
           began: the time that `begin_event` returned.
@@ -85,7 +87,7 @@ class SinglePollerMode:
             self._busy_since = None
             self._events += 1
         has_run_call, self._thread.has_run_call = self._thread.has_run_call, False
-        # Count quick calls without a lock: an error of 1 in the count does not matter.
+        # Count quick events without a lock: it does not matter if the count is wrong by 1.
         if not has_run_call or self._clock() - began <= _QUICK_SECONDS:
             self._quick_calls = min(self._quick_calls + 1, _QUICK_CALLS)
             if self._quick_calls == _QUICK_CALLS and self._poller is None:
@@ -93,8 +95,9 @@ class SinglePollerMode:
         elif is_poller and self._quick_calls > _SLOW_WEIGHT:
             self._quick_calls -= _SLOW_WEIGHT
         elif is_poller:
-            # End single-poller mode after too many slow calls. Each is too short for `_watch` to
-            # notice the call, but together they delay all other calls.
+            # End single-poller mode after too many slow events. Each of them takes less than
+            # `_TICK_SECONDS`, so that `_watch` does not notice it, but together they delay all
+            # other calls.
             self.deactivate()
         else:
             self._quick_calls = 0
@@ -102,30 +105,37 @@ class SinglePollerMode:
     def mark_call_run(self) -> None:
         """Report that the current thread has run a call in the event that it handles.
 
-        Only an event in which a call was run can count as slow. Any other event takes long only if
-        other threads keep the GIL or the processors busy, and so counts as quick. The same holds
-        for the event of a call that was suspended before it waited or ran a model.
+        Only an event with this report can count as slow. Any other event takes long only because
+        other threads keep the GIL or the processors busy, and so counts as quick. The executor does
+        not report a call that was suspended, because such a call has not run its model in this
+        event.
         """
         self._thread.has_run_call = True
 
     def wait_turn(self) -> None:
-        """Block the current thread as long as another thread is the only poller."""
+        """Block the current thread while another thread is the only poller.
+
+        Each thread calls this method before it polls.
+        """
         if self._poller is None or self._poller == threading.get_ident():
             return
-        # Let only one of the waiting threads, the one that gets the lock, check on the poller; the
-        # others wait for the lock. When single-poller mode ends, each waiting thread gets the lock
-        # in turn and returns, unless the mode has begun again.
+        # Only the blocked thread that holds this lock checks the poller, so that several threads do
+        # not do the same work. The other blocked threads wait for the lock. When single-poller mode
+        # ends, they get the lock one after the other, and return.
         with self._watch_lock:
             self._watch()
 
     def deactivate(self) -> None:
-        """End single-poller mode: let all threads poll again."""
+        """End single-poller mode, so that all threads poll again.
+
+        The mode may begin again later.
+        """
         with self._lock:
             self._poller, self._busy_since, self._quick_calls = None, None, 0
             self._is_inactive.set()
 
     def close(self) -> None:
-        """End single-poller mode for good: all threads poll from now on."""
+        """End single-poller mode, and never begin it again."""
         self._is_closed = True
         self.deactivate()
 
@@ -137,7 +147,7 @@ class SinglePollerMode:
                 self._poller = threading.get_ident()
 
     def _watch(self) -> None:
-        """Block while single-poller mode lasts, and end it if the poller is slow or idle."""
+        """Block until single-poller mode has ended; end the mode if the poller is slow or idle."""
         events, idle_ticks = self._events, 0
         while not self._is_inactive.wait(_TICK_SECONDS):
             since = self._busy_since

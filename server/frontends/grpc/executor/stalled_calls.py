@@ -1,4 +1,4 @@
-"""Bounds the number and the waiting time of calls whose first message has not arrived."""
+"""Bounds the number, the waiting time and the memory of calls whose first message is late."""
 
 import logging
 import sys
@@ -35,7 +35,10 @@ logger = logging.getLogger(__name__)
 
 
 class CancellableCall(Protocol):
-    """A call that has begun: a ServicerContext, or grpcio's private object for a call."""
+    """The methods of a begun call that this module needs.
+
+    A grpc.ServicerContext has these methods, and so has grpcio's private object for a call.
+    """
 
     def cancel(self) -> object:
         """Cancel the call."""
@@ -46,18 +49,19 @@ class CancellableCall(Protocol):
 
 @dataclass(frozen=True)
 class StalledCallLimits:
-    """The limits of calls whose first message has not arrived.
+    """The limits on calls whose first message has not arrived.
 
     Attributes:
-      timeout_seconds: the time after which a call is cancelled if its connection has received
-        almost nothing meanwhile.
+      timeout_seconds: the time in seconds after which such a call is cancelled if its connection
+        has received almost nothing meanwhile.
       max_calls: the largest number of such calls.
-      max_calls_per_peer: the largest number of such calls of one client address.
-      max_pending_bytes: the largest number of bytes that connections with such calls may receive
-        together since their oldest call has begun. gRPC keeps incomplete messages in memory.
-      clock: returns the time in seconds; only differences matter.
-      received_bytes: returns the bytes received by each connection: address and port of the
-        client → bytes.
+      max_calls_per_peer: the largest number of such calls from one client address.
+      max_pending_bytes: the largest number of bytes of incomplete messages, which gRPC keeps in
+        memory. All bytes that a connection with such calls has received since the oldest of these
+        calls began count as incomplete messages.
+      clock: returns the time in seconds since any fixed moment.
+      received_bytes: returns how many bytes each connection has received: IP address and port of
+        the client → number of bytes.
     """
 
     timeout_seconds: float = MESSAGE_TIMEOUT_SECONDS
@@ -72,9 +76,9 @@ class _Wait(NamedTuple):
     """The wait of a call for its first message.
 
     Attributes:
-      since: when the wait began, in seconds of the reaper's clock.
-      peer: the client's address, as grpcio gives it.
-      peer_name: the client's name, from `peers.peer_name`.
+      since: when the wait began, in seconds of `StalledCallLimits.clock`.
+      peer: the address of the client as grpcio writes it, such as "ipv4:127.0.0.1:4000".
+      peer_name: the name under which the calls of the client are counted, from `peers.peer_name`.
     """
 
     since: float
@@ -83,26 +87,28 @@ class _Wait(NamedTuple):
 
 
 class StalledCallReaper:
-    """Tracks the calls that wait for their first message, and cancels those beyond the limits.
+    """Tracks the calls whose first message has not arrived, and cancels calls beyond the limits.
 
     When too many calls wait, the oldest ones are cancelled, because the message of an honest client
     arrives soon after its call has begun.
     """
 
     def __init__(self, limits: StalledCallLimits) -> None:
-        """Create a reaper that tracks no call yet."""
+        """Create a reaper that does not track any call yet."""
         self._limits = limits
         self._clock = limits.clock
-        # The calls that wait for their first message, the oldest first; and the number of such
-        # calls for each name of a client.
+        # The calls that wait for their first message, the oldest first; and the name of a client →
+        # the number of its waiting calls.
         self._waits: dict[CancellableCall, _Wait] = {}
         self._num_waits: dict[str, int] = {}
-        # For each connection with waiting calls, the last check at which the connection was as fast
-        # as `_MIN_BYTES_PER_SECOND`: the bytes that it had received by then, and the time.
+        # IP address and port of a client whose connection has waiting calls → the number of bytes
+        # that it had received at the last check at which it was fast enough, and the time of that
+        # check. Fast enough means at least `_MIN_BYTES_PER_SECOND`.
         self._progress: dict[Address, tuple[int, float]] = {}
-        # For each waiting call: the bytes that its connection had received before the call began.
+        # Waiting call → the number of bytes that its connection had received before the call began.
         self._first_counts: dict[CancellableCall, int] = {}
-        # The bytes that each connection had received when they were counted last.
+        # IP address and port of a client → the number of bytes that its connection had received at
+        # the last count.
         self._last_counts: dict[Address, int] = {}
         self._next_count_time = 0.0
         self._lock = threading.Lock()
@@ -114,10 +120,12 @@ class StalledCallReaper:
         return bool(self._waits)
 
     def track(self, call: CancellableCall) -> str:
-        """Add a call that waits for its first message; if there are too many, cancel the oldest.
+        """Add a call whose first message has not arrived.
+
+        If there are too many such calls, the oldest ones are cancelled.
 
         Returns:
-          The name of the client, as in `peers.peer_name`.
+          The name under which the calls of the client are counted, from `peers.peer_name`.
         """
         peer = call.peer()
         peer = peer if isinstance(peer, str) else peer.decode("utf-8", "replace")
@@ -143,7 +151,10 @@ class StalledCallReaper:
 
     @contextmanager
     def tracking(self, call: CancellableCall) -> Iterator[None]:
-        """Track a call while the body of a `with` statement waits for the call's first message."""
+        """Return a context manager whose `with` body waits for the first message of a call.
+
+        The call is tracked until the body ends.
+        """
         self.track(call)
         try:
             yield
@@ -151,13 +162,13 @@ class StalledCallReaper:
             self.untrack(call)
 
     def calls_waiting_longer_than(self, seconds: float) -> list[CancellableCall]:
-        """List the calls that have waited for their first message for more than the given time."""
+        """Return the calls that have waited for their first message for more than `seconds`."""
         limit = self._clock() - seconds
         with self._lock:
             return [call for call, wait in self._waits.items() if wait.since < limit]
 
     def cancel_stalled(self) -> None:
-        """Cancel the calls that have waited too long, or that keep too much in memory.
+        """Cancel the calls that have waited too long, or whose incomplete messages are too large.
 
         Call this function every `_CHECK_INTERVAL_SECONDS`.
         """
@@ -167,8 +178,8 @@ class StalledCallReaper:
         waits = {call: wait for call, wait in all_waits.items() if wait.since < limit}
         last_counts, counts = self._last_counts, self._count_received_bytes(bool(waits))
         self._note_first_counts(all_waits, last_counts)
-        # Check the memory of all calls, also of those that have just begun: gRPC may already hold
-        # much data of their messages.
+        # Check the memory of all waiting calls, even of those that have just begun: gRPC may
+        # already keep large parts of their messages in memory.
         calls = {*self._find_stalled(waits, counts), *self._find_largest(all_waits, counts)}
         if calls:
             logger.warning(
@@ -178,10 +189,16 @@ class StalledCallReaper:
             call.cancel()
 
     def _count_received_bytes(self, is_needed: bool) -> dict[Address, int]:
-        """Return the bytes that each connection has received; count them now if `is_needed`.
+        """Return how many bytes each connection has received.
 
-        Otherwise return the last counts, and count anew only so rarely that counting takes at most
-        a hundredth of the time.
+        Reading the counts from the operating system may take long if there are many connections.
+
+        Args:
+          is_needed: whether the counts must be read now. If False, the last counts may be returned,
+            so that reading takes at most a hundredth of the time.
+
+        Returns:
+          IP address and port of the client → number of bytes.
         """
         now = self._clock()
         if is_needed or now >= self._next_count_time:
@@ -193,12 +210,15 @@ class StalledCallReaper:
     def _note_first_counts(
         self, waits: dict[CancellableCall, _Wait], last_counts: dict[Address, int]
     ) -> None:
-        """Note the bytes that the connections of new calls had received before the calls began.
+        """Store how many bytes each connection had received when its waiting calls began.
+
+        The later bytes of the connection count as incomplete messages.
 
         Args:
-          waits: all waiting calls.
-          last_counts: the bytes that each connection had received at the last check, before the
-            new calls began. A connection that is missing was opened since.
+          waits: all calls that wait for their first message.
+          last_counts: how many bytes each connection had received at the previous check, which was
+            before the new calls began. A connection that is not in it was opened later, and so had
+            received nothing.
         """
         self._first_counts = {
             call: self._first_counts.get(call, last_counts.get(peers.split_peer(wait.peer), 0))
@@ -208,7 +228,7 @@ class StalledCallReaper:
     def _find_stalled(
         self, waits: dict[CancellableCall, _Wait], counts: dict[Address, int]
     ) -> list[CancellableCall]:
-        """List the calls that have waited too long, on connections that receive almost nothing."""
+        """Return the calls that have waited too long on connections that receive almost nothing."""
         now, timeout_seconds = self._clock(), self._limits.timeout_seconds
         last_progress, self._progress = self._progress, {}
         stalled = []
@@ -227,9 +247,9 @@ class StalledCallReaper:
     def _find_largest(
         self, waits: dict[CancellableCall, _Wait], counts: dict[Address, int]
     ) -> list[CancellableCall]:
-        """List the calls to cancel, so that the others keep at most `max_pending_bytes` in memory.
+        """Return the calls to cancel so that incomplete messages take at most `max_pending_bytes`.
 
-        The calls of the connections that keep most in memory are listed first.
+        Calls on the connections with the most bytes of incomplete messages come first.
         """
         calls: dict[Address, list[CancellableCall]] = {}
         for call, wait in waits.items():
@@ -248,7 +268,7 @@ class StalledCallReaper:
         return largest
 
     def start(self, check: Callable[[], object] | None = None) -> None:
-        """Start a thread that calls a function every second until `close`.
+        """Start a thread that calls a function every second until `close` is called.
 
         Args:
           check: the function to call; None to call `cancel_stalled`.
@@ -265,10 +285,14 @@ class StalledCallReaper:
         self._is_closed.set()
 
     def _oldest(self, limit: int, peer_name: str | None = None) -> list[CancellableCall]:
-        """List the calls to cancel when more than `limit` calls wait; the caller holds the lock.
+        """Return the oldest calls, to be cancelled because more than `limit` calls wait.
 
-        These are the oldest calls, `limit` / 8 of them, of the given client or of all clients.
-        Cancelling several calls at once makes room for the next calls, which then need no search.
+        The result has `limit` / 8 calls. To cancel several calls at once makes room for new calls,
+        so that not each of them needs a search. The caller must hold the lock.
+
+        Args:
+          limit: the largest number of calls that may wait.
+          peer_name: the name of the client whose calls are returned; None for all clients.
         """
         calls = (
             call
@@ -278,7 +302,7 @@ class StalledCallReaper:
         return list(islice(calls, max(1, limit // 8)))
 
     def _remove(self, call: CancellableCall) -> None:
-        """Remove a call that may have been removed before; the caller holds the lock."""
+        """Stop tracking a call, unless it was removed before. The caller must hold the lock."""
         wait = self._waits.pop(call, None)
         if wait is None:
             return

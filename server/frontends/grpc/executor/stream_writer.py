@@ -1,8 +1,8 @@
 """Writes response streams without waiting for the client to read.
 
-grpcio's own `send` blocks a thread until a message is sent, which depends on how fast the client
-reads. This module uses grpcio's private API. `grpcio_compat.supports_direct_polling` checks that
-the installed grpcio has the API that this module needs.
+The function with which grpcio sends a message blocks the thread while the client reads slowly. This
+module uses grpcio's private API instead. `grpcio_compat.supports_direct_polling` checks that the
+installed grpcio has the API that this module needs.
 """
 
 from collections import deque
@@ -13,23 +13,30 @@ from grpc._cython import cygrpc
 
 
 class NonBlockingStreamWriter:
-    """Sends the messages of one response stream in order, one at a time."""
+    """Sends the messages of one response stream in order, without blocking the sending thread."""
 
     def __init__(self, context: Any) -> None:
-        """Create a writer for the response stream of a call, given its grpcio ServicerContext."""
+        """Create a writer for the response stream of a call.
+
+        Args:
+          context: grpcio's ServicerContext of the call.
+        """
         self._state = context._state
         self._event = context._rpc_event
         self._pending: deque[bytes | None] = deque()
         self._is_sending = False
 
     def __call__(self, message: bytes | None) -> None:
-        """Queue a serialised message. None ends the stream with status OK."""
+        """Queue a serialised message and return at once. None ends the stream with status OK."""
         with self._state.condition:
             self._pending.append(message)
             self._send_next()
 
     def _send_next(self) -> None:
-        """Hand the next message to gRPC unless a send is in progress. The caller holds the lock."""
+        """Pass the next queued message to gRPC, unless gRPC still sends the previous one.
+
+        The caller must hold the lock of the call, `state.condition`.
+        """
         state = self._state
         if self._is_sending or not self._pending or not _server._is_rpc_state_active(state):
             return

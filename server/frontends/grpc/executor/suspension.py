@@ -1,4 +1,4 @@
-"""Calls that leave their thread while they wait, and go on in another thread."""
+"""Suspension of calls: a call leaves its thread while it waits, and continues in another."""
 
 import threading
 from queue import SimpleQueue
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 class CallSuspended(BaseException):
-    """Ends the first run of a call's handler, which has to wait, for example for a batch.
+    """The exception with which the handler of a call frees its thread while the call waits.
 
-    The handler runs again, in another thread, when the result that it waits for is complete.
+    The call waits for a result, for example for the outputs of a batch. When the result is
+    complete, the handler runs again from its beginning, in another thread.
 
     This class is a BaseException, because grpcio ends a call whose handler raises an Exception, but
     leaves the call open after a BaseException.
@@ -25,7 +26,7 @@ class CallSuspended(BaseException):
     """
 
     def __init__(self, pending: Pending[Any], model: str) -> None:
-        """Create the exception that ends the first run of a call's handler.
+        """Create the exception.
 
         Args:
           pending: the result that the call waits for.
@@ -37,23 +38,29 @@ class CallSuspended(BaseException):
 
 
 class ResumingThread:
-    """A thread that runs suspended calls again, one after another, once they can go on.
+    """A thread that runs the handlers of suspended calls again when their results are complete.
 
-    One thread suffices: such a call does not wait any more, and only serialises its response. The
-    models take turns, so that the responses of a large batch do not delay those of other models.
+    One thread suffices, because such a handler does not wait, and only serialises the response. The
+    thread takes the calls of the models in turn, so that the many responses of a large batch of one
+    model do not delay those of other models.
     """
 
     def __init__(self) -> None:
-        """Create the object; its thread starts with the first call."""
+        """Create the object. Its thread starts when the first call is suspended."""
         self._calls: FairQueue[CallFuture] = FairQueue()
-        # The queue that wakes the thread. It holds True for each item of `_calls`, and False when
-        # the thread must end.
+        # The queue on which the thread blocks. It holds True for each item of `_calls`, and False
+        # when the thread must end.
         self._signals: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
     def resume_when_complete(self, future: "CallFuture", suspended: CallSuspended) -> None:
-        """Run a suspended call again when `suspended.pending` is complete."""
+        """Run a suspended call again, in the thread of this object, when its result is complete.
+
+        Args:
+          future: the call; its method `run` is called.
+          suspended: the exception with which the handler has suspended the call.
+        """
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
@@ -69,10 +76,10 @@ class ResumingThread:
         suspended.pending.add_done_callback(resume)
 
     def close(self, timeout_seconds: float) -> None:
-        """End the thread, after it has run the calls that can go on.
+        """End the thread after it has run the calls whose results are complete.
 
         Args:
-          timeout_seconds: how long to wait for the thread.
+          timeout_seconds: how long to wait for the end of the thread.
         """
         self._signals.put(False)
         if self._thread is not None:
@@ -83,5 +90,6 @@ class ResumingThread:
             future = self._calls.pop()
             assert future is not None, "each signal follows an item"
             future.run()
-            # Drop the call, which must not stay in memory while the thread waits.
+            # Delete the reference to the finished call, which would keep its messages in memory
+            # while the thread waits for the next call.
             del future
