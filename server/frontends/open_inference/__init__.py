@@ -1,1 +1,1 @@
-"""Describes the server and its models to clients of the Open Inference Protocol."""
+"""Describes the server and its models to clients of the Open Inference Protocol (KServe V2)."""

@@ -1,7 +1,8 @@
 """Describes the server and its models in the messages of the Open Inference Protocol.
 
-Each method returns a message as a dictionary: field name → value. REST sends the dictionary as
-JSON, and gRPC as a protobuf message with the same fields.
+The REST and the gRPC frontend share this module. Each method of `Describer` returns a message as a
+dictionary: field name → value. REST sends the dictionary as JSON, and gRPC as a protobuf message
+with the same fields.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,8 @@ PLATFORM = "tensorflow_savedmodel"
 """Triton's name of the format of the models."""
 
 _MAX_INT32 = 2**31 - 1
-# TensorFlow's name of a dtype → Triton's in a ModelConfig. Source: model_config.proto.
+# TensorFlow's name of a dtype → Triton's name of the dtype in a ModelConfig. Source:
+# model_config.proto of Triton.
 _TRITON_TYPES = {
     "bool": "TYPE_BOOL",
     **{name: f"TYPE_{name.upper()}" for name in ("uint8", "uint16", "uint32", "uint64")},
@@ -32,7 +34,8 @@ _TRITON_TYPES = {
     "bfloat16": "TYPE_BF16",
     "string": "TYPE_STRING",
 }
-# Source: the document of Triton's model repository extension.
+# State of a version → Triton's name of the state in a RepositoryIndexResponse. Source: the
+# documentation of Triton's model repository extension.
 _TRITON_STATES = {
     State.START: "LOADING",
     State.LOADING: "LOADING",
@@ -41,7 +44,8 @@ _TRITON_STATES = {
     State.END: "UNAVAILABLE",
 }
 _SERVER_NAME = "tpuserve"
-# Triton's names of its extensions of the protocol. Source: its documents on protocol extensions.
+# Triton's names of the protocol extensions that this server supports. Source: Triton's
+# documentation of its protocol extensions.
 _EXTENSIONS = (
     "binary_tensor_data",
     "model_configuration",
@@ -52,20 +56,20 @@ _EXTENSIONS = (
 
 
 class Describer:
-    """Describes the server and the models of a data plane."""
+    """Describes the server and the served models in the messages of the Open Inference Protocol."""
 
     def __init__(self, dataplane: DataPlaneInterface, *, allows_control: bool = False) -> None:
         """Create a describer.
 
         Args:
-          dataplane: has the models.
+          dataplane: has the models and their states.
           allows_control: whether clients may load and unload models.
         """
         self._dataplane = dataplane
         self._allows_control = allows_control
 
     def server_metadata(self) -> Message:
-        """Return a ServerMetadataResponse."""
+        """Return a ServerMetadataResponse with the server's name, version and extensions."""
         return {
             "name": _SERVER_NAME,
             "version": metadata.version("tpuserve"),
@@ -75,10 +79,11 @@ class Describer:
     def model_metadata(self, spec: ModelSpec) -> Message:
         """Return a ModelMetadataResponse with the tensors of the signature "serving_default".
 
-        A dimension of unknown size is -1. So is the only dimension of a tensor of unknown rank.
+        The shape of a tensor has -1 for a dimension of unknown size. It is [-1] for a tensor of
+        unknown rank.
 
         Raises:
-          ModelNotFound: no such version is available.
+          ModelNotFound: the requested version is not available.
           SignatureNotFound: the model has no signature of this name.
         """
         signature = self._find_signature(spec)
@@ -96,16 +101,16 @@ class Describer:
         }
 
     def model_config(self, spec: ModelSpec) -> Message:
-        """Return Triton's ModelConfig of a version.
+        """Return Triton's ModelConfig of a model version.
 
-        If each tensor of the signature "serving_default" has a first dimension of unknown size,
-        this dimension is the batch dimension. Then `max_batch_size` is the largest int32, because
-        requests of any batch size are answered, and the dimensions leave the batch dimension out.
-        But if an input has no other dimension, the model counts as one without a batch dimension,
-        because Triton's clients send no tensor without dimensions.
+        The model has a batch dimension if the first dimension of each tensor of the signature
+        "serving_default" has an unknown size, and each input has further dimensions. The second
+        condition holds because Triton's clients send no tensors without further dimensions. With a
+        batch dimension, `max_batch_size` is the largest int32, because requests of any batch size
+        are answered, and the fields `dims` do not contain the batch dimension.
 
         Raises:
-          ModelNotFound: no such version is available.
+          ModelNotFound: the requested version is not available.
           SignatureNotFound: the model has no signature of this name.
         """
         signature = self._find_signature(spec)
@@ -128,7 +133,7 @@ class Describer:
         return config
 
     def model_statistics(self, spec: ModelSpec) -> Message:
-        """Return Triton's ModelStatisticsResponse.
+        """Return Triton's ModelStatisticsResponse: counts and durations of the runs of models.
 
         Args:
           spec: the model and version. Without a version, all available versions are described;
@@ -146,7 +151,8 @@ class Describer:
             if status.state is State.AVAILABLE and spec.version in (None, status.version)
         ]
         if spec.model and not described:
-            # Raise the error of a version that is not available.
+            # Let the data plane raise the error that says why the requested version is not
+            # available.
             described = [_describe_statistics(self._dataplane.statistics(spec))]
         return {"model_stats": described}
 
@@ -154,7 +160,7 @@ class Describer:
         """Return Triton's RepositoryIndexResponse: the versions of all models, with their states.
 
         Args:
-          is_ready: whether to leave out the versions that are not available.
+          is_ready: whether the response lists only the versions that are available.
         """
         entries = []
         for name, model in sorted(self._dataplane.list_models().items()):
@@ -176,20 +182,27 @@ class Describer:
 
         Raises:
           ModelControlDisabled: the flags do not allow clients to load models.
-          TpuserveError: see `DataPlane.load_model`.
+          TpuserveError: the model cannot be found or loaded.
         """
         self._check_control(model)
         self._dataplane.load_model(model)
         return {}
 
     def unload_model(self, model: str) -> Message:
-        """Unload a model, and return a RepositoryModelUnloadResponse; errors as in `load_model`."""
+        """Unload a model, and return a RepositoryModelUnloadResponse.
+
+        Raises:
+          ModelControlDisabled: the flags do not allow clients to unload models.
+          TpuserveError: the model cannot be found or unloaded.
+        """
         self._check_control(model)
         self._dataplane.unload_model(model)
         return {}
 
     def is_ready(self, spec: ModelSpec) -> bool:
-        """Return whether the requested version, or any version if none is requested, is available.
+        """Return whether a model can answer requests.
+
+        If `spec` names a version, this version must be available; otherwise any version.
 
         Raises:
           ModelNotFound: the server has no such model or version.
@@ -198,7 +211,9 @@ class Describer:
         return any(status.state is State.AVAILABLE for status in statuses)
 
     def check_ready(self, spec: ModelSpec) -> None:
-        """Check that the requested version, or any version if none is requested, is available.
+        """Raise an error unless a model can answer requests.
+
+        If `spec` names a version, this version must be available; otherwise any version.
 
         Raises:
           ModelNotFound: the server has no such model or version.
@@ -223,7 +238,13 @@ class Describer:
 
 
 def _configure_tensors(specs: Mapping[str, TensorSpec], is_batched: bool) -> list[Message]:
-    """Return the ModelInput or ModelOutput messages of tensors."""
+    """Return the ModelInput or ModelOutput messages of a ModelConfig.
+
+    Args:
+      specs: the inputs or outputs of the signature by their names.
+      is_batched: whether the first dimension of each tensor is the batch dimension, which the
+        messages omit.
+    """
     return [
         {
             "name": alias,
@@ -235,10 +256,11 @@ def _configure_tensors(specs: Mapping[str, TensorSpec], is_batched: bool) -> lis
 
 
 def _describe_statistics(statistics: Statistics) -> Message:
-    """Return Triton's ModelStatistics of a version.
+    """Return Triton's ModelStatistics of a model version.
 
-    The time in the queue is that of batching. The conversion of inputs and outputs is not measured
-    apart: `success` has the time from the decoded inputs to the outputs.
+    The field `queue` has the time in which requests waited for their batch. `success` has the time
+    from the decoded inputs to the outputs. The times of `compute_input` and `compute_output` are 0,
+    because they are not measured separately.
     """
     runs, batching = statistics.inferences, statistics.batching
     queue_ns, num_runs = 0, runs.num_successes

@@ -1,1 +1,1 @@
-"""The gRPC services, and the registry that lists them."""
+"""The gRPC services of the server, their base classes, and the list of all services."""

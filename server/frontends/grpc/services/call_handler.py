@@ -1,4 +1,8 @@
-"""Builds the handlers of unary methods, which add timeouts, error statuses, metrics and logging."""
+"""Builds grpcio's handlers of unary methods.
+
+The handlers parse no messages. They add to the implementation of a method: admission control, time
+limits, decompression, error statuses, metrics and the access log.
+"""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -37,8 +41,8 @@ response, or its Pending if the request waits for a batch. The function parses t
 so that this package, and not grpcio, writes the error for invalid bytes.
 """
 
-# A call with more time left than this counts as one without a deadline, because grpcio reports a
-# deadline in the far future if the client has set none.
+# If a call has more time left than this number of seconds, its client has set no deadline: for such
+# a call, grpcio reports a deadline in the far future.
 _NO_DEADLINE_SECONDS = 10 * 365 * 24 * 3600
 _INTERNAL_ERROR = "Internal error, see the server's log"
 
@@ -46,7 +50,10 @@ logger = logging.getLogger(__name__)
 
 
 def read_no_model_name(raw: bytes) -> str:
-    """Return the model's name of a call that runs no model: ""."""
+    """Return "", the model's name for a method that runs no model.
+
+    This function is the value of `UnaryMethod.read_model_name` for such a method.
+    """
     return ""
 
 
@@ -56,13 +63,14 @@ class UnaryMethod:
 
     Attributes:
       function: implements the method; takes the serialised request and the state of the call, and
-        returns the serialised response.
-      pool: the thread pool that runs the method; None for the threads of the server's
+        returns the serialised response, or a Pending of it if the request waits for a batch.
+      pool: the thread pool that runs the calls; None for the threads of the server's
         `CallExecutor`.
       is_quick: whether the method neither waits nor computes for long. Calls of quick methods are
         answered even while all threads of the executor are busy.
       read_model_name: reads the model's name from the serialised request. The call waits in the
-        queue of this model. `read_no_model_name` for methods that run no model.
+        queue of this model until it may run. For a method that runs no model, the value is
+        `read_no_model_name`.
     """
 
     function: UnaryFunction
@@ -78,14 +86,16 @@ class UnaryMethod:
 
 @dataclass(slots=True)
 class _UnaryCall:
-    """The state of a call that its handler keeps while the call waits for a batch.
+    """The variables of a handler that must outlive its suspension while the call waits for a batch.
 
     Attributes:
-      context: the `CallContext` of the call.
-      num_bytes: the size of the request message.
-      admitted: the admitted call; None if there is no message or no admission.
-      memory: the memory of a call that is not admitted; None for other calls.
-      pending: the serialised response; None for a call that does not wait.
+      context: the state of the call that metrics and logs read.
+      num_bytes: the size of the request message in bytes, as received.
+      admitted: the record of the admission of the call; None if the call has no message or the
+        method has no admission control.
+      memory: the reservation of a call without `admitted` in the memory budget; None for other
+        calls.
+      pending: the serialised response, which is complete later; None for a call that does not wait.
     """
 
     context: CallContext
@@ -100,10 +110,10 @@ class CallEnvironment:
     """The objects that the handlers of all unary methods of a server share.
 
     Attributes:
-      executor: runs the calls.
-      observer: records the calls.
+      executor: the thread pool that runs the calls.
+      observer: records finished calls in metrics, traces and the access log.
       memory_budget: bounds the memory of all requests together.
-      max_message_bytes: the largest size of a request message after decompression.
+      max_message_bytes: the largest size of a request message after decompression, in bytes.
       default_timeout_ms: the milliseconds in which a call without a deadline must be answered; None
         for no limit.
     """
@@ -123,15 +133,16 @@ def build_unary_handler(
 ) -> grpc.RpcMethodHandler:
     """Build grpcio's handler of a unary method.
 
-    The handler declares the method to grpcio as one with a stream of requests, which has the same
-    wire format. Only for such a method does grpcio create the ServicerContext before the request
-    message has arrived. The executor needs the context to cancel a call whose message stalls.
+    The method is declared to grpcio as one with a stream of requests, which has the same wire
+    format. grpcio then creates the ServicerContext before the request message has arrived. The
+    executor needs the context to cancel a call whose message is late.
 
     Args:
       name: the full name of the method, such as "/tensorflow.serving.PredictionService/Predict".
-      method: the implementation.
-      environment: the objects that all handlers share.
-      admission: admits the calls; None for calls that are always admitted.
+      method: the implementation of the method and the threads that run it.
+      environment: the objects that all handlers of the server share.
+      admission: admits or refuses the calls when their message has arrived; None to admit all
+        calls.
     """
     handler = _UnaryHandler(name, method, environment, admission)
     environment.executor.register(
@@ -145,7 +156,7 @@ def build_unary_handler(
 
 
 class _UnaryHandler:
-    """Handles the calls of a unary method. grpcio calls it like a function."""
+    """The handler of a unary method. grpcio calls it like a function, once for each call."""
 
     def __init__(
         self,
@@ -154,7 +165,7 @@ class _UnaryHandler:
         environment: CallEnvironment,
         admission: CallAdmission | None,
     ) -> None:
-        """Create a handler; see `build_unary_handler`."""
+        """Create a handler. The arguments are those of `build_unary_handler`."""
         self._name = name
         self._method = method
         self._environment = environment
@@ -163,7 +174,19 @@ class _UnaryHandler:
         self._is_queued = method.pool is None and not method.is_quick
 
     def __call__(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        """Answer a call, or end it with the status of its error."""
+        """Answer a call, or end it with the code and the message of an error.
+
+        Args:
+          messages: the iterator over the messages of the call, of which there is one.
+          context: grpcio's context of the call.
+
+        Returns:
+          The serialised response.
+
+        Raises:
+          CallSuspended: the call waits for a batch without a thread. The executor calls the handler
+            again when the batch is done.
+        """
         suspended: _UnaryCall | None = self._executor.resume(messages)
         running = suspended or _UnaryCall(CallContext(self._executor.received_ns(messages)))
         call, reply, status, is_over = running.context, b"", "OK", True
@@ -185,8 +208,8 @@ class _UnaryHandler:
             status, call.error = refusal.code.name, str(refusal)
             errors.abort_with_error(context, refusal)
         except grpc.RpcError:
-            # Pass on the exception, which grpcio has raised because the client has gone, and which
-            # grpcio expects the handler to raise.
+            # Raise the exception again: grpcio has raised it because the client has cancelled the
+            # call, and expects that the handler lets it propagate.
             status = Code.CANCELLED.name
             raise
         except Exception:
@@ -208,10 +231,16 @@ class _UnaryHandler:
     def _answer(
         self, messages: Iterator[bytes], context: grpc.ServicerContext, running: _UnaryCall
     ) -> bytes:
-        """Receive the message of a call, and return the serialised response.
+        """Receive the request message of a call, and return the serialised response.
+
+        Args:
+          messages: the iterator over the messages of the call, of which there is one.
+          context: grpcio's context of the call.
+          running: the variables of the call, which this method sets.
 
         Raises:
-          CallSuspended: the call waits for a batch.
+          CallSuspended: the call waits for a batch without a thread.
+          TpuserveError: the call is refused or fails.
         """
         executor, environment, call = self._executor, self._environment, running.context
         if self._admission is None:
@@ -253,7 +282,7 @@ def build_rejecting_handler(
     Args:
       name: the full name of the method.
       error: the error whose code and message the client receives.
-      observer: records the rejected call.
+      observer: records the rejected calls in metrics and logs.
       pool: the thread pool that runs the handler.
     """
 
@@ -263,8 +292,8 @@ def build_rejecting_handler(
         observer.record(name, call, error.code.name, context)
         errors.abort_with_error(context, error)
 
-    # Run the handler in a separate pool, because the executor may wait for the first message of the
-    # call before it runs the handler.
+    # Run the handler in a separate pool: the server's executor might run it only when the request
+    # message has arrived.
     reject_call.experimental_thread_pool = pool  # type: ignore[attr-defined]
     return grpc.stream_unary_rpc_method_handler(reject_call)
 
@@ -274,10 +303,10 @@ def _remaining_ms(context: grpc.ServicerContext, default_ms: float | None) -> fl
 
     Args:
       context: the context of the call.
-      default_ms: the time limit of a call without a deadline.
+      default_ms: the milliseconds for a call without a deadline; None for no limit.
 
     Raises:
-      DeadlineExceeded, Cancelled: the client no longer waits for the response.
+      DeadlineExceeded: the deadline of the call has passed.
     """
     remaining_seconds = context.time_remaining()
     if remaining_seconds is None or remaining_seconds > _NO_DEADLINE_SECONDS:

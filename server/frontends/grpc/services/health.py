@@ -1,4 +1,4 @@
-"""The service grpc.health.v1.Health: tells clients whether to send requests to this server.
+"""The service grpc.health.v1.Health, by which clients learn whether the server is ready.
 
 Source: https://github.com/grpc/grpc/blob/master/doc/health-checking.md.
 """
@@ -23,19 +23,20 @@ from server.tensors import protobuf_wire
 from tpuserve.errors import InvalidInput, NotFound
 
 _Response = health_pb2.HealthCheckResponse
-# The serialised protobuf tags of the field `statuses` of a HealthListResponse, which is a map, and
-# of the key and the value of a map entry.
+# The serialised protobuf tags with which this module writes a HealthListResponse: of its field
+# `statuses`, which is a map, and of the key and the value of an entry of the map.
 _STATUSES_TAG = protobuf_wire.field_tag(1)
 _KEY_TAG, _VALUE_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_tag(2)
 
 
 class HealthService(GrpcService):
-    """Reports one status for all enabled services.
+    """Answers health checks. The status is the same for all enabled services.
 
     The status is SERVING until `report_health` changes it or `drain` is called.
 
-    A client asks for the health of the whole server with an empty service name, or for the health
-    of an enabled service with one of its `health_names`. All other names are unknown.
+    A health check with an empty service name asks for the health of the whole server. One with a
+    name in `GrpcService.health_names` of an enabled service asks for the health of this service.
+    All other names are unknown.
     """
 
     names = (health.SERVICE_NAME,)
@@ -58,7 +59,7 @@ class HealthService(GrpcService):
         return settings.enable_grpc_healthcheck_service
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
-        """Return the handler of the methods Check, List and Watch."""
+        """Return the one handler of the methods Check, List and Watch."""
         executor = self._context.executor
 
         def watch(
@@ -74,8 +75,8 @@ class HealthService(GrpcService):
             self._watch(_Watcher(is_known, lambda: self._status, send), context)
 
         executor.register(watch, pool=self._context.admin_pool)
-        # Set grpcio's `experimental_non_blocking`, so that an open stream of Watch occupies no
-        # thread, except while a status is sent.
+        # Set grpcio's attribute `experimental_non_blocking`, so that an open stream of Watch
+        # occupies a thread only while a status is sent.
         watch.experimental_non_blocking = True  # type: ignore[attr-defined]
         name = self.names[0]
         environment = self._context.environment
@@ -87,25 +88,29 @@ class HealthService(GrpcService):
         }
         methods = {
             **quick_methods,
-            # Declare Watch with a stream of requests, although a call has only one request. Only
-            # then can the executor limit the time until the request arrives.
+            # Declare Watch as a method with a stream of requests, although a call has only one
+            # request: only then can the executor cancel a call whose request is late.
             "Watch": grpc.stream_stream_rpc_method_handler(watch),
         }
         return [grpc.method_handlers_generic_handler(name, methods)]
 
     def report_health(self, is_serving: bool) -> None:
-        """Report SERVING or NOT_SERVING, also to all watchers, unless the server is draining."""
+        """Set the status to SERVING or NOT_SERVING, and send it to all clients of the method Watch.
+
+        Do nothing while the server drains: the status stays NOT_SERVING then.
+        """
         with self._lock:
             if self._is_draining or is_serving == self._is_serving:
                 return
             self._is_serving = is_serving
             watchers = list(self._watchers)
         for watcher in watchers:
-            # Send in threads, because sending to a client that does not read may block.
+            # Send in the threads of a pool, because sending to a client that does not read may
+            # block.
             self._context.admin_pool.submit(watcher.send_status)
 
     def drain(self) -> None:
-        """Report NOT_SERVING to all watchers and end their streams.
+        """Send NOT_SERVING to all clients of the method Watch, and end their streams.
 
         Open streams would delay the stop of the server by the whole grace period.
         """
@@ -113,7 +118,8 @@ class HealthService(GrpcService):
             self._is_draining = True
             watchers, self._watchers = self._watchers, set()
         for watcher in watchers:
-            # End the streams in threads, because sending to a client that does not read may block.
+            # End the streams in the threads of a pool, because sending to a client that does not
+            # read may block.
             self._context.admin_pool.submit(watcher.end)
 
     @property
@@ -129,8 +135,9 @@ class HealthService(GrpcService):
         return self._serialize_status()
 
     def _list(self, raw: bytes | memoryview, call: CallContext) -> bytes:
-        """Return a serialised HealthListResponse, a map of all names to their statuses."""
-        # Do not use the generated message, which older versions of grpcio-health-checking lack.
+        """Return a serialised HealthListResponse, which maps each known name to its status."""
+        # Write the bytes of the message here, because old versions of grpcio-health-checking do not
+        # have the class HealthListResponse.
         status = protobuf_wire.encode_field(_VALUE_TAG, self._serialize_status())
         entries = (
             protobuf_wire.encode_field(_KEY_TAG, name.encode()) + status
@@ -142,9 +149,9 @@ class HealthService(GrpcService):
         return bytes(_Response(status=self._status).SerializeToString())
 
     def _watch(self, watcher: "_Watcher", context: grpc.ServicerContext) -> None:
-        # Hold the lock only to change the set of watchers. Sending a message under the lock could
-        # deadlock: when the stream ends, grpcio calls `forget` in the thread that it needs for
-        # sending, and `forget` waits for the lock.
+        # Hold the lock only to change the set of watchers. Sending a message while this thread
+        # holds the lock could cause a deadlock: when the stream ends, `forget` waits for the lock
+        # in the very thread that grpcio needs for sending.
         def forget() -> None:
             with self._lock:
                 self._watchers.discard(watcher)
@@ -162,15 +169,15 @@ class HealthService(GrpcService):
 
 
 class _Watcher:
-    """The stream of health statuses to one client of the method Watch."""
+    """A call of the method Watch, whose client gets a message at each change of the status."""
 
     def __init__(self, is_known: bool, read_status: Callable[[], Any], send: SendMessage) -> None:
-        """Create the stream.
+        """Create the object; nothing is sent yet.
 
         Args:
-          is_known: whether the server has a service of the name that the client asks for.
+          is_known: whether the client asks for the health of a service that the server has.
           read_status: returns the present status of all services.
-          send: sends a message to the client; None ends the stream.
+          send: sends a serialised message to the client; its argument None ends the stream.
         """
         self._is_known = is_known
         self._read_status = read_status
@@ -180,18 +187,21 @@ class _Watcher:
         self._lock = threading.Lock()
 
     def send_status(self) -> None:
-        """Send the present status if it is not the last one sent, unless `end` was called.
+        """Send the present status unless it was sent last or `end` was called.
 
-        For an unknown name, the status is always SERVICE_UNKNOWN.
+        If the server has no such service, the status is always SERVICE_UNKNOWN.
         """
         with self._lock:
             if not self._is_over:
-                # Read the status under the lock, so that the last status sent is the present one,
-                # however many threads send.
+                # Read the status while this thread holds the lock. Otherwise, if several threads
+                # send, an outdated status could be sent last.
                 self._send_new(self._read_status())
 
     def end(self) -> None:
-        """Send NOT_SERVING, or SERVICE_UNKNOWN for an unknown name, and end the stream."""
+        """Send NOT_SERVING and end the stream.
+
+        If the server has no such service, SERVICE_UNKNOWN is sent instead.
+        """
         with self._lock:
             self._is_over = True
             self._send_new(_Response.NOT_SERVING)

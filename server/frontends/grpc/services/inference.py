@@ -28,21 +28,36 @@ _WriteResult: TypeAlias = Callable[[Any, _Result], None]
 
 
 def classify_function(dataplane: DataPlaneInterface) -> UnaryFunction:
-    """Return the implementation of Classify; it raises what `start_classify` raises."""
+    """Return the implementation of the method Classify.
+
+    Args:
+      dataplane: finds the model of a request and runs the model. The implementation raises the
+        errors of its method `start_classify`.
+    """
     return _examples_function(
         dataplane.start_classify, classification_pb2.ClassificationResponse, _write_classification
     )
 
 
 def regress_function(dataplane: DataPlaneInterface) -> UnaryFunction:
-    """Return the implementation of Regress; it raises what `start_regress` raises."""
+    """Return the implementation of the method Regress.
+
+    Args:
+      dataplane: finds the model of a request and runs the model. The implementation raises the
+        errors of its method `start_regress`.
+    """
     return _examples_function(
         dataplane.start_regress, regression_pb2.RegressionResponse, _write_regression
     )
 
 
 def multi_inference_function(dataplane: DataPlaneInterface) -> UnaryFunction:
-    """Return MultiInference's implementation; it raises what `start_multi_inference` raises."""
+    """Return the implementation of the method MultiInference.
+
+    Args:
+      dataplane: finds the model of a request and runs the model. The implementation raises the
+        errors of its method `start_multi_inference`.
+    """
 
     def multi_inference(raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:
         message = parse_within_limits(MultiInferenceRequest, raw, EXAMPLES_REQUEST, call)
@@ -85,7 +100,7 @@ def _examples_function(
       start: the method of the data plane that begins to run the signature, such as
         `DataPlane.start_classify`.
       response_type: the class of the response message.
-      write_result: writes a result to the response's field `result`.
+      write_result: takes the field `result` of the response, and writes a result to it.
     """
 
     def run_on_examples(raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:
@@ -116,9 +131,14 @@ def _write_model_spec(proto: Any, result: Classification | Regression) -> None:
 
 
 def _write_classification(proto: Any, result: Classification) -> None:
-    """Write labels and scores, each of shape [examples, classes], to a ClassificationResult."""
-    # Set the field `result` explicitly: if there are no examples, the message in this field is
-    # empty, and protobuf would omit the field.
+    """Write the result of a classification to a ClassificationResult.
+
+    Args:
+      proto: the ClassificationResult message.
+      result: the labels and scores, each of shape [examples, classes], or None.
+    """
+    # Mark the message as present in the response. Otherwise protobuf would omit the field `result`
+    # of a response without examples, because its message is empty.
     proto.SetInParent()
     labels = None if result.classes is None else result.classes.tolist()
     scores = None if result.scores is None else result.scores.tolist()
@@ -127,15 +147,20 @@ def _write_classification(proto: Any, result: Classification) -> None:
         for column in range(len(columns)):
             class_proto = classes.add()
             if labels is not None:
-                # Replace invalid bytes: the field `label` must be UTF-8, but a model may return any
-                # bytes.
+                # Replace bytes that are not UTF-8: the field `label` must be UTF-8, but a model may
+                # return any bytes.
                 class_proto.label = labels[row][column].decode("utf-8", "replace")
             if scores is not None:
                 class_proto.score = scores[row][column]
 
 
 def _write_regression(proto: Any, result: Regression) -> None:
-    """Write values of shape [examples] to a RegressionResult."""
+    """Write the result of a regression to a RegressionResult.
+
+    Args:
+      proto: the RegressionResult message.
+      result: the values, of shape [examples].
+    """
     proto.SetInParent()
     for value in result.values.tolist():
         proto.regressions.add(value=value)

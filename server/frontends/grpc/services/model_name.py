@@ -1,7 +1,8 @@
 """Reads the model's name from a serialised request, without parsing the request.
 
-The queue in which a call waits depends on the model, and a request is parsed only when its turn has
-come. Source of the wire format: https://protobuf.dev/programming-guides/encoding.
+A call waits in the queue of its model, and its request is parsed only when it leaves the queue. So
+the name must be known before. Source of the wire format:
+https://protobuf.dev/programming-guides/encoding.
 """
 
 import zlib
@@ -10,10 +11,12 @@ from functools import lru_cache
 from server.frontends.grpc import compression
 from server.tensors import protobuf_wire
 
-# How many fields of a message are searched for the model's name, which bounds the time for a
-# hostile message. An honest request has a field for each input and each requested output.
+# The largest number of fields of a message that are searched for the model's name. The limit bounds
+# the time for a malicious message. A normal request has fewer fields: one for each input and each
+# requested output.
 _MAX_FIELDS = 256
-# The largest serialised ModelSpec, in bytes, whose name is cached.
+# The largest size in bytes of a serialised ModelSpec whose name is cached, so that clients cannot
+# fill the memory with large ones.
 _MAX_CACHED_BYTES = 256
 # How many bytes of a compressed request are decompressed to find the model's name. The name is in
 # field 1, which serialisers write first.
@@ -25,12 +28,13 @@ _VARINT = 0
 
 
 def read_model_name(raw: bytes) -> str:
-    """Return the model's name in a serialised request other than a MultiInferenceRequest.
+    """Return the model's name in a serialised request with the field `model_spec`.
 
-    The name is in `model_spec`, which is field 1 of all these requests.
+    The function suits all requests whose field 1 is `model_spec`: all of TensorFlow Serving's
+    except MultiInferenceRequest.
 
     Returns:
-      "" if the request names no model, or is no valid message.
+      The name; "" if the request names no model, or is no valid message.
     """
     specs = _first_fields(_uncompressed_beginning(raw))
     spec = specs[0] if len(specs) == 1 else b"".join(specs)
@@ -40,8 +44,10 @@ def read_model_name(raw: bytes) -> str:
 def read_plain_model_name(raw: bytes) -> str:
     """Return the model's name in a serialised request whose field 1 is the name itself.
 
+    Such a request is the ModelInferRequest of the Open Inference Protocol.
+
     Returns:
-      "" if the request names no model, or is no valid message.
+      The name; "" if the request names no model, or is no valid message.
     """
     return _last_name(_uncompressed_beginning(raw))
 
@@ -50,14 +56,17 @@ def read_model_name_of_tasks(raw: bytes) -> str:
     """Return the model's name in the first task of a serialised MultiInferenceRequest.
 
     Returns:
-      "" if the request names no model, or is no valid message.
+      The name; "" if the request names no model, or is no valid message.
     """
     tasks = _first_fields(_uncompressed_beginning(raw))
     return read_model_name(tasks[0]) if tasks else ""
 
 
 def _uncompressed_beginning(raw: bytes) -> bytes:
-    """Return a request as it is, or the decompressed beginning of a compressed request."""
+    """Return the beginning of a request, decompressed if the request is compressed.
+
+    A request that is not compressed is returned as a whole.
+    """
     window_bits = compression.find_window_bits(raw)
     if window_bits is None:
         return raw
@@ -68,7 +77,10 @@ def _uncompressed_beginning(raw: bytes) -> bytes:
 
 
 def _last_name(spec: bytes) -> str:
-    """Return the string in field 1 of a message; the last one counts, as in protobuf's parser."""
+    """Return the value of the string field 1 of a serialised message; "" if it has no such field.
+
+    If the field occurs several times, the last value counts, as in a protobuf parser.
+    """
     names = _first_fields(spec)
     return names[-1].decode("utf-8", "replace") if names else ""
 
@@ -77,7 +89,11 @@ _cached_name = lru_cache(maxsize=1024)(_last_name)
 
 
 def _first_fields(raw: bytes) -> list[bytes]:
-    """Return the values of the length-delimited field 1 of a message, up to the first error."""
+    """Return the values of all occurrences of field 1 in a serialised message.
+
+    Only length-delimited values count. The search ends at the first error, and after `_MAX_FIELDS`
+    fields.
+    """
     values: list[bytes] = []
     position, stop = 0, len(raw)
     try:
@@ -102,6 +118,7 @@ def _first_fields(raw: bytes) -> list[bytes]:
             else:
                 position += _FIXED_SIZES[wire_type]
     except (IndexError, KeyError, ValueError):
-        # The message is invalid. Return what was found: the parser will report the error.
+        # The message is invalid. Return the values found before the error, which the protobuf
+        # parser will report later.
         pass
     return values

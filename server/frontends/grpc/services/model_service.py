@@ -22,13 +22,22 @@ class GetModelStatus:
     """The method GetModelStatus: returns the states of a model's versions."""
 
     def __init__(self, dataplane: DataPlaneInterface) -> None:
-        """Create the method for the models of a data plane."""
+        """Create the method.
+
+        Args:
+          dataplane: has the models and their states.
+        """
         self._dataplane = dataplane
 
     def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes:
-        """Return the states of all versions, newest first, or of the requested version alone.
+        """Return the states of versions of a model, as a serialised GetModelStatusResponse.
 
-        A version label in the request is ignored, as in TensorFlow Serving.
+        The response has the requested version, or else all versions, newest first. A version label
+        in the request is ignored, as in TensorFlow Serving.
+
+        Args:
+          raw: the serialised GetModelStatusRequest.
+          call: the state of the call.
 
         Raises:
           InvalidInput: the request has no `model_spec`, or the `model_spec` has no name.
@@ -43,11 +52,19 @@ class GetModelMetadata:
     """The method GetModelMetadata: returns the signatures of a model."""
 
     def __init__(self, dataplane: DataPlaneInterface) -> None:
-        """Create the method for the models of a data plane."""
+        """Create the method.
+
+        Args:
+          dataplane: has the models and their signatures.
+        """
         self._dataplane = dataplane
 
     def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes:
         """Return all signatures of a model version, as a serialised GetModelMetadataResponse.
+
+        Args:
+          raw: the serialised GetModelMetadataRequest.
+          call: the state of the call.
 
         Raises:
           InvalidInput: the request has no `model_spec`, the `model_spec` has no name, or a metadata
@@ -75,7 +92,7 @@ class GetModelMetadata:
 
 
 def _serialize_statuses(versions: list[VersionStatus]) -> bytes:
-    """Serialise the states of versions as a GetModelStatusResponse."""
+    """Serialise the states of the versions of a model as a GetModelStatusResponse."""
     response: Any = get_model_status_pb2.GetModelStatusResponse()
     for version in versions:
         proto = response.model_version_status.add(

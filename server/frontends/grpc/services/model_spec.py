@@ -1,4 +1,4 @@
-"""Converts between TensorFlow Serving's ModelSpec message and the data plane's ModelSpec.
+"""Converts between TensorFlow Serving's message ModelSpec and the server's class ModelSpec.
 
 Source: tensorflow_serving/apis/model.proto.
 """
@@ -13,7 +13,7 @@ from tpuserve.errors import InvalidInput
 
 
 def decode_request_model_spec(request: Any) -> ModelSpec:
-    """Convert the field `model_spec` of a request message; refuse a spec without a name.
+    """Return the model, version and signature that the field `model_spec` of a request names.
 
     Raises:
       InvalidInput: the request has no `model_spec`, or the `model_spec` has no name.
@@ -26,7 +26,10 @@ def decode_request_model_spec(request: Any) -> ModelSpec:
 
 
 def decode_model_spec(proto: Any) -> ModelSpec:
-    """Convert a ModelSpec message; accept a message without a model name."""
+    """Return the model, version and signature that a ModelSpec message names.
+
+    Unlike `decode_request_model_spec`, the function accepts a message without a model name.
+    """
     version_choice = proto.WhichOneof("version_choice")
     if version_choice is None:
         return ModelSpec(proto.name, None, proto.signature_name)
@@ -37,7 +40,7 @@ def decode_model_spec(proto: Any) -> ModelSpec:
 
 @lru_cache(maxsize=256)
 def serialize_model_spec(model: str, version: int, signature_name: str = "") -> bytes:
-    """Serialise the ModelSpec of a response, which names the version that has answered."""
+    """Serialise the ModelSpec message of a response, with the version that has answered."""
     proto = model_pb2.ModelSpec(name=model, signature_name=signature_name)
     proto.version.value = version
     return bytes(proto.SerializeToString())

@@ -1,4 +1,4 @@
-"""Parses request messages, large ones one after the other."""
+"""Parses request messages within limits of memory and time; large messages one after the other."""
 
 import threading
 from contextlib import AbstractContextManager, nullcontext
@@ -17,17 +17,19 @@ Message: TypeAlias = Any
 LARGE_BYTES = 1 << 20
 """The size of a message, in bytes, above which it is large: its parsing may take milliseconds."""
 
-# Lets one large message be parsed at a time. Protobuf holds Python's global interpreter lock (GIL)
-# while it parses. If several threads wanted to parse large messages, the thread that answers health
-# checks would have to wait for all of them.
+# A thread holds this lock while it parses a large message, so that only one such message is parsed
+# at a time. Protobuf holds Python's global interpreter lock (GIL) while it parses: if several
+# threads parsed large messages one after the other, the thread that answers health checks would
+# wait for all of them.
 _LARGE_MESSAGE_TURN = threading.Lock()
 
 
 def parsing_turn(num_bytes: int) -> AbstractContextManager[Any]:
-    """Return a context manager that waits until no other thread parses a large message.
+    """Return a context manager that lets only one thread at a time parse a large message.
 
     Args:
-      num_bytes: the size of the message; a small one does not wait.
+      num_bytes: the size of the message in bytes. A message of at most `LARGE_BYTES` does not wait
+        for others.
     """
     return _LARGE_MESSAGE_TURN if num_bytes > LARGE_BYTES else nullcontext()
 
@@ -38,13 +40,14 @@ def parse_within_limits(
     fields: parsing_cost.Fields,
     call: CallContext,
 ) -> Message:
-    """Parse a serialised message after its memory has been reserved.
+    """Parse a serialised message, after reserving the memory that the parsed message takes.
 
     Args:
       message_type: the class of the message.
       raw: the serialised message.
-      fields: the fields of the message that may be long.
-      call: the call, whose memory grows.
+      fields: the numbers of the fields of the message that may be long. A message with another long
+        field is refused.
+      call: the state of the call, whose memory reservation is enlarged.
 
     Raises:
       InvalidInput: the bytes are not a message of the type.
@@ -73,7 +76,7 @@ def read_large_predict_request(raw: bytes | memoryview, call: CallContext) -> La
 
     Args:
       raw: the serialised message.
-      call: the call. Its reservation of memory is increased before memory is used.
+      call: the state of the call, whose memory reservation is enlarged before memory is used.
 
     Raises:
       InvalidInput: the bytes are not a PredictRequest.

@@ -24,12 +24,12 @@ from server.tensors import protobuf_wire, serializer, tensor_proto
 from server.tensors.parsing_cost import PREDICT_REQUEST
 from tpuserve.saved_model.signature import Signature
 
-# The serialised tags of the fields `outputs` and `model_spec` of a PredictResponse.
+# The serialised protobuf tags of the fields `outputs` and `model_spec` of a PredictResponse.
 _OUTPUTS_TAG, _MODEL_SPEC_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_tag(2)
 
 
 class Predict:
-    """The method Predict: runs a signature of one of the models of a data plane."""
+    """The method Predict: runs a signature of one of the served models on tensors."""
 
     def __init__(
         self,
@@ -41,22 +41,29 @@ class Predict:
         """Create the method.
 
         Args:
-          dataplane: runs the models.
-          as_content: whether responses hold numbers as `tensor_content` rather than in the typed
-            fields.
-          max_tensor_bytes: the largest size of the array that an input is parsed to. The size of
-            the message does not limit the array, because a few bytes can describe an array of any
-            size.
+          dataplane: finds the model of a request and runs the model.
+          as_content: whether the TensorProtos of responses hold numbers in `tensor_content` rather
+            than in typed fields such as `float_val`.
+          max_tensor_bytes: the largest size in bytes of the array of an input. The size of the
+            message does not limit the array: a TensorProto with one value can have any shape,
+            because the value is repeated.
         """
         self._dataplane = dataplane
         self._as_content = as_content
         self._max_tensor_bytes = max_tensor_bytes
 
     def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:
-        """Run a model on the inputs of a PredictRequest; return a PredictResponse or a Pending.
+        """Run a model on the inputs of a request.
+
+        Args:
+          raw: the serialised PredictRequest.
+          call: the state of the call.
+
+        Returns:
+          The serialised PredictResponse, or a Pending of it if the request waits for a batch.
 
         Raises:
-          TpuserveError: the request is invalid, or the data plane has raised the error.
+          TpuserveError: the request is invalid, or the model cannot be found or run.
         """
         if len(raw) > LARGE_BYTES:
             request = read_large_predict_request(raw, call)
@@ -67,7 +74,8 @@ class Predict:
         call.model_spec = decode_request_model_spec(message)
 
         def read_inputs(signature: Signature) -> dict[str, Array]:
-            # Check the names first, so that no array is created in vain.
+            # Check the names of the inputs before any array is created, so that an invalid request
+            # costs little.
             signature.check_inputs(protos.keys())
             inputs = {}
             with parsing_turn(len(raw)):

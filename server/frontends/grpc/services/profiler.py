@@ -10,18 +10,18 @@ from server.config.settings import Settings
 from server.frontends.grpc.services.service import GrpcService, ServiceContext
 
 _NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-# A call with more time left than this counts as one without a deadline, because grpcio reports a
-# deadline in the far future if the client has set none.
+# If a call has more time left than this number of seconds, its client has set no deadline: for such
+# a call, grpcio reports a deadline in the far future.
 _NO_DEADLINE_SECONDS = 10**8
-# While a profile is taken, the server records events of its own, so that the profile of an idle
-# server is not empty. This is the duration of each event.
+# The duration in seconds of each profiler event that the server records while a client takes a
+# profile. The events keep the profile of an idle server from being empty.
 _EVENT_SECONDS = 0.1
 
 logger = logging.getLogger(__name__)
 
 
 class ProfilerService(GrpcService, grpc.GenericRpcHandler):
-    """Forwards every call to TensorFlow's profiler server, which is started at the first call.
+    """Forwards every call to TensorFlow's profiler server, which the first call starts.
 
     The calls run in `ServiceContext.admin_pool`, because recording a profile lasts as long as the
     client asks for.
@@ -37,9 +37,10 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
         """Create the service.
 
         Args:
-          context: the dependencies of the service.
-          start_server: starts the profiler server, unless it runs, and returns its address; None
-            to start it in the process that runs the models.
+          context: the objects that all services of the server share.
+          start_server: starts the profiler server, unless it runs already, and returns its address.
+            None for the default, `DataPlaneInterface.start_profiler`, which starts it in the
+            process that runs the models.
         """
         self._context = context
         self._start_server = start_server or context.dataplane.start_profiler
@@ -99,10 +100,10 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
         raise AssertionError("abort never returns")
 
     def _trace_until_done(self, call: grpc.Future) -> None:
-        """Wait for a forwarded call, and record events of the profiler meanwhile.
+        """Wait until a forwarded call is done, and record profiler events meanwhile.
 
-        Otherwise the profile of an idle server would have no events, and TensorFlow's client
-        refuses such a profile.
+        Without these events, the profile of an idle server would be empty, and TensorFlow's client
+        refuses an empty profile.
         """
         is_done = threading.Event()
         call.add_done_callback(lambda _: is_done.set())
@@ -112,7 +113,7 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
             self._context.dataplane.record_profiler_event(_EVENT_SECONDS, in_flight)
 
     def _connect(self) -> grpc.Channel:
-        """Return the channel to the profiler server; start the server at the first call."""
+        """Return the channel to TensorFlow's profiler server; start the server if needed."""
         address = self._start_server()
         with self._lock:
             # Create a new channel if the address has changed, because the process that runs the

@@ -16,27 +16,30 @@ from tpuserve.errors import TpuserveError
 
 
 class HandleReloadConfigRequest:
-    """The method HandleReloadConfigRequest: replaces the model configuration of a data plane."""
+    """The method HandleReloadConfigRequest: replaces the configuration of the served models."""
 
     def __init__(self, dataplane: DataPlaneInterface, metrics: Metrics | None) -> None:
         """Create the method.
 
         Args:
-          dataplane: applies the configuration.
-          metrics: counts the reloads and has the counters of `metric_names`; None for no metrics.
+          dataplane: applies the new configuration to the models.
+          metrics: the registry that counts the reloads, and has the counters that requests name in
+            `metric_names`; None for no metrics.
         """
         self._dataplane = dataplane
         self._metrics = Metrics() if metrics is None else metrics
 
     def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes:
-        """Apply a ReloadConfigRequest; return by how much the counters in `metric_names` grew.
+        """Apply a configuration, and return a serialised ReloadConfigResponse.
 
-        The response's field `status` is always OK: a call that fails has no response message.
+        The response says by how much each counter that the request names in `metric_names` grew.
+
+        Its field `status` is always OK, because a call that fails has no response message.
 
         Raises:
           InvalidConfig: the configuration is invalid.
           ModelsNotAvailable: a new model has failed to load, or has no versions.
-          TpuserveError: any other error of `DataPlane.reload`.
+          TpuserveError: the configuration cannot be applied for another reason.
         """
         message = parse_message(model_management_pb2.ReloadConfigRequest, raw)
         before = self._counter_values(message.metric_names)

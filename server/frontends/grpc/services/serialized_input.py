@@ -1,6 +1,7 @@
-"""Reads the examples of Classify, Regress and MultiInference requests without parsing them.
+"""Reads the tf.train.Examples of Classify, Regress and MultiInference requests as bytes.
 
-The messages are those of server/proto/serialized_input.proto.
+The examples are not parsed: in server/proto/serialized_input.proto, TensorFlow Serving's message
+Input has fields of bytes in place of tf.train.Examples.
 """
 
 from server.proto.serialized_input_pb2 import Input
@@ -9,9 +10,9 @@ from server.proto.serialized_input_pb2 import Input
 def read_examples(proto: Input) -> list[bytes]:
     """Return the serialised tf.train.Examples of an Input message.
 
-    For an ExampleListWithContext, the bytes of the context precede the bytes of each example. A
-    protobuf parser merges concatenated messages, so that a feature of the example replaces a
-    feature of the same name in the context.
+    If the message has an ExampleListWithContext, the bytes of the context are put before the bytes
+    of each example. A protobuf parser merges such concatenated messages: a feature of the example
+    replaces a feature of the context with the same name.
     """
     if proto.WhichOneof("kind") == "example_list":
         return list(proto.example_list.examples)

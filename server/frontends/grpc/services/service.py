@@ -26,17 +26,17 @@ from tpuserve.errors import Unavailable
 
 @dataclass(frozen=True)
 class ServiceContext:
-    """The dependencies of the services.
+    """The objects that all gRPC services of a server share.
 
     Attributes:
-      dataplane: finds and runs the models.
+      dataplane: finds the model of a request and runs the model.
       settings: the settings of the server.
       environment: the objects that the handlers of unary methods share.
       admin_pool: the thread pool for calls that are rare and may take long, such as reloads.
-      rejection_pool: a pool of one thread, which rejects calls.
+      rejection_pool: a pool of one thread, which sends the error to the clients of rejected calls.
       admission: limits the calls in flight; None for no limit.
       metrics: the registry of the server's metrics; None for no metrics.
-      service_types: the classes of all enabled services.
+      service_types: the classes of all services that the settings enable.
     """
 
     dataplane: DataPlaneInterface
@@ -50,27 +50,27 @@ class ServiceContext:
 
     @property
     def executor(self) -> CallExecutor:
-        """The thread pool that runs calls."""
+        """The thread pool that runs the handlers of calls."""
         return self.environment.executor
 
     @property
     def observer(self) -> CallObserver:
-        """The object that records finished calls."""
+        """The object that records finished calls in metrics, traces and the access log."""
         return self.environment.observer
 
 
 class GrpcService(ABC):
-    """A gRPC service.
+    """The base class of gRPC services.
 
     Attributes:
       names: the full names of the service, such as "tensorflow.serving.PredictionService". A
         service with several versions has several names.
-      health_names: the service names that a client can send in a health check of this service.
-      counted_apis: the names of the methods whose calls the request metrics count. The name is also
-        the value of the metrics' label "API".
-      descriptor_module: the generated protobuf module, which server reflection imports to describe
-        the service. None if reflection need not import a module, for example because the service's
-        own Python module does.
+      health_names: the service names with which a health check asks for the health of this service.
+      counted_apis: the names of the methods whose calls the request metrics count, each under its
+        name as the value of the label "API".
+      descriptor_module: the name of the generated protobuf module that server reflection imports to
+        describe the service. None if reflection need not import a module, for example because the
+        Python module of the service class imports it.
     """
 
     names: ClassVar[tuple[str, ...]]
@@ -98,16 +98,16 @@ class GrpcService(ABC):
         """End open streams, because the server is about to stop."""
 
     def close(self) -> None:  # noqa: B027
-        """Release the service's threads and connections. Call after the gRPC server has stopped."""
+        """Release the service's threads and connections. The gRPC server must have stopped."""
 
 
 class UnaryService(GrpcService, grpc.GenericRpcHandler):
     """A service whose methods all have one request message and one response message.
 
     Attributes:
-      is_admission_controlled: whether the admission controller limits the calls in flight. A call
-        is in flight from the arrival of its message, so that calls that wait for a thread count
-        too, and calls without a message do not.
+      is_admission_controlled: whether the admission controller limits the number of calls in
+        flight. A call is in flight from the arrival of its message. So a call that waits for a
+        thread counts, and a call without a message does not.
     """
 
     is_admission_controlled: ClassVar[bool] = False
@@ -124,8 +124,8 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
                 name,
                 method,
                 context.environment,
-                # Admit every call of a quick method, such as GetModelStatus, however much memory
-                # other requests use.
+                # Admit all calls of quick methods of services without limits, such as
+                # GetModelStatus, even if other requests use all memory of the memory budget.
                 None if method.is_quick and self._admission is None else admission,
             )
             for name, method in self._methods_by_full_name().items()
@@ -140,10 +140,10 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
         return [self]
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Return the handler of a call, or a handler that rejects the call during draining.
+        """Return the handler of a call, or one that rejects the call while the server drains.
 
         Returns:
-          None for a method of another service.
+          The handler; None for a method of another service.
         """
         name: str = details.method
         handler = self._handlers.get(name)
@@ -166,7 +166,7 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
 
 
 def counted_methods(service_types: Iterable[type[GrpcService]]) -> dict[str, str]:
-    """Map the full name of each method that the metrics count to its label "API"."""
+    """Return the methods that metrics count: full name of the method → value of the label "API"."""
     return {
         f"/{name}/{api}": api
         for service_type in service_types

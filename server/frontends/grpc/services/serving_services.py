@@ -18,18 +18,21 @@ from server.frontends.grpc.services.service import UnaryService
 
 
 class PredictionService(UnaryService):
-    """Runs models, within the limits of the admission controller."""
+    """Answers the calls of PredictionService, which run models and return their signatures.
+
+    The admission controller limits these calls.
+    """
 
     names = ("tensorflow.serving.PredictionService",)
-    # Use the service name without its package in health checks, as TensorFlow Serving does.
+    # Health checks name the service without its package, as in TensorFlow Serving.
     health_names = ("PredictionService",)
-    # Count only the calls of Predict, Classify and Regress, as TensorFlow Serving does.
+    # Metrics count only the calls of Predict, Classify and Regress, as in TensorFlow Serving.
     counted_apis = ("Predict", "Classify", "Regress")
     descriptor_module = "tensorflow_serving.apis.prediction_service_pb2"
     is_admission_controlled = True
 
     def methods(self) -> Mapping[str, UnaryMethod]:
-        """Return the methods of the service by their names."""
+        """Return the methods of the service by their names, such as "Predict"."""
         dataplane, settings = self._context.dataplane, self._context.settings
         predict = Predict(
             dataplane,
@@ -64,7 +67,7 @@ class ModelService(UnaryService):
     descriptor_module = "tensorflow_serving.apis.model_service_pb2"
 
     def methods(self) -> Mapping[str, UnaryMethod]:
-        """Return the methods of the service by their names."""
+        """Return the methods of the service by their names, such as "GetModelStatus"."""
         context = self._context
         reload = HandleReloadConfigRequest(context.dataplane, context.metrics)
         return {

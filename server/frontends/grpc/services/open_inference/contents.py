@@ -13,7 +13,8 @@ from server.codec.open_inference.raw_tensors import check_shape, format_shape
 from server.servables.servable import Array
 from tpuserve.errors import InvalidTensor
 
-# The name of a datatype → the field that holds its elements. FP16 and BF16 have no field.
+# Name of a datatype → field of InferTensorContents that holds its elements. There is no field for
+# FP16 and BF16.
 _FIELDS = {
     "BOOL": "bool_contents",
     **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
@@ -24,8 +25,8 @@ _FIELDS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-# The dtype of each field that holds elements of several datatypes: INT8, INT16 and INT32 share the
-# field `int_contents`.
+# Field of InferTensorContents → NumPy dtype of its elements, for the fields that several datatypes
+# share: for example, the elements of INT8, INT16 and INT32 are all in `int_contents`.
 _WIDE: dict[str, np.dtype[Any]] = {
     "int_contents": np.dtype(np.int32),
     "uint_contents": np.dtype(np.uint32),
@@ -39,17 +40,19 @@ def read_contents(
     shape: Sequence[int],
     reserve: Callable[[int], object],
 ) -> Array:
-    """Convert an InferTensorContents to an array of the given datatype and shape.
+    """Convert the message InferTensorContents of an input to an array.
 
     Args:
       name: the name of the input, for the text of an error.
       contents: the message.
-      datatype: the datatype of the input.
+      datatype: the datatype of the input in the protocol, such as FP32.
       shape: the shape of the input.
-      reserve: is called with the number of bytes of the array before they are allocated.
+      reserve: is called with a number of bytes before the array of this size is allocated; raises
+        an error to refuse the request.
 
     Raises:
-      InvalidTensor: the datatype has no field, or the field does not fill the shape exactly.
+      InvalidTensor: the message has no field for the datatype, or the number of elements in the
+        field is not that of the shape.
     """
     count = check_shape(name, shape)
     field = _FIELDS.get(datatype.name)
@@ -78,5 +81,12 @@ def read_contents(
 
 
 def write_contents(contents: Any, array: Array, datatype: Datatype) -> None:
-    """Write an array to an InferTensorContents; `datatype.is_raw_only` must be False."""
+    """Write an array to the message InferTensorContents of an output.
+
+    Args:
+      contents: the message.
+      array: the output.
+      datatype: the datatype of the array in the protocol. The message must have a field for it, so
+        `is_raw_only` must be False.
+    """
     getattr(contents, _FIELDS[datatype.name]).extend(array.reshape(-1).tolist())

@@ -1,4 +1,4 @@
-"""The method ModelInfer: runs a signature on tensors."""
+"""The method ModelInfer of the Open Inference Protocol: runs a signature on tensors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,27 +21,40 @@ from server.tensors.parsing_cost import COPIED, VARINTS, Fields
 from tpuserve.errors import InvalidInput, InvalidInputNames, InvalidTensor
 from tpuserve.saved_model.signature import Signature
 
-# For each field of InferTensorContents, what parsing costs: the elements of fields 1 to 5 are
-# varints, and the bytes of fields 6 to 8 are copied.
+# Number of a field of InferTensorContents → how its parsing is accounted for: the elements of
+# fields 1 to 5 are varints, which take more memory than in serialised form; the bytes of fields 6
+# to 8 are copied.
 _CONTENTS: Fields = {**dict.fromkeys(range(1, 6), VARINTS), **dict.fromkeys((6, 7, 8), COPIED)}
-# The fields of a ModelInferRequest that may be long: contents of inputs, and raw_input_contents.
+# The numbers of the fields of a ModelInferRequest that may be long: the contents of inputs, and
+# `raw_input_contents`. `parse_within_limits` refuses a request with another long field.
 _LONG_FIELDS: Fields = {5: {5: _CONTENTS}, 7: COPIED}
 # The serialised tag of the field `raw_output_contents` of a ModelInferResponse.
 _RAW_OUTPUT_TAG = protobuf_wire.field_tag(6)
 
 
 class ModelInfer:
-    """The method ModelInfer: runs a signature of one of the models of a data plane."""
+    """The method ModelInfer: runs a signature of one of the served models on tensors."""
 
     def __init__(self, dataplane: DataPlaneInterface) -> None:
-        """Create the method for the models of a data plane."""
+        """Create the method.
+
+        Args:
+          dataplane: finds the model of a request and runs the model.
+        """
         self._dataplane = dataplane
 
     def __call__(self, raw: bytes | memoryview, call: CallContext) -> bytes | Pending[bytes]:
-        """Run a model on a ModelInferRequest; return a ModelInferResponse or a Pending of it.
+        """Run a model on the inputs of a request.
+
+        Args:
+          raw: the serialised ModelInferRequest.
+          call: the state of the call.
+
+        Returns:
+          The serialised ModelInferResponse, or a Pending of it if the request waits for a batch.
 
         Raises:
-          TpuserveError: the request is invalid, or the data plane has raised the error.
+          TpuserveError: the request is invalid, or the model cannot be found or run.
         """
         message = parse_within_limits(message_type("ModelInferRequest"), raw, _LONG_FIELDS, call)
         parameters = message.parameters
@@ -66,8 +79,8 @@ class ModelInfer:
             cancellation=call.cancellation,
             timeline=call.timeline,
         )
-        # Answer in the form of the request, raw or typed, because some clients read only one of the
-        # two forms.
+        # Send outputs in the form in which the request has its inputs, because some clients read
+        # only one of the two forms: raw bytes or typed fields.
         is_raw = bool(message.raw_input_contents) or not message.inputs
         request_id = message.id
         return pending.transform(
@@ -77,7 +90,11 @@ class ModelInfer:
 
 
 def _read_outputs(message: Message) -> list[str]:
-    """Return the names of the requested outputs; empty for all outputs."""
+    """Return the names of the outputs that a ModelInferRequest asks for; [] for all outputs.
+
+    Raises:
+      InvalidInput: an output is requested in a form that the server does not support.
+    """
     for output in message.outputs:
         _refuse_shared_memory(output, "output")
         if _read_parameter(output.parameters, "classification", 0, int):
@@ -131,7 +148,17 @@ def _refuse_shared_memory(tensor: Message, kind: str) -> None:
 
 
 def _read_parameter(parameters: Any, name: str, default: Any, kind: type[Any]) -> Any:
-    """Return the value of an InferParameter; `default` if no parameter has the name."""
+    """Return the value of a parameter of a request.
+
+    Args:
+      parameters: name → InferParameter message.
+      name: the name of the parameter.
+      default: the value if there is no such parameter.
+      kind: the type that the value must have: str or int.
+
+    Raises:
+      InvalidInput: the value has another type.
+    """
     if name not in parameters:
         return default
     parameter = parameters[name]
@@ -152,8 +179,8 @@ def _serialize(
         outputs = {name: outputs[name] for name in names}
     output_memory.reserve_for_message(outputs, call.memory.grow)
     datatypes = {name: datatype_of_array(array, name) for name, array in outputs.items()}
-    # Send all outputs in the raw form if the datatype of one output has no typed form: all outputs
-    # of a response must have the same form.
+    # If there is no typed field for the datatype of one output, send all outputs as raw bytes: all
+    # outputs of a response must have the same form.
     is_raw = is_raw or any(datatype.is_raw_only for datatype in datatypes.values())
     response = message_type("ModelInferResponse")(
         model_name=prediction.model, model_version=str(prediction.version), id=request_id

@@ -1,8 +1,9 @@
-"""The messages of the Open Inference Protocol.
+"""Gives access to the protobuf messages of the Open Inference Protocol.
 
 `server/proto/open_inference.proto` declares the messages; `make protos` compiles the file into the
-descriptor set that this module reads. The messages live in a descriptor pool of their own, because
-the protocol's clients, such as tritonclient, register the same names in protobuf's default pool.
+descriptor set that this module reads. The messages have a separate descriptor pool, because client
+packages of the protocol, such as tritonclient, register messages of the same names in protobuf's
+default pool.
 """
 
 from functools import cache
@@ -24,14 +25,14 @@ _DESCRIPTOR_SET = Path(server.proto.__path__[0]) / "open_inference.binpb"
 
 @cache
 def message_type(name: str) -> type[Message]:
-    """Return the class of a message, such as "ModelInferRequest"."""
+    """Return the class of the message with a name such as "ModelInferRequest"."""
     descriptor = descriptor_pool().FindMessageTypeByName(f"inference.{name}")
     return message_factory.GetMessageClass(descriptor)
 
 
 @cache
 def descriptor_pool() -> DescriptorPool:
-    """Return the pool of the protocol's messages and service."""
+    """Return the descriptor pool with the protocol's messages and service."""
     pool = DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(_DESCRIPTOR_SET.read_bytes()).file:
         pool.AddSerializedFile(file.SerializeToString())

@@ -7,20 +7,20 @@ _MAX_VERSION = 2**63 - 1
 
 
 def decode_model_spec(name: str, version: str) -> ModelSpec:
-    """Return the model specification of a request.
+    """Return the model and the version that a request names.
 
     Args:
       name: the name of the model.
       version: the version as a decimal number; "" for the latest version.
 
     Raises:
-      InvalidInput: the name is empty, or the version is no number of at most 64 bits.
+      InvalidInput: the name is empty, or the version is no non-negative number below 2**63.
     """
     if not name:
         raise InvalidInput("the request names no model. Send its name.")
     if not version:
         return ModelSpec(name)
-    # The limit of digits keeps `int` from converting a text of any length.
+    # Limit the number of digits, because `int` would take long to convert a long text.
     is_number = version.isascii() and version.isdigit() and len(version) <= 32
     if not is_number or int(version) > _MAX_VERSION:
         raise InvalidInput(

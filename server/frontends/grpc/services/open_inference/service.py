@@ -24,7 +24,11 @@ from tpuserve.errors import ModelNotFound
 
 
 class OpenInferenceService(UnaryService):
-    """Runs models, within the limits of the admission controller."""
+    """The method ModelInfer, which runs models, within the limits of the admission controller.
+
+    The other methods of the same gRPC service are in `OpenInferenceStatusService`, because the
+    admission controller does not limit their calls.
+    """
 
     names = (SERVICE,)
     health_names = (SERVICE,)
@@ -32,21 +36,22 @@ class OpenInferenceService(UnaryService):
     is_admission_controlled = True
 
     def methods(self) -> Mapping[str, UnaryMethod]:
-        """Return the method that runs models."""
+        """Return the method ModelInfer by its name."""
         infer = ModelInfer(self._context.dataplane)
         return {"ModelInfer": UnaryMethod(infer, read_model_name=read_plain_model_name)}
 
 
 class OpenInferenceStatusService(UnaryService):
-    """Describes the server and its models, without a limit of the admission controller.
+    """The methods that describe the server and its models, and load or unload models.
 
-    Its methods belong to the same service as ModelInfer.
+    The admission controller does not limit their calls. ModelInfer, a method of the same gRPC
+    service, is in `OpenInferenceService`.
     """
 
     names = (SERVICE,)
 
     def methods(self) -> Mapping[str, UnaryMethod]:
-        """Return the methods that run no model."""
+        """Return all methods of the service except ModelInfer, by their names."""
         context = self._context
         describer = Describer(
             context.dataplane, allows_control=context.settings.enable_model_control
@@ -104,20 +109,22 @@ def _method(
     is_quick: bool = False,
     pool: futures.ThreadPoolExecutor | None = None,
 ) -> UnaryMethod:
-    """Return a method that parses its request, and answers with the fields of its response.
+    """Return a method that parses its request, calls a function, and serialises the response.
 
     Args:
       name: the name of the method. Its messages have this name with "Request" and "Response".
-      answer: takes the request and the state of the call, and returns field name → value.
-      is_quick: see `UnaryMethod`.
-      pool: see `UnaryMethod`.
+      answer: takes the parsed request and the state of the call, and returns the fields of the
+        response: field name → value.
+      is_quick: whether the method neither waits nor computes for long.
+      pool: the thread pool that runs the calls; None for the threads of the server's executor.
     """
     request_type, response_type = message_type(f"{name}Request"), message_type(f"{name}Response")
 
     def call_method(raw: bytes | memoryview, call: CallContext) -> bytes:
         fields = answer(parse_message(request_type, raw), call)
         response = response_type()
-        # Ignore the fields that only the JSON of REST has, such as `batch_stats`.
+        # Ignore fields that the protobuf message does not have, such as `batch_stats`: they are for
+        # the JSON of REST.
         json_format.ParseDict(fields, response, ignore_unknown_fields=True)
         return bytes(response.SerializeToString())
 

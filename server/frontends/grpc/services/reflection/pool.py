@@ -1,4 +1,4 @@
-"""The protobuf descriptors that server reflection sends to clients."""
+"""Finds the protobuf descriptors that server reflection sends to clients."""
 
 from functools import cached_property
 from typing import Any
@@ -73,34 +73,38 @@ message_type {
 
 
 class ReflectionPool:
-    """Finds descriptors in protobuf's default pool, and in a pool of other services.
+    """A descriptor pool with the messages and services of all gRPC services of the server.
 
-    The other services have no generated Python module here. They are not added to the default pool,
-    where they would clash with generated modules that a program imports later.
+    The pool finds most descriptors in protobuf's default pool. The services without a generated
+    Python module have a second pool. They are not added to the default pool, because they would
+    clash with generated modules that a program imports later.
     """
 
     def __init__(self) -> None:
-        """Create the object; the pool of the services without a module is created when needed."""
+        """Create the object. The second pool is created when it is first needed."""
         self._default = descriptor_pool.Default()
 
     @cached_property
     def _own(self) -> Any:
-        """The pool of services without a module: the profiler, Open Inference, reflection v1."""
+        """The second pool, for the services without a generated Python module.
+
+        These are the profiler, the Open Inference Protocol, and version v1 of reflection.
+        """
         pool = descriptor_pool.DescriptorPool()
         for file in (_profiler_file(), _reflection_v1_file(), _open_inference_file()):
             self._add(pool, file)
         return pool
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the default pool, for methods that this class does not define."""
+        """Return an attribute of protobuf's default pool that this class does not define."""
         return getattr(self._default, name)
 
     def FindFileByName(self, name: str) -> Any:
-        """Return the descriptor of a .proto file; raise KeyError if there is none."""
+        """Return the descriptor of the .proto file with a name; raise KeyError if there is none."""
         return self._find("FindFileByName", name)
 
     def FindFileContainingSymbol(self, symbol: str) -> Any:
-        """Return the descriptor of the file that defines a symbol, or raise KeyError."""
+        """Return the descriptor of the .proto file that defines a symbol, or raise KeyError."""
         return self._find("FindFileContainingSymbol", symbol)
 
     def _find(self, method: str, name: str) -> Any:
@@ -110,7 +114,12 @@ class ReflectionPool:
             return getattr(self._own, method)(name)
 
     def _add(self, pool: Any, file: Any) -> None:
-        """Add a file to a pool, after copies of the files that it imports."""
+        """Add a .proto file to a pool, together with copies of the files that it imports.
+
+        Args:
+          pool: the DescriptorPool to which the files are added.
+          file: the FileDescriptorProto. The files that it imports are in the default pool.
+        """
         for dependency in file.dependency:
             copy = descriptor_pb2.FileDescriptorProto()
             self._default.FindFileByName(dependency).CopyToProto(copy)
@@ -134,7 +143,10 @@ def _open_inference_file() -> Any:
 
 
 def _reflection_v1_file() -> Any:
-    """Return the .proto file of reflection v1: a copy of v1alpha's with another package name."""
+    """Return the FileDescriptorProto of version v1 of server reflection.
+
+    It is that of v1alpha with another package name, since the messages are the same.
+    """
     file = descriptor_pb2.FileDescriptorProto()
     reflection_pb2.DESCRIPTOR.CopyToProto(file)
     text = text_format.MessageToString(file).replace("v1alpha", "v1")

@@ -1,4 +1,4 @@
-"""Server reflection: lists the services and their messages, for clients without protos.
+"""Server reflection, which tells clients without .proto files the services and their messages.
 
 Source: https://github.com/grpc/grpc/blob/master/doc/server-reflection.md.
 """
@@ -16,20 +16,21 @@ from server.frontends.grpc.services.reflection.pool import ReflectionPool
 from server.frontends.grpc.services.service import GrpcService, ServiceContext
 
 _METHOD = "ServerReflectionInfo"
-# The number of threads for reflection. Each open stream takes one of the threads, which run no
-# other calls.
+# The number of threads that answer reflection requests, and so the largest number of streams that
+# are answered at the same time. An open stream occupies a thread.
 _THREADS = 8
 
 
 class ReflectionService(GrpcService):
-    """Answers reflection requests in streams.
+    """Answers the requests of server reflection, which arrive in streams.
 
-    The server ends a stream when the client sends no request within the executor's message timeout,
-    and on `drain`. The client can then open a new stream: a stream has no state.
+    The server ends a stream if the client sends no request for `StalledCallLimits.timeout_seconds`,
+    and when the server drains. The client can then open a new stream, because a stream has no
+    state.
     """
 
-    # One handler serves both versions of the service, because their messages have the same wire
-    # format.
+    # One handler answers the calls of both versions, v1 and v1alpha, because their messages have
+    # the same wire format.
     names = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
 
     def __init__(self, context: ServiceContext) -> None:
@@ -38,7 +39,8 @@ class ReflectionService(GrpcService):
         self._pool = futures.ThreadPoolExecutor(_THREADS, "grpc-reflection")
         _import_descriptors(context.service_types)
         self._servicer = reflection.ReflectionServicer(
-            # List each name once: two classes can implement methods of the same service.
+            # List the name of each service once, although two classes can implement methods of the
+            # same service.
             list(dict.fromkeys(n for service in context.service_types for n in service.names)),
             ReflectionPool(),
         )
@@ -62,15 +64,18 @@ class ReflectionService(GrpcService):
         ]
 
     def drain(self) -> None:
-        """Cancel all open streams, and from now on each new stream."""
+        """Cancel all open streams, and also each stream that clients open later.
+
+        Open streams would delay the stop of the server.
+        """
         self._is_draining = True
-        # Iterate over a copy, because other threads change the set of streams meanwhile. set.copy
+        # Iterate over a copy, because other threads change the set of streams meanwhile. `set.copy`
         # is atomic.
         for context in self._open_streams.copy():
             context.cancel()
 
     def close(self) -> None:
-        """End the threads. Call after the gRPC server has stopped."""
+        """End the threads of the service. The caller must have stopped the gRPC server."""
         self._pool.shutdown(wait=False)
 
     def _answer_stream(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
@@ -79,18 +84,19 @@ class ReflectionService(GrpcService):
         if self._is_draining or not context.add_callback(lambda: streams.discard(context)):
             streams.discard(context)
             context.cancel()
-        # Receive each request of the stream, not only the first one, with the executor's timeout
-        # for the first message of a call.
+        # Apply the time limit for the first message of a call to each request of the stream, so
+        # that idle streams do not occupy all threads.
         in_time = iter(lambda: self._executor.receive_first(requests, context), None)
         return self._servicer.ServerReflectionInfo(in_time, context)
 
 
 def _import_descriptors(service_types: Iterable[type[GrpcService]]) -> None:
-    """Add the services' descriptors to protobuf's default pool, by importing their modules."""
+    """Import the generated modules of services, which adds them to protobuf's default pool."""
     for service_type in service_types:
         if service_type.descriptor_module is None:
             continue
-        # Ignore AttributeError, which the generated modules of tensorflow-serving-api 2.20 raise
-        # under protobuf 6: they have already registered their descriptors then.
+        # Ignore the AttributeError that the generated modules of tensorflow-serving-api 2.20 raise
+        # with protobuf 6. They raise it after they have registered their descriptors, which is all
+        # that is needed here.
         with contextlib.suppress(AttributeError):
             importlib.import_module(service_type.descriptor_module)
