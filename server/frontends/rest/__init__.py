@@ -1,1 +1,1 @@
-"""The REST frontend: TensorFlow Serving's RESTful API over HTTP."""
+"""The REST frontend: the REST APIs of TensorFlow Serving and KServe V2 over HTTP."""

@@ -1,4 +1,4 @@
-"""Writes a line of the access log for each request over REST."""
+"""Writes a line to the access log for each REST request."""
 
 import asyncio
 import time
@@ -12,16 +12,24 @@ from server.frontends.rest.transport.responses import AnySyncResponse, Response,
 from server.request_log.access_log import AccessLog
 
 _PROTOCOL = "REST"
-# The prefix before the address of an IPv4 client, from a socket that accepts IPv6 and IPv4. The log
-# omits the prefix.
+# A socket that accepts IPv6 and IPv4 puts this prefix before the addresses of IPv4 clients. The log
+# omits it.
 _IPV4_PREFIX = "::ffff:"
 
 
 class AccessLogMiddleware:
-    """Logs each request of an application once the response is sent or the client has left."""
+    """Wraps the ASGI application of REST, and writes each request to the access log.
+
+    A request is logged when its response is sent or its client has closed the connection.
+    """
 
     def __init__(self, app: RootApp, log: AccessLog) -> None:
-        """Wrap an application, whose requests are written to a log."""
+        """Wrap an application.
+
+        Args:
+          app: The application whose requests are logged.
+          log: The access log.
+        """
         self._app = app
         self._log = log
 
@@ -30,10 +38,14 @@ class AccessLogMiddleware:
         self._app.close()
 
     def find_fast_path(self, url: bytes, headers: Headers) -> SyncHandler | None:
-        """Return the function that answers a request in the event loop, wrapped to log the request.
+        """Return a function that answers a request in the event loop, and logs the request.
+
+        Args:
+          url: The URL of the request.
+          headers: The headers of the request.
 
         Returns:
-          None if the application's `find_fast_path` returns None.
+          None if the application must answer the request in the usual way.
         """
         handler = self._app.find_fast_path(url, headers)
         return None if handler is None else partial(self._handle_synchronously, handler, url)

@@ -42,19 +42,21 @@ def build_rest_app(
     extra_routers: Sequence[Router] = (),
     tracing: "Tracing | None" = None,
 ) -> RootApp | AccessLogMiddleware:
-    """Build the ASGI application that serves the models of a data plane over REST.
+    """Build the ASGI application that answers all REST requests.
 
     Args:
-      dataplane: Finds and runs the models.
+      dataplane: Finds the model of a request and runs the model.
       settings: The settings of the server. None means the defaults of the flags.
-      metrics: Counts the requests. Served at /metrics and at `monitoring_path`.
+      metrics: The registry in which requests are counted, which is served at /metrics and at
+        `monitoring_path`. None means no metrics.
       keys: The accepted API keys. None disables authentication.
       admission: Limits the number of requests in flight, and tells whether the server is ready.
       memory_budget: Bounds the memory of all requests together. None means no bound.
-      queues: Decide when requests run. None means queues that no other frontend shares.
+      queues: The queue of each model, in which requests wait until they may run. None means queues
+        that no other frontend shares.
       monitoring_path: A second path of the metrics, for example "/monitoring/prometheus/metrics".
         None means that there is none.
-      extra_routers: The routers of further APIs to serve beside TensorFlow Serving's and the
+      extra_routers: The routers of further REST APIs, in addition to TensorFlow Serving's and the
         Open Inference Protocol.
       tracing: Records the requests as spans. None means no traces.
     """
@@ -69,7 +71,8 @@ def build_rest_app(
         lists_names_only=settings is not None and settings.kserve_model_list,
     )
     routers: tuple[Router, ...] = (
-        # These routers come first, because a path may begin with the prefix of another router.
+        # Put these routers first: the path of a cloud service may begin with the prefix of a later
+        # router, such as "/v1/".
         *_create_cloud_routers(settings, dataplane, v1),
         v1,
         V2Router(dataplane, parser, describer, memory_budget),

@@ -1,4 +1,4 @@
-"""The ASGI application for all REST requests: API keys, CORS headers, health, metrics, routing."""
+"""The ASGI application for all REST requests: checks API keys, and routes by path."""
 
 import asyncio
 from functools import partial
@@ -41,7 +41,11 @@ _CORS_HEADERS = (
 
 
 class RootApp:
-    """The ASGI application that receives all requests over REST."""
+    """The ASGI application that receives all REST requests.
+
+    It checks API keys, answers health checks and requests for metrics, passes other requests to the
+    part that answers their path, and adds CORS headers.
+    """
 
     def __init__(
         self,
@@ -59,15 +63,18 @@ class RootApp:
         """Create the application.
 
         Args:
-          dispatcher: Answers the paths of the APIs, such as those below /v1/.
+          dispatcher: Answers the requests to the REST APIs, such as those below /v1/.
           dataplane: Tells whether a model is available, for the readiness check.
-          openapi: Answers the paths that begin with one of `openapi.paths.PATHS`.
-          console: Answers the root path and the paths below /console/.
+          openapi: Answers the requests for the OpenAPI document and its page, whose paths begin
+            with one of `openapi.paths.PATHS`.
+          console: Answers the requests to the root path and to paths below /console/, a web page
+            for operators.
           config: The settings of the frontend.
-          metrics: Counts the requests without a valid API key. Served at `METRICS` and at
-            `monitoring_path`. None means that no metrics are served.
+          metrics: The registry that is served at /metrics and at `monitoring_path`, and in which
+            requests without a valid API key are counted. None means that no metrics are served.
           keys: The accepted API keys. None disables authentication.
-          admission: Tells whether the server is ready or draining.
+          admission: Tells whether the server is starting, ready or draining. None means that it is
+            ready.
           monitoring_path: A second path of the metrics. None means that there is none.
         """
         self._dispatcher = dispatcher
@@ -97,8 +104,8 @@ class RootApp:
           headers: The headers of the request, whose body has not arrived.
 
         Returns:
-          None if the request may take long, so that a thread must run it. Also None for a request
-          that is refused, because the refusal does not wait for the body.
+          The function. None if the request may take long, so that a thread must run it, or if it is
+          refused, because an error is sent before the body has arrived.
         """
         if self._admission is not None and (
             self._admission.startup_activity or self._admission.is_draining
@@ -117,8 +124,8 @@ class RootApp:
         """Answer one request.
 
         Returns:
-          The response that was sent. None if the OpenAPI application has sent the response, or
-          if the scope is not an HTTP request.
+          The response that was sent. None if the OpenAPI application has sent the response itself,
+          or if the scope is not an HTTP request.
         """
         if scope["type"] != "http":
             return None
@@ -131,7 +138,7 @@ class RootApp:
                 response = self._check_health(path)
             elif path == self._health_route:
                 response = self._check_readiness()
-                # SageMaker expects an empty body.
+                # Send an empty body, which SageMaker expects from this path.
                 response = response._replace(body=b"") if response.status == 200 else response
             elif self._dispatcher.is_routed(path):
                 response = self._refuse_while_starting()
@@ -180,8 +187,8 @@ class RootApp:
         if error is None:
             return None
         if self._metrics is not None and self._dispatcher.is_routed(path):
-            # Count the request without its model name. Otherwise clients without a key could make
-            # up model names, and add a series to the metrics for each of them.
+            # Count the request with an empty model name. Otherwise each model name that a client
+            # without a key makes up would add a time series to the metrics.
             self._metrics.request_done("", "", "REST", error.code.name, 0)
             self._metrics.request_failed("", "REST", error.code.name, str(error))
         return errors.response_to_error(error)
@@ -215,7 +222,7 @@ class RootApp:
         )
 
     def _check_health(self, path: str) -> Response:
-        """Answer a health check of the Open Inference Protocol."""
+        """Answer a liveness or a readiness check of the Open Inference Protocol."""
         if path == v2_paths.LIVE:
             return Response(200, b'{"live":true}', JSON)
         if self._get_unready_reason():
@@ -230,7 +237,11 @@ class RootApp:
         return Response(200, b"ready\n", TEXT)
 
     def _readiness_headers(self) -> Headers:
-        """Return the headers of a readiness check that fails."""
+        """Return the headers of the response to a readiness check that fails.
+
+        While the server drains, they close the connection, so that the client connects to another
+        server.
+        """
         is_draining = self._admission is not None and self._admission.is_draining
         return (errors.CLOSE,) if is_draining else ()
 
@@ -252,8 +263,8 @@ class RootApp:
     def _get_unready_reason(self) -> str:
         """Return why the readiness check must fail; "" if the server is ready.
 
-        A server with one available model is ready: a model that cannot be loaded must not keep
-        requests from the others.
+        A server is ready if at least one model is available: a model that cannot be loaded must not
+        prevent requests to the other models.
         """
         if self._admission is not None and self._admission.is_draining:
             return "the server is shutting down"

@@ -1,4 +1,4 @@
-"""Converts errors to HTTP responses: a status and the body {"error": "<message>"}."""
+"""Converts errors to HTTP responses, which have the body {"error": "<message>"}."""
 
 import logging
 
@@ -34,7 +34,8 @@ _SPECIAL_STATUS: dict[type[TpuserveError], int] = {
     RequestTooLarge: 413,
     MemoryBudgetExceeded: 503,
 }
-# The header that asks a client to wait for a second before it sends the request again.
+# The header that asks the client of an overloaded server to wait for a second before it sends the
+# request again.
 _RETRY_AFTER = (b"retry-after", b"1")
 CLOSE = (b"connection", b"close")
 """The header that closes the connection after the response."""
@@ -46,10 +47,10 @@ _HEADERS = {
 
 
 def response_to_error(error: Exception) -> Response:
-    """Convert an error to a response.
+    """Convert an exception to an error response.
 
-    A TpuserveError's message becomes the message of the response. Any other error is a fault of
-    the server: its details go to the log alone.
+    The message of a TpuserveError becomes the message of the response. Any other exception is a
+    fault of the server: its details are logged, and not sent to the client.
     """
     if isinstance(error, TpuserveError):
         status = _SPECIAL_STATUS.get(type(error)) or HTTP_STATUS[error.code]

@@ -1,4 +1,4 @@
-"""The settings of the REST frontend."""
+"""Selects the settings of the REST frontend from all settings of a server."""
 
 import os
 from dataclasses import dataclass
@@ -11,17 +11,20 @@ class RestConfig:
     """The settings of the REST frontend. The defaults are those of the command-line flags.
 
     Attributes:
-      max_request_bytes: The largest size of a request body, both as received and after
+      max_request_bytes: The largest size of a request body in bytes, both as received and after
         decompression.
       timeout_ms: The milliseconds that a request may take. None means no limit.
-      threads: The size of the thread pool that models run in.
-      allow_origins: Whether all responses allow pages of any origin to read them (CORS).
+      threads: The largest number of threads that run models for small requests at the same time.
+      allow_origins: Whether responses have the CORS headers with which browsers let pages of any
+        origin read them.
       access_log: Whether each request is logged.
       open_metrics: Whether clients without an API key can read the metrics.
       open_health: Whether clients without an API key can call the health and readiness checks.
       enable_console: Whether browsers get the console, a page for operators, at the path "/".
-      health_route: A further path of the readiness check, without a body. Empty for none.
-      may_be_empty: Whether the server is ready without a model, because clients load the models.
+      health_route: A further path of the readiness check, which a cloud service requires. Empty for
+        none.
+      may_be_empty: Whether the server is ready even if it has no model, because clients load the
+        models.
       scheme: "http", or "https" with TLS.
       is_batched: Whether the server runs several requests as one batch, so that a request may wait
         for other requests.
@@ -42,7 +45,10 @@ class RestConfig:
 
     @classmethod
     def from_settings(cls, settings: Settings | None) -> "RestConfig":
-        """Return the REST settings among all settings of a server. None means the defaults."""
+        """Return the settings of the REST frontend, taken from those of a server.
+
+        If `settings` is None, the result has the defaults.
+        """
         if settings is None:
             return cls()
         time_limits = (settings.rest_api_timeout_in_ms, settings.default_request_timeout_ms)

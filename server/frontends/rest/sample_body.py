@@ -1,4 +1,4 @@
-"""Writes valid requests as JSON: the values of inputs, and whole bodies of requests."""
+"""Writes sample requests as JSON, for the OpenAPI document and for the forms of the console."""
 
 import contextlib
 import json
@@ -14,12 +14,15 @@ from server.servables.servable import Array
 from tpuserve.errors import InvalidTensor
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
 
-# The encoder writes the strings of a tensor with this ending as {"b64": "..."} objects.
+# The ending of a tensor's name with which `array_to_json` writes the strings of the tensor as
+# {"b64": "..."} objects.
 _BYTES_NAME = "_bytes"
 
 
 def encode_value(array: Array) -> str:
-    """Return an array as JSON text; strings that are not UTF-8 are {"b64": "..."} objects.
+    """Return an array as JSON text.
+
+    If a string of the array is not UTF-8, all strings are written as {"b64": "..."} objects.
 
     Raises:
       InvalidTensor: JSON requests cannot represent the dtype.
@@ -29,7 +32,7 @@ def encode_value(array: Array) -> str:
 
 
 def encode_values(feature: ExampleFeature) -> str:
-    """Return the values of a tf.Example's feature as a JSON list."""
+    """Return the values of a feature of a tf.train.Example as the text of a JSON list."""
     if feature.kind == "bytes":
         array = np.empty(len(feature.values), object)
         array[:] = feature.values
@@ -38,11 +41,14 @@ def encode_values(feature: ExampleFeature) -> str:
 
 
 def build_predict_body(request: SampleRequest, signature_name: str) -> Any | None:
-    """Return the body of a Predict request in columnar format; None if an input is too large.
+    """Return the body of a Predict request in columnar format.
 
     Args:
-      request: A valid request.
-      signature_name: The name of its signature.
+      request: The inputs of a valid request.
+      signature_name: The name of the signature that has these inputs.
+
+    Returns:
+      The body as an object for `json.dumps`. None if an input is too large for a sample.
 
     Raises:
       InvalidTensor: JSON requests cannot represent the dtype of an input.
@@ -56,11 +62,15 @@ def build_predict_body(request: SampleRequest, signature_name: str) -> Any | Non
 
 
 def build_examples_body(request: SampleRequest, signature_name: str) -> Any | None:
-    """Return the body of a Classify or Regress request; None if the features are not known.
+    """Return the body of a Classify or Regress request.
 
     Args:
-      request: A valid request.
-      signature_name: The name of its signature.
+      request: The inputs of a valid request.
+      signature_name: The name of the signature that has these inputs.
+
+    Returns:
+      The body as an object for `json.dumps`. None if the features of the tf.train.Examples are not
+      known.
     """
     if len(request.inputs) != 1:
         return None
@@ -72,11 +82,15 @@ def build_examples_body(request: SampleRequest, signature_name: str) -> Any | No
 
 
 def build_infer_body(request: SampleRequest, signature_name: str) -> Any | None:
-    """Return the body of an Open Inference request; None if JSON cannot hold an input.
+    """Return the body of an infer request of the Open Inference Protocol.
 
     Args:
-      request: A valid request.
-      signature_name: The name of its signature.
+      request: The inputs of a valid request.
+      signature_name: The name of the signature that has these inputs.
+
+    Returns:
+      The body as an object for `json.dumps`. None if an input is too large for a sample, or has
+      strings that JSON cannot hold.
     """
     tensors = []
     for alias, value in sorted(request.inputs.items()):
@@ -100,11 +114,15 @@ def build_infer_body(request: SampleRequest, signature_name: str) -> Any | None:
 def build_examples(
     build: Callable[[SampleRequest, str], Any | None], samples: Mapping[str, SampleRequest]
 ) -> dict[str, Any]:
-    """Return the examples of an operation for the OpenAPI document: signature name → example.
+    """Return the example requests of an operation for the OpenAPI document.
 
     Args:
-      build: Returns the body of a request for a signature, or None if there is none.
-      samples: Valid requests by the name of their signature.
+      build: Returns the body of a request with the inputs of a signature, or None if there is no
+        such body.
+      samples: The inputs of a valid request for each signature, by the name of the signature.
+
+    Returns:
+      Name of the signature → OpenAPI example.
     """
     examples = {}
     for name, sample in samples.items():

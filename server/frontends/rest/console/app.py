@@ -1,4 +1,4 @@
-"""Answers the requests of the console's page, and those for the index at the root path."""
+"""Answers the requests for the console, and those for the JSON index at the root path."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,8 @@ from server.metrics import Metrics
 
 _PAGE = "index.html"
 _HTML = b"text/html; charset=utf-8"
-# Allow only files of this server, and no inline script or style.
+# The headers of the page and its files. Their Content-Security-Policy allows the page to load only
+# files of this server, and no inline script or style.
 _HEADERS: Headers = (
     (
         b"content-security-policy",
@@ -32,10 +33,11 @@ _NO_STORE: Headers = ((b"cache-control", b"no-store"),)
 
 
 class ConsoleApp:
-    """Serves the console's page, its files and the JSON that the page polls.
+    """Serves the console: a web page for operators, its files, and the JSON that the page polls.
 
     Attributes:
-      is_enabled: Whether browsers get the page. The index at "/" is always served.
+      is_enabled: Whether browsers get the page. If not, only a JSON index of the server's paths is
+        served at "/".
     """
 
     def __init__(
@@ -48,10 +50,12 @@ class ConsoleApp:
         """Create the application.
 
         Args:
-          dataplane: Describes the models.
-          metrics: Counts the requests. None shows models without their load.
+          dataplane: Has the models, their states and their statistics.
+          metrics: The registry in which requests are counted. None means that the page shows no
+            counts.
           is_enabled: Whether browsers get the page.
-          monitoring_path: The path of the metrics, for the index. None if they are not served.
+          monitoring_path: The path of the metrics, which the JSON index lists. None if no metrics
+            are served.
         """
         self.is_enabled = is_enabled
         self._dataplane = dataplane
@@ -60,7 +64,7 @@ class ConsoleApp:
         self._builds: SharedBuilds[bytes] = SharedBuilds()
 
     def is_routed(self, path: str) -> bool:
-        """Return whether `answer` answers a path, which may have a query string."""
+        """Return whether the console answers a path, which may have a query string."""
         return path == paths.INDEX or (self.is_enabled and path.startswith(paths.PREFIX))
 
     async def answer(
@@ -69,7 +73,7 @@ class ConsoleApp:
         """Answer one request.
 
         Args:
-          path: The path as sent, for which `is_routed` is true.
+          path: The path as sent, with the query string. `is_routed` must be true for it.
           method: The HTTP method.
           headers: The headers of the request.
           unready_reason: Returns why the server is not ready; "" if it is ready.

@@ -1,4 +1,4 @@
-"""Describes the forms with which the page tries the signatures of a version."""
+"""Describes the forms of the console, with which users try the signatures of a model version."""
 
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
@@ -19,13 +19,14 @@ Json: TypeAlias = dict[str, Any]
 
 _VERBS = {CLASSIFY_METHOD: "classify", REGRESS_METHOD: "regress"}
 _CHANNELS = (1, 3)
-# A smaller tensor is rather a table of numbers than a picture.
+# The least height and width of a picture. A tensor with smaller sides is taken for a table of
+# numbers.
 _MIN_SIDE = 8
 _NAMES_OF_PICTURES = ("image", "picture", "pixel")
 
 
 def parse_query(query: str) -> ModelSpec:
-    """Return the version that the query of a URL names: model=NAME&version=N.
+    """Return the model and version that the query string of a URL names: model=NAME&version=N.
 
     Raises:
       InvalidInput: The query is invalid.
@@ -41,14 +42,16 @@ def parse_query(query: str) -> ModelSpec:
 
 
 def describe_version(dataplane: DataPlaneInterface, spec: ModelSpec) -> Json:
-    """Describe the signatures of a version, each with a valid value of every input.
+    """Describe the signatures of a version, with a valid value for each input.
+
+    The page builds a form for each signature, and fills it with these values.
 
     Args:
-      dataplane: Describes the models.
-      spec: The version.
+      dataplane: Has the models, and makes valid requests for them.
+      spec: The model and the version.
 
     Raises:
-      ModelNotFound: No such version is available.
+      ModelNotFound: The version is not available.
     """
     signatures = dataplane.metadata(spec, ["signature_def"]).signatures
     names = sorted(signatures, key=lambda name: (name != DEFAULT_SIGNATURE, name))
@@ -76,7 +79,8 @@ def _describe_signature(
     ]
     verb = _VERBS.get(signature.method_name, "predict")
     if len(inputs) != 1 or not inputs[0]["features"]:
-        # Only the features of a tf.Example make a form for Classify and Regress.
+        # Let the form send a Predict request unless the features of the tf.Example are known: a
+        # Classify or Regress request contains these features.
         verb = "predict"
     return {
         "name": name,
@@ -124,7 +128,15 @@ def _describe_input(alias: str, tensor: TensorSpec, sample: SampleInput | None) 
 
 
 def _describe_picture(alias: str, tensor: TensorSpec) -> Json | None:
-    """Return height, width, channels and layout of a tensor of pixels; None for other tensors."""
+    """Return the height, width and channels of an input that holds a picture.
+
+    The shape and the name of the input tell whether it holds a picture. For such an input, the page
+    lets the user select a picture file.
+
+    Returns:
+      The sizes, None where unknown, and whether the pixels are flattened to one dimension. None for
+      an input that does not hold a picture.
+    """
     shape = tensor.shape
     if shape is None or not tensor.dtype.startswith(("float", "uint8", "int32")):
         return None

@@ -1,4 +1,4 @@
-"""The paths of the console."""
+"""The URL paths of the console, and the media types of its files."""
 
 INDEX = "/"
 """The page for browsers, and a JSON index for other clients."""

@@ -20,21 +20,27 @@ Json: TypeAlias = dict[str, Any]
 
 
 class StatusReporter:
-    """Describes the models and their load. Counts only grow; the page computes rates from them."""
+    """Describes the models and their load for the console's page.
+
+    The counts are totals since the start of the server. The page computes rates from the
+    differences between two reports.
+    """
 
     def __init__(self, dataplane: DataPlaneInterface, metrics: Metrics | None) -> None:
         """Create a reporter.
 
         Args:
-          dataplane: Describes the models.
-          metrics: Counts the requests. None for a server that counts nothing.
+          dataplane: Has the models, their states and their statistics.
+          metrics: The registry in which requests are counted. None for a server without metrics.
         """
         self._dataplane = dataplane
         self._metrics = metrics
         self._memory_bytes = memory_limit.usable_memory_bytes()
 
     def build(self, unready_reason: str) -> Json:
-        """Return the status. Blocks if the models or their metrics are in other processes.
+        """Return the status of the server as JSON.
+
+        The method may block, because it asks other processes if the models or metrics are there.
 
         Args:
           unready_reason: Why the server is not ready; "" if it is ready.
@@ -42,7 +48,7 @@ class StatusReporter:
         families = _Families(() if self._metrics is None else self._metrics.collect())
         try:
             models = self._dataplane.list_models()
-        except TpuserveError as error:  # The process of the models starts, or has ended.
+        except TpuserveError as error:  # The process that runs the models has ended or is starting.
             models, unready_reason = {}, unready_reason or str(error)
         return {
             "time_ms": time.time_ns() // 1_000_000,
@@ -89,7 +95,7 @@ class StatusReporter:
 
 
 class _Families:
-    """The metrics of a server, by name."""
+    """The metrics of a server by their names, with sums over their time series."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._by_name = {family.name: family for family in snapshot}
@@ -98,7 +104,12 @@ class _Families:
         return self._by_name.get(name, Family(name, "gauge", (), {}))
 
     def total(self, name: str, model: str | None = None) -> float:
-        """Return the sum of all series, or of those whose first label is a model's name."""
+        """Return the sum of the values of a metric, for one model or for all.
+
+        Args:
+          name: The name of the metric.
+          model: The name of the model, which is the first label of the metric. None for all models.
+        """
         return sum(
             value
             for labels, value in self[name].values.items()
@@ -106,11 +117,14 @@ class _Families:
         )
 
     def bounds(self, name: str) -> Sequence[float]:
-        """Return the upper bounds of a histogram's buckets; the last bucket has none."""
+        """Return the upper bounds of a histogram's buckets, except the last, which has no bound."""
         return self[name].bounds
 
     def by_status(self, model: str) -> Json:
-        """Return the number of a model's requests by the name of the canonical code."""
+        """Return how many requests of a model ended with each status.
+
+        The result maps the name of the canonical status code to the number of requests.
+        """
         counts: Counter[str] = Counter()
         for (name, status), value in self[REQUEST_COUNT].values.items():
             if name == model and not isinstance(value, tuple):
@@ -118,7 +132,7 @@ class _Families:
         return dict(counts)
 
     def latency_counts(self, model: str) -> list[float]:
-        """Return the number of a model's requests in each bucket of latency."""
+        """Return the number of a model's requests in each bucket of the latency histogram."""
         counts = [0.0] * (len(self.bounds(REQUEST_LATENCY)) + 1)
         for labels, value in self[REQUEST_LATENCY].values.items():
             if labels[0] == model and isinstance(value, tuple):
@@ -128,7 +142,10 @@ class _Families:
 
 
 def _describe_errors(family: Family) -> list[Json]:
-    """Return the errors, latest first; equal errors of several processes become one entry."""
+    """Return the recent errors of requests, latest first.
+
+    Equal errors of several processes become one entry with their total count.
+    """
     entries: dict[tuple[str, ...], Json] = {}
     for (time_ms, *error), count in _sorted_by_time(family):
         model, entrypoint, status, message = error

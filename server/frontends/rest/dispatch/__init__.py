@@ -1,1 +1,1 @@
-"""Reads the requests to the REST APIs, and runs the APIs' handlers in the right thread."""
+"""Reads the requests to the REST APIs, and runs their handlers in the event loop or in threads."""

@@ -1,4 +1,4 @@
-"""Answers small requests without a thread for each request, on a server with batching."""
+"""Answers small requests in the event loop on a server with batching."""
 
 from server.admission.latency_tracker import LatencyTracker
 from server.admission.nonblocking import NonBlocking, WouldBlock
@@ -6,34 +6,45 @@ from server.frontends.rest.dispatch.workers import MAX_INLINE_BYTES
 from server.frontends.rest.transport.headers import Headers, Peer
 from server.frontends.rest.transport.responses import AnySyncResponse, SyncHandler
 
-# When the event loop finds that a request needs a thread, it has parsed the request in vain. So
-# this number of following requests run in threads from the start.
+# After a request that turned out to need a thread, this number of following requests run in threads
+# at once: the event loop would probably parse them in vain, as it has parsed that request.
 _REQUESTS_IN_THREADS = 64
 
 _RUN, _WAIT = NonBlocking(), NonBlocking(may_run=False)
 
 
 class AdaptiveFastPath:
-    """Parses small requests in the event loop, and lets them wait for their batch without a thread.
+    """Wraps the handler of a route to run it in the event loop, on a server with batching.
 
-    If the requests of a route are quick, the event loop also runs the model, for a request that
-    need not wait for a batch.
+    The handler parses a small request in the event loop. While the request waits for its batch, no
+    thread waits. If the last requests of the route were quick, the event loop may also run the
+    model, for a request that need not wait for a batch.
     """
 
     def __init__(self, handler: SyncHandler, tracker: LatencyTracker) -> None:
         """Wrap a handler.
 
         Args:
-          handler: Answers a request; raises WouldBlock if the request needs a thread, for example
-            because it is not batched.
-          tracker: Tells whether the requests of the route are quick.
+          handler: Answers a request. Raises WouldBlock if the request would block the event loop,
+            for example because its model has no batching.
+          tracker: Tells whether the last requests of the route were quick.
         """
         self._handler = handler
         self._tracker = tracker
         self._requests_in_threads = 0
 
     def __call__(self, headers: Headers, body: bytes, peer: Peer) -> AnySyncResponse:
-        """Return the response or its future; None if a thread must run the request."""
+        """Answer a request in the event loop, if that does not block the loop.
+
+        Args:
+          headers: The headers of the request.
+          body: The whole body of the request.
+          peer: The address of the client.
+
+        Returns:
+          The response, or its future if the request waits for a batch. None if a thread must run
+          the request.
+        """
         if self._requests_in_threads:
             self._requests_in_threads -= 1
             return None

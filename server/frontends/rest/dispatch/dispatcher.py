@@ -1,4 +1,7 @@
-"""Applies admission control, body limits, time limits, threads and metrics to all routers."""
+"""Runs the handlers of all REST APIs in the event loop or in threads.
+
+The dispatcher adds admission control, limits on bodies and times, metrics and traces.
+"""
 
 import asyncio
 import sys
@@ -38,8 +41,8 @@ from tpuserve.errors import Code, TpuserveError
 if TYPE_CHECKING:
     from server.telemetry.tracing import Tracing
 
-# The largest number of routes whose latencies are kept. When it is reached, all latencies are
-# discarded. Without this limit, clients that send ever new paths could fill the memory.
+# The largest number of routes whose latencies are stored. When this number is reached, all of them
+# are discarded. Without this limit, clients could fill the memory by sending many different paths.
 _MAX_ROUTES = 1024
 _UNKNOWN_ROUTE = Route()
 
@@ -48,7 +51,10 @@ Sender: TypeAlias = tuple[str, str, Headers, Peer]
 
 
 class Dispatcher:
-    """Answers the requests to all routers, in the event loop or in a thread pool."""
+    """Answers the requests to all REST APIs: passes each to the router of its API.
+
+    The handlers of the routers run in the event loop if they are quick, and otherwise in threads.
+    """
 
     def __init__(
         self,
@@ -61,16 +67,18 @@ class Dispatcher:
         on_close: Callable[[], object] = lambda: None,
         tracing: "Tracing | None" = None,
     ) -> None:
-        """Create a dispatcher; see `server.frontends.rest.app.build_rest_app`.
+        """Create a dispatcher.
 
         Args:
-          routers: Answer the requests.
+          routers: The routers of the REST APIs. The first one whose prefix fits a path answers the
+            request.
           config: The settings of the frontend.
-          metrics: Counts the requests.
-          admission: Limits the number of requests in flight.
+          metrics: The registry in which requests are counted. None means no metrics.
+          admission: Limits the number of requests in flight. None means no limit.
           memory_budget: Limits the memory of all requests together. None means no limit.
-          queues: Decide when requests run. None means queues that no other frontend shares.
-          on_close: Called by `close`.
+          queues: The queue of each model, in which requests wait until they may run. None means
+            queues that no other frontend shares.
+          on_close: A function that `close` calls after it has stopped the threads.
           tracing: Records the requests as spans. None means no traces.
         """
         self._tracing = tracing
@@ -89,22 +97,23 @@ class Dispatcher:
         self._fast_paths: dict[bytes, tuple[LatencyTracker, SyncHandler]] = {}
 
     def is_routed(self, path: str) -> bool:
-        """Return whether `dispatch` answers a path: whether the path has the prefix of a router."""
+        """Return whether a path belongs to a REST API, so that `dispatch` can answer it."""
         return self._find_router(path) is not None
 
     def find_fast_path(self, url: bytes) -> SyncHandler | None:
         """Return a function that answers POST requests to a URL directly in the event loop.
 
         Returns:
-          None if requests to the URL may take long, so that they must run in a thread.
+          The function. None if requests to the URL may take long, so that they must run in a
+          thread.
         """
         fast_path = self._fast_paths.get(url)
         if fast_path is None:
             fast_path = self._build_fast_path(url)
             if fast_path is None:
                 return None
-            # Limit the number of cached handlers: clients may send many percent-encoded spellings
-            # of a path, which must not fill the memory.
+            # Limit the number of cached handlers: clients could send a path in many percent-encoded
+            # spellings, and so fill the memory.
             if len(self._fast_paths) >= _MAX_ROUTES:
                 self._fast_paths.clear()
             self._fast_paths[url] = fast_path
@@ -112,12 +121,12 @@ class Dispatcher:
         return handler if tracker.is_quick or self._is_batched else None
 
     async def dispatch(self, path: str, scope: Scope, receive: Receive) -> Response:
-        """Answer a request whose path begins with the prefix of a router.
+        """Answer a request whose path belongs to one of the REST APIs.
 
         Args:
           path: The path as sent, percent-encoded and with the query string.
           scope: The ASGI scope of the request.
-          receive: The ASGI channel of the request.
+          receive: The ASGI function that returns the parts of the request body.
         """
         timeline = Timeline()
         method, headers = scope["method"], scope["headers"]
@@ -161,8 +170,8 @@ class Dispatcher:
         headers, peer = scope["headers"], _network_of(scope.get("client"))
         chunks, is_gzip, reservation = await self._admit(receive, headers, peer)
         release = partial(self._release, peer, reservation)
-        # The size after decompression is not known yet, so assume the largest size. Large requests
-        # run in a thread.
+        # Assume the largest size for a compressed body, whose size after decompression is not known
+        # yet. So it is decompressed in a thread.
         size = self._bodies.max_decompressed_bytes if is_gzip else sum(map(len, chunks))
         tracker = self._get_tracker(router, route)
         cancellation = Cancellation()
@@ -204,8 +213,8 @@ class Dispatcher:
                 return await self._finish_later(answer, cancellation, route.model)
             return answer
         except BaseException:
-            # Cancel the work, whose result is not needed any more: the time limit has passed, or
-            # the server is stopping.
+            # Stop the work, whose result is not needed any more: for example, the time limit has
+            # passed.
             cancellation.cancel()
             raise
         finally:
@@ -215,12 +224,22 @@ class Dispatcher:
     async def _admit(
         self, receive: Receive, headers: Headers, peer: str
     ) -> tuple[list[bytes], bool, MemoryReservation]:
-        """Read the body of a request, and count the request in.
+        """Read the body of a request, and count the request as one in flight.
+
+        Args:
+          receive: The ASGI function that returns the parts of the request body.
+          headers: The headers of the request.
+          peer: The IP address of the client, or its IPv6 network.
 
         Returns:
-          The parts of the body, whether they are compressed with gzip, and their memory.
+          The chunks of the body as sent, whether the body is compressed with gzip, and the
+          request's reservation in the memory budget.
+
+        Raises:
+          TpuserveError: The request is refused.
         """
-        # Refuse the request now, because its body may take long to arrive.
+        # Refuse the request of a draining server before its body is read, which may take long to
+        # arrive.
         self._admission.raise_if_draining()
         reservation = self._memory_budget.reserve()
         try:
@@ -262,8 +281,8 @@ class Dispatcher:
             release()
             raise
         if not isinstance(response, Pending):
-            # Release the admission slot and the memory only now, when the model has run, even if
-            # the client has disconnected earlier.
+            # Count the request as ended and release its memory only when the model has run, even if
+            # the client has disconnected before: until then, the request uses processor and memory.
             release()
             return response
         finish = response.finish
@@ -375,10 +394,16 @@ class Dispatcher:
     def _finish_later(
         self, pending: Pending[Response], cancellation: Cancellation | None, model: str
     ) -> asyncio.Future[Response]:
-        """Return the future of a response. The response is finished in the event loop.
+        """Return an asyncio future of a response that is not complete yet.
 
-        If the time limit of requests passes first, the future's result is the error response for
-        DeadlineExceeded. Cancelling the future cancels the request.
+        The response is serialised in the event loop. If the time limit for requests passes first,
+        the result of the future is the error response for DeadlineExceeded. Cancelling the future
+        cancels the request.
+
+        Args:
+          pending: The response that is not complete yet.
+          cancellation: Is set to stop the work for the request. None if it cannot be stopped.
+          model: The name of the model. The responses of the models are sent in turn.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Response] = loop.create_future()
@@ -459,7 +484,10 @@ def _network_of(peer: Peer) -> str:
 
 
 async def _cancel_on_disconnect(receive: Receive, cancellation: Cancellation) -> None:
-    """Cancel a request, whose body has been read, when its client closes the connection."""
+    """Wait until the client of a request closes the connection, and then cancel the request.
+
+    The body of the request must have been read.
+    """
     while (await receive())["type"] != "http.disconnect":
         pass
     cancellation.cancel()
@@ -471,7 +499,10 @@ def _to_response(error: Exception, route: Route) -> Response:
 
 
 def _answer_preflight(headers: Headers) -> Response:
-    """Answer the CORS request that a browser sends before a page's request to another origin."""
+    """Answer a CORS preflight request.
+
+    A browser sends such a request before a page sends a request to another origin.
+    """
     origins = [value for name, value in headers if name == b"origin"]
     if any(b"http://" in origin or b"https://" in origin for origin in origins):
         return Response(200, b"", JSON)

@@ -1,4 +1,4 @@
-"""Sends the responses of batches in the event loop: a few at a time, and the models in turn."""
+"""Sends the responses of batches in the event loop: a few at a time, in turn for each model."""
 
 import asyncio
 import logging
@@ -7,36 +7,44 @@ from collections.abc import Callable
 
 from server.scheduling.fair_queue import FairQueue
 
-# After this number of responses in a row, the event loop reads new requests, such as health checks.
+# After this number of responses in a row, the event loop gets the chance to read new requests, such
+# as health checks.
 _MAX_IN_A_ROW = 8
 
 logger = logging.getLogger(__name__)
 
 
 class FairDeliveries:
-    """Sends responses in an event loop, by calling the functions that are passed to `deliver`.
+    """Calls functions that send responses in an event loop, a few at a time.
 
     When a large batch ends, hundreds of responses must be sent. Without this class, asyncio would
-    send all of them before it reads another request.
+    send all of them before it reads the next request, and before it sends the responses of another
+    model.
 
     Attributes:
-      loop: the event loop.
+      loop: the event loop in which the functions are called.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Create an object that calls functions in the given event loop."""
+        """Create an object that has no function to call yet.
+
+        Args:
+          loop: the event loop in which the functions are called.
+        """
         self.loop = loop
         self._waiting: FairQueue[Callable[[], object]] = FairQueue()
-        # Whether `_deliver_some` will run again, and so will call the functions added until then.
+        # Whether a call of `_deliver_some` is scheduled in the event loop. If so, a new function
+        # needs no further call.
         self._is_scheduled = False
         self._lock = threading.Lock()
 
     def deliver(self, model: str, function: Callable[[], object]) -> None:
-        """Call a function in the event loop; at once if the calling thread runs the loop.
+        """Call a function in the event loop: later, or at once if the current thread runs the loop.
 
         Args:
-          model: the name of the model whose turn the function takes.
-          function: sends a response.
+          model: the name of the model that computed the response. Functions of different models are
+            called in turn.
+          function: the function, which sends a response.
         """
         if asyncio._get_running_loop() is self.loop:
             function()
@@ -56,7 +64,7 @@ class FairDeliveries:
             try:
                 function()
             except Exception:
-                # Log the error and go on, because the responses of other requests wait.
+                # Log the error and continue with the responses of other requests.
                 logger.exception("a response cannot be sent")
         with self._lock:
             self._is_scheduled = bool(self._waiting)

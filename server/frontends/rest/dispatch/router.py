@@ -1,4 +1,4 @@
-"""The interface between the dispatcher and the routes of a REST API."""
+"""The interface between the dispatcher and the REST APIs, each of which has a router."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,18 +13,18 @@ from server.servables.pending import Pending
 
 @dataclass(frozen=True)
 class Route:
-    """The endpoint that a request addresses.
+    """The endpoint that the path and the HTTP method of a request address.
 
     Attributes:
       model: The model's name. Empty if the path names no model.
       version: The model version. None if the path names no version.
       label: The version label. None if the path names no label.
       operation: The name of the operation, for example "predict" or "status".
-      runs_model: Whether the request has a body and runs a model, as predict does. Such a request
-        counts in admission control, and its latency is recorded under its operation.
+      runs_model: Whether the request has a body and runs a model, as predict does. Admission
+        control limits such requests, and metrics record their latency under `operation`.
       changes_models: Whether the request loads or unloads a model, which may take minutes.
-      has_body: Whether a request that runs no model has a body. Such a request counts in admission
-        control too.
+      has_body: Whether a request that runs no model has a body. Admission control limits such
+        requests too.
       template: The path with placeholders, such as "/v1/models/{model}:predict". Empty for a path
         that the API does not have.
     """
@@ -40,17 +40,17 @@ class Route:
 
 
 class Router(Protocol):
-    """The routes of one REST API, for example TensorFlow Serving's below /v1/.
+    """The handler of all paths of one REST API, for example of TensorFlow Serving's API below /v1/.
 
-    The dispatcher applies admission control, API keys, gzip, time limits, the access log and
-    metrics to all routers.
+    The requests of all routers pass the same admission control, checks of API keys, decompression,
+    time limits, access log and metrics, so that a router need not care about them.
     """
 
     @property
     def prefix(self) -> str:
         """The beginning of all paths of the API, in lower case, such as "/v1/".
 
-        Paths are matched without regard to case.
+        The prefix of a path is compared without regard to upper and lower case.
         """
 
     def parse_route(self, method: str, path: str) -> Route:
@@ -77,7 +77,8 @@ class Router(Protocol):
     ) -> Response | Pending[Response]:
         """Answer one request. Several threads may call this method at the same time.
 
-        If the request waits for a batch, return a Pending of the response, so that no thread waits.
+        If the request must wait for a batch, the method returns a Pending of the response, so that
+        no thread waits.
 
         Args:
           route: The result of `parse_route`.
@@ -85,14 +86,15 @@ class Router(Protocol):
           body: The raw body, decompressed if it was gzip. Empty unless `route.runs_model` or
             `route.has_body`.
           timeout_ms: The milliseconds left for the answer. None means no limit.
-          cancellation: Tells whether the client still waits for the answer. None if the caller, the
-            event loop, cannot learn of a disconnect before the answer.
-          reservation: The memory of the request, which holds the body already. None if the body is
-            too small to be counted.
-          timeline: Records the times of the request. None means that nothing is recorded.
+          cancellation: Tells whether the client still waits for the answer. None if that is
+            unknown, because the method runs in the event loop.
+          reservation: The request's reservation in the memory budget, which covers the body
+            already. None if the body is too small to be counted.
+          timeline: Records the times at which the stages of the request begin and end. None means
+            that nothing is recorded.
 
         Raises:
-          WouldBlock: The request would have to wait, but the caller, the event loop, has forbidden
-            that.
-          Exception: Any other exception becomes an error response, see `rest.errors`.
+          WouldBlock: The request would have to wait, which is forbidden because the method runs in
+            the event loop.
+          Exception: Any other exception becomes an error response.
         """

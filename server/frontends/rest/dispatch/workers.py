@@ -1,4 +1,4 @@
-"""Chooses where handlers run: in the event loop if they are quick, else in threads."""
+"""Runs the handlers of requests: in the event loop if they are quick, and otherwise in threads."""
 
 import asyncio
 import time
@@ -20,20 +20,23 @@ from tpuserve.errors import Cancelled, DeadlineExceeded, QueueFull, TpuserveErro
 
 Result = TypeVar("Result")
 
-# The event loop runs a model only for requests of at most this number of bytes: larger ones take
-# longer.
+# The event loop runs a model only for requests of at most this number of bytes, because larger
+# requests take longer and would delay other requests.
 MAX_INLINE_BYTES = 4096
-# Requests with more bytes than this take at most half of the simultaneous runs of their model, so
-# that small requests never wait until large requests are parsed.
+# A request with more bytes than this is large. At most half of the requests of a model that run at
+# the same time may be large, so that small requests never wait until large ones are parsed.
 _MAX_SMALL_BYTES = MAX_LOCAL_BYTES
-# The largest number of threads. The queues let fewer requests run at the same time.
+# The largest number of threads. It is large, because the queues of the models limit how many
+# requests run at the same time.
 _MAX_THREADS = 4096
-# The largest number of loads and unloads of models that clients wait for at the same time.
+# The number of threads that load and unload models at the request of clients.
 _CHANGE_THREADS = 4
 
 
 class Workers:
-    """Runs requests in threads when their turn comes, or, if quick and small, in the event loop.
+    """Runs quick and small requests in the event loop, and all other requests in threads.
+
+    A request that needs a thread waits in the queue of its model until it may run.
 
     Attributes:
       may_run_inline: Whether quick and small requests run in the event loop.
@@ -46,27 +49,29 @@ class Workers:
         may_run_inline: bool = True,
         queues: RequestQueues | None = None,
     ) -> None:
-        """Create workers without threads.
+        """Create the object. Threads are started when requests need them.
 
         Args:
-          threads: The largest number of small requests that run at the same time; see
-            `RunPool.max_running`. Half as many large requests run beside them.
-          timeout_ms: The milliseconds to wait for a result. None means no limit.
-          may_run_inline: Whether quick and small requests run in the event loop. Must be False if
-            requests wait for each other, as with batching.
-          queues: Decide when requests run. None means queues that no other frontend shares.
+          threads: The largest number of small requests that run at the same time. In addition, half
+            as many large requests may run.
+          timeout_ms: The time limit of a request in milliseconds. None means no limit.
+          may_run_inline: Whether quick and small requests run in the event loop. Must be False with
+            batching, where a request blocks until other requests have filled its batch.
+          queues: The queue of each model, in which requests wait until they may run. None means
+            queues that no other frontend shares.
         """
         self._queues = RequestQueues() if queues is None else queues
         self._run_pool = RunPool(threads)
         self._large_pool = RunPool(max(1, threads // 2), share=0.5)
-        # This pool sets no limit of its own: the queues decide how many requests run.
+        # The threads that run requests. The pool does not limit them, because the queues of the
+        # models decide how many requests run.
         self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="rest-worker")
         self._change_threads = ThreadPoolExecutor(_CHANGE_THREADS, thread_name_prefix="rest-change")
         self._timeout_ms = timeout_ms
         self.may_run_inline = may_run_inline
 
     def timeout_error(self) -> DeadlineExceeded:
-        """Return the error of a request that takes longer than the time limit."""
+        """Return the error for a request that takes longer than the time limit."""
         return DeadlineExceeded(
             f"the request was not answered within {self._timeout_ms:g} ms "
             f"(--rest_api_timeout_in_ms)"
@@ -82,25 +87,28 @@ class Workers:
         cancellation: Cancellation | None = None,
         on_submitted: Callable[[], object] = lambda: None,
     ) -> Result:
-        """Run a function, in the event loop or in a thread, and return its result.
+        """Run a function that handles a request, and return its result.
+
+        The function runs in the event loop if it is quick, and otherwise in a thread.
 
         Args:
-          model: The name of the model in whose queue the request waits. "" means no model.
-          work: The function. May block.
+          model: The name of the model that the request runs, in whose queue it waits. "" means no
+            model.
+          work: The function, which may block.
           size: The size of the request in bytes. Only small requests run in the event loop.
-          tracker: Predicts whether the request is quick, from the latencies of earlier requests of
-            its route. The latency of a small request is added to these.
-          on_dropped: Called if `work` never runs.
-          cancellation: Takes the request out of its queue. None means that the request cannot be
-            cancelled.
-          on_submitted: Called once the request runs in a thread or waits for one.
+          tracker: The latencies of the last requests of the same route, which tell whether the
+            request is probably quick. The latency of a small request is added.
+          on_dropped: Called if `work` is never run, to release what the request holds.
+          cancellation: When it is set, a request that still waits leaves its queue. None means that
+            the request cannot be cancelled.
+          on_submitted: Called when the request was given to a thread or to the queue. It is not
+            called for a request that runs in the event loop.
 
         Raises:
-          DeadlineExceeded: A request that is not run in the event loop has no result within the
-            `timeout_ms` that was passed to the constructor. Work that has begun continues, and its
-            result is discarded.
-          QueueFull: The queue of the model refuses the request.
-          WaitedTooLong: The queue of the model refuses the request, after it has waited.
+          DeadlineExceeded: A request that does not run in the event loop has no result within the
+            time limit. If `work` has begun, it continues, and its result is discarded.
+          QueueFull: The queue of the model is full.
+          WaitedTooLong: The request has waited in the queue of the model for too long.
           Cancelled: The request was cancelled while it waited.
         """
         if self.may_run_inline and size <= MAX_INLINE_BYTES and tracker.is_quick:
@@ -112,7 +120,8 @@ class Workers:
                     self.end_inline(inline)
         pool = self._run_pool if size <= _MAX_SMALL_BYTES else self._large_pool
         if size <= MAX_INLINE_BYTES:
-            # Record the latencies of small requests only: only these may run in the event loop.
+            # Record the latencies of small requests only, because only small requests may run in
+            # the event loop.
             work = partial(_run_timed, tracker, work)
         ticket = _WorkTicket(model, pool, self, work, on_dropped)
         try:
@@ -136,18 +145,18 @@ class Workers:
     async def run_change(
         self, work: Callable[[], Result], on_dropped: Callable[[], object] = lambda: None
     ) -> Result:
-        """Run a function that loads or unloads a model, in a thread of its own.
+        """Run a function that loads or unloads a model, in a separate thread pool.
 
-        Such a function may wait for minutes, for example for requests in flight: it takes neither
-        the event loop nor the threads of the requests that run models.
+        Such a function may take minutes. So it must occupy neither the event loop nor the threads
+        of the requests that run models.
 
         Args:
           work: The function.
-          on_dropped: Called if `work` never runs.
+          on_dropped: Called if `work` is never run, to release what the request holds.
 
         Raises:
-          DeadlineExceeded: The function has no result within the `timeout_ms` that was passed to
-            the constructor. A function that has begun continues, and its result is discarded.
+          DeadlineExceeded: The function has no result within the time limit. If it has begun, it
+            continues, and its result is discarded.
         """
         future = self._change_threads.submit(work)
         timeout_seconds = None if self._timeout_ms is None else self._timeout_ms / 1000
@@ -163,25 +172,29 @@ class Workers:
         """Begin to run a request in the event loop, unless the request would have to wait.
 
         Args:
-          model: The name of the model that runs.
+          model: The name of the model that the request runs.
 
         Returns:
-          The ticket to pass to `end_inline`. None if a thread must run the request in its turn.
+          The record of the running request, to pass to `end_inline`. None if the request must wait
+          in the queue of the model, and then run in a thread.
         """
         ticket = InlineTicket(model, self._run_pool)
         return ticket if self._queues.try_start(ticket) else None
 
     def end_inline(self, ticket: Ticket) -> None:
-        """Record that the request that `begin_inline` admitted is done, and start the next ones.
+        """Record that a request that ran in the event loop has ended.
 
-        The next requests run in the threads of the pool.
+        The queued requests that may run next are started, in threads.
+
+        Args:
+          ticket: The record that `begin_inline` returned.
         """
         following = self._queues.finish(ticket)
         if following is not None:
             following.start()
 
     def close(self) -> None:
-        """Stop the threads. Functions that have not begun to run never run."""
+        """Stop the threads. Functions that have not begun are never run."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._change_threads.shutdown(wait=False, cancel_futures=True)
 
@@ -190,17 +203,18 @@ class Workers:
             ticket.refuse(Cancelled(cancellations.MESSAGE))
 
     def _run_tickets(self, ticket: Ticket | None) -> None:
-        """Run a request whose turn has come, and then the requests that may run after it."""
+        """Run a request that has left its queue, and then the queued requests that may run next."""
         while isinstance(ticket, _WorkTicket):
             ticket.run()
             ticket = self._queues.finish(ticket)
 
 
 class _WorkTicket(Ticket):
-    """The ticket of a request in `RequestQueues`; the request runs in a thread.
+    """The entry of a request in `RequestQueues`. The request waits there until a thread may run it.
 
     Attributes:
-      future: Gets the result of the work, or its exception.
+      future: The asyncio future that gets the result or the exception of the function that handles
+        the request.
     """
 
     __slots__ = ("_loop", "_on_dropped", "_work", "_workers", "future")
@@ -234,7 +248,8 @@ class _WorkTicket(Ticket):
             self._finish(None, error)
 
     def _finish(self, result: Any, error: BaseException | None) -> None:
-        # Ignore the error of a closed event loop: the run has outlasted the server.
+        # Ignore the error that the event loop is closed: the server has stopped before the request
+        # has ended.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(_set_result, self.future, result, error)
 
@@ -253,8 +268,8 @@ def _set_result(future: "asyncio.Future[Any]", result: Any, error: BaseException
 
 
 def _discard(pending: Pending[Response]) -> None:
-    # Only `finish` gives back what a waiting request holds, such as its admission slot. Its error
-    # is of no interest, because the client has had an answer.
+    # Call `finish` of the unneeded response, because only `finish` releases what the request holds,
+    # such as its memory. Ignore its error, because the client has received another answer already.
     with suppress(Exception):
         pending.finish().release()
 

@@ -1,8 +1,9 @@
-"""The OpenAPI document, and a page with Swagger UI that needs no other server.
+"""Serves the OpenAPI document, and a page with Swagger UI whose files all come from this server.
 
-The page and its files are the same on every server, so they need no API key. Only /openapi.json
-describes the models, and needs a key if the models do. In that case the page asks for the key, and
-passes the key to Swagger UI's dialogue "Authorize". The page does not store the key.
+A client needs no API key for the page and its files, which reveal nothing about the models. The
+document, /openapi.json, describes the models, so that a client needs a key for it if the server
+requires keys. Then the page asks the user for the key, and passes it to Swagger UI's dialogue
+"Authorize". The page does not store the key.
 """
 
 from html import escape
@@ -44,11 +45,11 @@ _SCRIPT = "page.js"
 def build_openapi_app(dataplane: DataPlaneInterface, requires_keys: bool = False) -> FastAPI:
     """Build the ASGI application that serves the OpenAPI document and the Swagger UI page.
 
-    The document is built anew for each request, or for all that wait, so that it describes the
-    current models.
+    The document is built again when a client requests it, so that it describes the current models.
+    Requests that arrive while a build is due share its result.
 
     Args:
-      dataplane: Lists the models.
+      dataplane: Has the models and their signatures.
       requires_keys: Whether the server requires API keys, which the document must then state.
     """
     app = FastAPI(title=document.TITLE, docs_url=None, redoc_url=None, openapi_url=None)

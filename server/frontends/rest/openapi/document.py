@@ -38,7 +38,7 @@ def build_document(dataplane: DataPlaneInterface, requires_keys: bool = False) -
     """Build the OpenAPI document of the models that are available now.
 
     Args:
-      dataplane: Lists the models.
+      dataplane: Has the models and their signatures.
       requires_keys: Whether requests need an API key, sent as a bearer token.
     """
     paths: Json = {
@@ -79,7 +79,12 @@ def _tag_of(model: str) -> str:
 
 
 def _add_tag(paths: Json, tag: str) -> Json:
-    """Group the operations of some paths under a tag."""
+    """Add a tag to operations, by which Swagger UI groups them; return the operations.
+
+    Args:
+      paths: The operations by their paths; changed in place.
+      tag: The name of the tag.
+    """
     for operations in paths.values():
         for operation in operations.values():
             operation["tags"] = [tag]
@@ -97,7 +102,7 @@ def _describe_model(dataplane: DataPlaneInterface, model: str) -> Json:
     }
     try:
         described = dataplane.metadata(ModelSpec(model), ["signature_def"])
-    except TpuserveError:  # Leave out a model that was unloaded after it was listed.
+    except TpuserveError:  # Omit a model that was unloaded meanwhile.
         return {}
     definitions = described.signature_defs
     known = {
@@ -117,7 +122,10 @@ def _describe_model(dataplane: DataPlaneInterface, model: str) -> Json:
 def _find_samples(
     dataplane: DataPlaneInterface, model: str, names: Iterable[str]
 ) -> dict[str, SampleRequest]:
-    """Return a valid request for each signature that has one, the default signature first."""
+    """Return a valid request for each signature of a model, by the name of the signature.
+
+    The default signature comes first. A signature for which no request can be made is omitted.
+    """
     samples = {}
     for name in sorted(names, key=lambda name: (name != DEFAULT_SIGNATURE, name)):
         with contextlib.suppress(TpuserveError):

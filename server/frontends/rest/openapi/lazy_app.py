@@ -9,24 +9,30 @@ from tpuserve.runtime import gc_control
 
 
 class LazyOpenApiApp:
-    """The ASGI application of `openapi.app`, which is built for its first request.
+    """The ASGI application of the OpenAPI document and page, which is built for its first request.
 
-    Most servers never get such a request, and the import of FastAPI takes part of a second and
-    20 MB.
+    Most servers never get such a request, and the import of FastAPI would cost each of them a part
+    of a second and 20 MB of memory.
     """
 
     def __init__(self, dataplane: DataPlaneInterface, requires_keys: bool) -> None:
-        """Create the application; for the arguments see `openapi.app.build_openapi_app`."""
+        """Create the object; FastAPI is not imported yet.
+
+        Args:
+          dataplane: Has the models and their signatures.
+          requires_keys: Whether the server requires API keys, which the document must then state.
+        """
         self._dataplane = dataplane
         self._requires_keys = requires_keys
         self._app: ASGIApp | None = None
         self._lock = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request, after building the application if needed."""
         async with self._lock:
             if self._app is None:
-                # Build the application in a thread, so that the event loop answers other requests.
+                # Build the application in a thread, so that the event loop answers other requests
+                # meanwhile.
                 self._app = await asyncio.to_thread(self._build)
         await self._app(scope, receive, send)
 

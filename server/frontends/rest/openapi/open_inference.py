@@ -20,7 +20,7 @@ _INFER = (
 
 
 def describe_server() -> dict[str, Json]:
-    """Return the operations that name no model, by their paths."""
+    """Return the OpenAPI operations on the server as a whole, by their paths."""
     return {
         "/v2": {"get": _operation("Server metadata", "The name, version and extensions.")},
         "/v2/health/live": {"get": _operation("Liveness", "Whether the server is running.")},
@@ -39,7 +39,7 @@ def describe_server() -> dict[str, Json]:
 def describe_model(
     model: str, signatures: Mapping[str, Signature], samples: Mapping[str, SampleRequest]
 ) -> dict[str, Json]:
-    """Return the operations of a model, by their paths.
+    """Return the OpenAPI operations on a model, by their paths.
 
     Args:
       model: The name of the model.
@@ -79,7 +79,7 @@ def _infer_schema(name: str, signature: Signature) -> Json:
         "properties": {
             "id": {"type": "string"},
             "parameters": parameters,
-            # The inputs have names, so that they may come in any order.
+            # Allow the inputs in any order, because each input has its name.
             "inputs": {
                 "type": "array",
                 "items": {"anyOf": inputs} if inputs else {},

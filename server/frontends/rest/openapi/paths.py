@@ -1,4 +1,4 @@
-"""The paths of the OpenAPI document and of the page that shows the document."""
+"""The URL paths of the OpenAPI document and of the page that shows the document."""
 
 PAGE = "/docs"
 STATIC = "/docs/static"

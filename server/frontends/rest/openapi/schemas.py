@@ -16,8 +16,9 @@ _BASE64: Json = {
 }
 _STRING: Json = {"anyOf": [{"type": "string"}, _BASE64]}
 _VALUE: Json = {"anyOf": [{"type": "number"}, {"type": "boolean"}, *_STRING["anyOf"]]}
-# A schema requires all elements of a tensor only up to this number. Swagger UI generates an example
-# with all required elements, and for an image of 224 x 224 x 3 this blocks a browser for minutes.
+# If a tensor has at most this number of elements, its schema sets a minimum length of the lists.
+# For a larger tensor, it sets only a maximum length: Swagger UI generates an example with all
+# required elements, and for an image of 224 x 224 x 3 this would block the browser for minutes.
 _MAX_REQUIRED_ELEMENTS = 4096
 _BITS = {"int8": 32, "int16": 32, "int32": 32, "uint8": 32, "int64": 64}
 
@@ -34,10 +35,11 @@ def is_signature_def(definition: Any) -> bool:
 
 
 def build_row_schema(tensors: Mapping[str, Any]) -> Json:
-    """Build the JSON schema of the value of "instances" or "predictions" (row format).
+    """Build the JSON schema of the member "instances" or "predictions" (row format).
 
-    Each row is an object with a member for each tensor. If there is only one tensor, a row may also
-    be the value of this tensor without the object.
+    The value is a list with an element for each example. The element is an object with a member for
+    each tensor. If there is only one tensor, the element may also be the value of this tensor
+    without the object.
 
     Args:
       tensors: The TensorInfo message of each tensor, by the alias of the tensor.
@@ -45,14 +47,14 @@ def build_row_schema(tensors: Mapping[str, Any]) -> Json:
     items = {name: _build_tensor(tensor, 1) for name, tensor in sorted(tensors.items())}
     if len(items) == 1:
         (value,) = items.values()
-        # Allow a list in which all rows are values, or a list in which all rows are objects, but no
-        # mixture: all rows must have the format of the first row.
+        # Allow a list of values or a list of objects, but no mixture of both: all elements must
+        # have the format of the first.
         return {"anyOf": [_build_list(value), _build_list(_build_object(items))]}
     return _build_list(_build_object(items))
 
 
 def build_columnar_schema(tensors: Mapping[str, Any]) -> Json:
-    """Build the JSON schema of the value of "inputs" or "outputs" (columnar format).
+    """Build the JSON schema of the member "inputs" or "outputs" (columnar format).
 
     The value is an object with a member for each tensor. If there is only one tensor, the value may
     also be the value of this tensor without the object.
@@ -76,7 +78,13 @@ def _build_list(item: Json) -> Json:
 
 
 def _build_tensor(tensor: Any, first_dimension: int) -> Json:
-    """Build the JSON schema of a tensor from dimension `first_dimension` on: 1 for a row."""
+    """Build the JSON schema of the value of a tensor: nested lists of its elements.
+
+    Args:
+      tensor: The TensorInfo message of the tensor.
+      first_dimension: The number of leading dimensions that the value does not have: 1 for one
+        example of a batch, 0 for the whole tensor.
+    """
     shape = tensor.tensor_shape
     dtype = dtypes.dtype_name(tensor.dtype)
     schema = _build_element(dtype)

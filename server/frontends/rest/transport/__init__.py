@@ -1,1 +1,1 @@
-"""HTTP connections, request bodies, responses and TLS."""
+"""The HTTP server of the REST frontend: connections, request bodies, responses and TLS."""

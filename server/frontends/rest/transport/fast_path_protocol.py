@@ -1,4 +1,4 @@
-"""An HTTP connection whose small requests are answered without uvicorn."""
+"""An HTTP connection whose small and quick requests are answered without uvicorn's overhead."""
 
 import asyncio
 from functools import partial
@@ -11,19 +11,19 @@ from server.frontends.rest.transport.timeout_protocol import TimeoutProtocol
 from server.frontends.rest.transport.uvicorn_compat import STATUS_LINE, HttpToolsProtocol
 
 _MAX_BODY_BYTES = 1 << 16
-# After this number of requests that arrive together on one connection, uvicorn handles the next
-# request, so that the event loop serves other clients in between.
+# If more requests than this arrive together on one connection, uvicorn handles the next one, so
+# that the event loop serves other clients before it.
 _MAX_IN_A_ROW = 16
-# A body with more bytes than this is sent apart from the head of the response, because joining the
-# two would copy the body.
+# If the body of a response has more bytes than this, it is not joined with the head before it is
+# sent, because joining would copy the body.
 _MAX_JOINED_BYTES = 1 << 16
 
 
 class _WaitingRequest:
-    """A request of the fast path that waits for its response.
+    """A request that is answered without uvicorn, and whose response is not complete yet.
 
-    The object takes the place of uvicorn's object for the request that is being answered, and so
-    has the attributes of uvicorn's class that the protocol reads.
+    The object is stored where uvicorn's protocol stores its RequestResponseCycle, the object for
+    the current request. So it has the attributes of that class that the protocol reads.
     """
 
     __slots__ = ("disconnected", "keep_alive", "message_event", "response", "response_complete")
@@ -38,52 +38,59 @@ class _WaitingRequest:
 
 
 class FastPathProtocol(TimeoutProtocol):
-    """uvicorn's HTTP protocol, bypassed for small requests whose handler is quick.
+    """An HTTP protocol that answers small and quick requests itself, and passes others to uvicorn.
 
-    The protocol buffers such a request until its body is complete, and answers it without an
-    asyncio task. If the body is too large, the connection ends, or the handler returns None, the
-    protocol passes the buffered request to uvicorn.
+    For a request that may be quick, `find_fast_path` returns a handler. The protocol buffers the
+    request until its body is complete, and calls the handler, without an asyncio task. If the body
+    is too large, the connection ends, or the handler returns None, the protocol passes the buffered
+    request to uvicorn.
 
     Attributes:
-      find_fast_path: Returns the function that answers a request without asyncio, or None;
-        see `SyncHandlerLookup`.
+      find_fast_path: Takes the URL and the headers of a POST request. Returns the handler, or None
+        if uvicorn must handle the request.
     """
 
-    # `find_fast_path` has the type Any, because mypy would treat a callable attribute as a method.
+    # The type is Any, because mypy would treat a callable class attribute as a method.
     find_fast_path: ClassVar[Any] = staticmethod(lambda url, headers: None)
 
     _handler: SyncHandler
     _buffered_headers: Headers
-    # The part of the request's body that has arrived. None if no request is buffered.
+    # The received part of the buffered request's body. None if no request is buffered.
     _buffered_body: bytes | None = None
     _num_in_a_row = 0
-    # The memory of a response of which the transport has not sent all bytes yet. None without such
-    # a response.
+    # The memory reservation of a large response whose bytes the transport has not sent completely
+    # yet. None if there is no such response.
     _unsent_memory: MemoryReservation | None = None
 
     def resume_writing(self) -> None:
-        """Release the memory of a response: the transport has sent nearly all of its bytes."""
+        """Release the memory of a response, because the transport has sent nearly all its bytes."""
         super().resume_writing()
         self._release_unsent()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass a buffered request to uvicorn, so that the application learns of the disconnect."""
+        """Stop the work for the connection, whose client has gone.
+
+        A buffered request is passed to uvicorn, which tells the application of the disconnect.
+        """
         self._release_unsent()
         if self._buffered_body is not None:
             self._pass_to_uvicorn()
         super().connection_lost(exc)
         if isinstance(self.cycle, _WaitingRequest):
-            # Cancel the request, because its client has left.
+            # Cancel the request that waits for its response, because its client has gone.
             self.cycle.response.cancel()
 
     def shutdown(self) -> None:
-        """Close the connection. Let uvicorn answer a buffered request before that."""
+        """Close the connection when the current request is answered.
+
+        A buffered request is passed to uvicorn, which answers it before the connection is closed.
+        """
         if self._buffered_body is not None:
             self._pass_to_uvicorn()
         super().shutdown()
 
     def data_received(self, data: bytes) -> None:
-        """Parse data from the client; first reset the count of requests answered in a row."""
+        """Parse data from the client, and handle the requests in it."""
         self._num_in_a_row = 0
         super().data_received(data)
 
@@ -97,7 +104,7 @@ class FastPathProtocol(TimeoutProtocol):
         self.expect_100_continue = False
 
     def on_headers_complete(self) -> None:
-        """Begin to buffer the request for the fast path, or pass it to uvicorn.
+        """Begin to buffer the request if it may be quick; otherwise pass it to uvicorn.
 
         The parser calls this when it has read the headers.
         """
@@ -111,8 +118,8 @@ class FastPathProtocol(TimeoutProtocol):
             self._num_in_a_row += 1
             self._handler = handler
             self._buffered_body = b""
-            # Start a new list of headers, so that the trailers of a chunked body, which are not
-            # headers of the request, do not extend the buffered list.
+            # Start a new list of headers, to which the parser adds the trailers of a chunked body:
+            # they must not extend the list of the request's headers.
             self._buffered_headers, self.headers = self.headers, []
             return
         self._buffered_headers = self.headers
@@ -148,7 +155,7 @@ class FastPathProtocol(TimeoutProtocol):
         super().on_message_complete()
 
     def _wait_for(self, response: "asyncio.Future[Response]") -> None:
-        """Send a response once it is known, and read no further request until then."""
+        """Send a response when it is complete, and read no further data until then."""
         self.cycle = cycle = _WaitingRequest(response)
         self._is_in_head = True
         self._head_bytes = 0
@@ -169,8 +176,8 @@ class FastPathProtocol(TimeoutProtocol):
             self.flow.resume_reading()
             self._await_next_request()
         else:
-            # Let uvicorn answer the requests that have arrived on the connection meanwhile, and
-            # that uvicorn has queued.
+            # Let uvicorn answer the next request, which has arrived on the connection meanwhile and
+            # is in uvicorn's queue.
             self.on_response_complete()
 
     def _may_take_fast_path(self) -> bool:
@@ -188,14 +195,14 @@ class FastPathProtocol(TimeoutProtocol):
         )
 
     def _pass_to_uvicorn(self) -> None:
-        """Hand the request to uvicorn, with the parts of it that have arrived so far."""
+        """Pass the current request to uvicorn, with the part of it that has arrived."""
         url, body, expect_100_continue = self.url, self._buffered_body, self.expect_100_continue
         self._buffered_body = None
         HttpToolsProtocol.on_message_begin(self)
         self.url = url
-        # Clear the flag `expect_100_continue` of a buffered request. A request whose head has the
-        # header "Expect" is never buffered, so the flag comes from a trailer, where it has no
-        # meaning.
+        # Clear the flag `expect_100_continue` of a buffered request, whose head has no header
+        # "Expect". The parser has set the flag because of a trailer of the body, where "Expect" has
+        # no meaning.
         self.expect_100_continue = expect_100_continue and body is None
         self.headers.extend(self._buffered_headers)
         HttpToolsProtocol.on_headers_complete(self)

@@ -7,14 +7,14 @@ from server.frontends.rest.transport.uvicorn_compat import FlowControl
 
 
 class BackpressureFlowControl(FlowControl):  # type: ignore[misc]
-    """uvicorn's flow control, changed to read nothing while a complete request awaits its answer.
+    """Flow control of a connection that stops reading while a request is being answered.
 
-    Unchanged, uvicorn reads on. So a client that sends many requests and reads no response could
-    fill the memory. And a client that closes its sending side after its request would lose its
-    connection before it has the response.
+    uvicorn's own flow control continues to read. Then a client that sends many requests and reads
+    no response could fill the memory. And a client that closes its sending side after its request
+    would lose the connection before it has the response.
 
     Attributes:
-      has_ended: Whether `end_reading` was called, so that reading never resumes.
+      has_ended: Whether `end_reading` was called, after which reading never resumes.
     """
 
     def __init__(self, transport: Any, may_read: Callable[[], bool]) -> None:
@@ -22,8 +22,8 @@ class BackpressureFlowControl(FlowControl):  # type: ignore[misc]
 
         Args:
           transport: The asyncio transport of the connection.
-          may_read: Returns whether the server may read now, because no complete request awaits its
-            answer.
+          may_read: Returns whether the server may read data now. It may not while a complete
+            request waits for its response.
         """
         super().__init__(transport)
         self._may_read = may_read
@@ -35,6 +35,6 @@ class BackpressureFlowControl(FlowControl):  # type: ignore[misc]
             super().resume_reading()
 
     def end_reading(self) -> None:
-        """Stop reading for good: later calls of `resume_reading` have no effect."""
+        """Stop reading, and never resume: later calls of `resume_reading` have no effect."""
         self.has_ended = True
         self.pause_reading()

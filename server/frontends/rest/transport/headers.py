@@ -1,4 +1,4 @@
-"""HTTP headers and addresses as uvicorn represents them."""
+"""The types of HTTP headers and client addresses in uvicorn."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -11,7 +11,9 @@ Peer: TypeAlias = tuple[str, int] | None
 
 
 def get_header(headers: Headers, name: bytes) -> bytes | None:
-    """Return the first value of a header, or None if the request has no such header.
+    """Return the value of a header, or None if the request has no such header.
+
+    If the header occurs several times, its first value is returned.
 
     Args:
       headers: The headers of a request.

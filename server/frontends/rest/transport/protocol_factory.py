@@ -17,14 +17,15 @@ def build_protocol_class(
 ) -> Any:
     """Return the protocol class to pass as the option `http` of uvicorn's Config.
 
-    uvicorn creates an instance for each connection. If `uvicorn_compat` does not support the
-    installed uvicorn, the result is uvicorn's own class, without timeouts and fast path, and the
-    function logs a warning.
+    uvicorn creates an instance of the class for each connection. If the installed uvicorn differs
+    from the tested releases, the result is the name of uvicorn's own protocol class, which has no
+    timeouts and handles all requests itself. The function then logs a warning.
 
     Args:
-      timeouts: The limits for slow clients.
-      find_fast_path: Finds the function that answers a request without asyncio. None lets
-        uvicorn handle all requests.
+      timeouts: The time limits for slow clients, and the size limit of the head of a request.
+      find_fast_path: Returns the function that answers a quick request without uvicorn, or None if
+        uvicorn must handle the request. None in place of the function lets uvicorn handle all
+        requests.
     """
     if not uvicorn_compat.is_compatible():
         logger.warning(
@@ -33,8 +34,8 @@ def build_protocol_class(
             uvicorn.__version__,
         )
         return "auto"
-    # Import these modules only now: they subclass private classes of uvicorn, whose presence
-    # `uvicorn_compat` has just checked.
+    # Import these modules only after the check above: they subclass classes of uvicorn whose
+    # private parts may differ between releases.
     if find_fast_path is None:
         from server.frontends.rest.transport.timeout_protocol import TimeoutProtocol
 

@@ -1,4 +1,4 @@
-"""Reads and decompresses request bodies, within limits."""
+"""Reads and decompresses request bodies, within limits of size and memory."""
 
 import zlib
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from tpuserve.errors import Cancelled, RequestTooLarge
 
 MAX_DECOMPRESSED_BYTES = 100_000_000
 """The largest decompressed body. TensorFlow Serving treats a larger body as empty."""
-# The value of the argument `wbits` of zlib.decompressobj that selects the gzip format.
+# The argument `wbits` of zlib.decompressobj that selects the gzip format.
 _GZIP_WINDOW = 31
 _CHUNK_BYTES = 1 << 20
 
@@ -20,14 +20,14 @@ class RequestBodyReader:
     """Reads request bodies of a limited size.
 
     Attributes:
-      max_decompressed_bytes: The largest size of a decompressed body.
+      max_decompressed_bytes: The largest size of a decompressed body in bytes.
     """
 
     def __init__(self, max_bytes: int) -> None:
         """Create a reader.
 
         Args:
-          max_bytes: The largest size of a body as sent.
+          max_bytes: The largest size of a body in bytes, as sent.
         """
         self._max_bytes = max_bytes
         self.max_decompressed_bytes = min(max_bytes, MAX_DECOMPRESSED_BYTES)
@@ -38,16 +38,16 @@ class RequestBodyReader:
         """Read a body as the client sent it.
 
         Args:
-          receive: The ASGI channel of the request.
+          receive: The ASGI function that returns the parts of the body.
           declared_bytes: The value of Content-Length. None if the request has no such header.
-          reservation: The reservation of the request, which this method grows by the size of the
-            body.
+          reservation: The request's reservation in the memory budget. This method enlarges it by
+            the size of the body.
 
         Returns:
           The chunks of the body. The caller joins them, in a thread if they are many.
 
         Raises:
-          RequestTooLarge: The body is larger than the bound. The remaining bytes are not read.
+          RequestTooLarge: The body is larger than `max_bytes`. The remaining bytes are not read.
           MemoryBudgetExceeded: All requests together need more memory than the budget has.
           Cancelled: The client has disconnected.
         """
@@ -76,7 +76,12 @@ class RequestBodyReader:
 
 
 def join_chunks(chunks: Sequence[bytes], reservation: MemoryReservation) -> bytes:
-    """Join the chunks of a body.
+    """Join the chunks of a body, after reserving memory for the copy.
+
+    Args:
+      chunks: The chunks that `RequestBodyReader.read` returned.
+      reservation: The request's reservation in the memory budget. It has the same size after the
+        call as before.
 
     Raises:
       MemoryBudgetExceeded: All requests together need more memory than the budget has.
@@ -96,18 +101,19 @@ def gunzip(
     reserve: Callable[[int], None] = lambda size: None,
     check: Callable[[], None] = lambda: None,
 ) -> bytes:
-    """Decompress a gzip body.
+    """Decompress a body with gzip; treat an invalid body as empty.
 
-    Source: tensorflow_serving/util/net_http, which treats an invalid body as empty.
+    TensorFlow Serving does so too. Source: tensorflow_serving/util/net_http.
 
     Args:
       body: The compressed body.
-      max_bytes: The largest size of the decompressed body. Decompression stops beyond this size.
-      reserve: A function that reserves memory. It is called with the size of each decompressed
-        chunk, and once more with the total size, since joining the chunks copies them. An exception
-        from it ends the decompression.
-      check: A function that is called before each chunk. An exception from it ends the
-        decompression.
+      max_bytes: The largest size of the decompressed body in bytes. Decompression stops beyond this
+        size.
+      reserve: A function that reserves a number of bytes in the memory budget. It is called for
+        each decompressed chunk, and once more for the whole body, because joining the chunks copies
+        them. An exception from it ends the decompression.
+      check: A function that is called before each chunk is decompressed. An exception from it ends
+        the decompression.
 
     Returns:
       The decompressed body. Empty if the body is not gzip, is incomplete, or exceeds `max_bytes`.
@@ -133,7 +139,12 @@ def gunzip(
 
 
 def parse_body_headers(headers: Headers) -> tuple[int | None, bool]:
-    """Return a body's Content-Length, or None without the header, and whether the body is gzip."""
+    """Return the size and the compression of a body, as the headers of the request declare them.
+
+    Returns:
+      The Content-Length in bytes, or None if there is no such header; and whether the body is
+      compressed with gzip.
+    """
     length: int | None = None
     is_gzip = False
     for name, value in headers:

@@ -1,4 +1,4 @@
-"""Responses, and how the server sends them."""
+"""The response to a REST request, and the function that sends it."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -16,8 +16,8 @@ METRICS_TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 """The content type of Prometheus's text format."""
 HTML = b"text/html"
 
-# A body with more bytes than this is sent in chunks of this size, so that only the chunk that is
-# being sent is copied.
+# A body with more bytes than this is sent in chunks of this size, because ASGI requires a copy of
+# the bytes: so only one chunk at a time is copied.
 _CHUNK_BYTES = 1 << 20
 
 _NOT_FOUND = b"""<HTML><HEAD>
@@ -29,19 +29,21 @@ _NOT_FOUND = b"""<HTML><HEAD>
 
 
 class Response(NamedTuple):
-    """The response to a request, and the details that the metrics and the access log record.
+    """The response to a REST request, with the details that metrics and the access log record.
 
     Attributes:
       status: The HTTP status code.
-      body: The whole body.
+      body: The whole body, as bytes.
       content_type: The value of the header Content-Type.
       headers: Headers to send besides Content-Type and Content-Length.
       code: The name of the canonical status code, for example "NOT_FOUND".
       model: The model that the request addressed. Empty for no model.
-      version: The version that answered or, if none did, that was requested. None for no version.
-      signature: The signature that ran or, if none did, that was requested. Empty for no signature.
-      memory: The memory of a large body. Whoever sends or drops the response calls `release`.
-      error: The message of an error. Empty for no error.
+      version: The model version that has answered; or the requested version, if no version has
+        answered. None if the request names no version either.
+      signature: The signature that was run or requested. Empty for no signature.
+      memory: The reservation for a large body in the memory budget. The code that sends or discards
+        the response must call `release`. None for a small body.
+      error: The error message, if the response reports an error. Empty otherwise.
     """
 
     status: int
@@ -73,12 +75,15 @@ Returns None if the application must answer the request instead.
 
 
 def not_found() -> Response:
-    """Return a response with status 404 and the HTML page of TensorFlow Serving."""
+    """Return a response with status 404 and TensorFlow Serving's HTML page for unknown paths."""
     return Response(404, _NOT_FOUND, HTML)
 
 
 async def send_response(send: Send, response: Response) -> None:
-    """Send a whole response through ASGI, at the pace of the client, and release its memory."""
+    """Send a whole response through ASGI, and then release its memory.
+
+    If the client reads slowly, the coroutine waits.
+    """
     try:
         await _send(send, response)
     finally:

@@ -1,4 +1,4 @@
-"""Runs uvicorn, the HTTP server, in a thread of its own."""
+"""Runs uvicorn, the HTTP server, in a separate thread."""
 
 import logging
 import math
@@ -18,10 +18,11 @@ logger = logging.getLogger(__name__)
 
 
 class _UvicornServer(uvicorn.Server):
-    """A uvicorn server that closes its listener even if the stop is requested during its startup.
+    """A uvicorn server that can be stopped even during its startup.
 
-    Old releases of uvicorn return from a startup with `should_exit` set and leave the listener
-    open. This class ends uvicorn's main loop instead, after which uvicorn always shuts down.
+    To stop a server, uvicorn has the attribute `should_exit`. If it is set during the startup, old
+    releases of uvicorn leave the listening socket open. With `is_stop_requested`, the startup ends
+    normally. Then the main loop ends, after which uvicorn always closes the socket.
 
     Attributes:
       is_stop_requested: Set to True to make the server leave its main loop and shut down.
@@ -30,7 +31,7 @@ class _UvicornServer(uvicorn.Server):
     is_stop_requested = False
 
     async def on_tick(self, counter: int) -> bool:
-        """Return whether the main loop must end. uvicorn calls this method every 0.1 s."""
+        """Return whether uvicorn's main loop must end. uvicorn calls this method every 0.1 s."""
         return await super().on_tick(counter) or self.is_stop_requested
 
 
@@ -50,14 +51,14 @@ class RestServer:
         """Create a server that does not accept connections yet.
 
         Args:
-          app: The application. If the application has a method `find_fast_path`, the server asks
-            this method for functions that answer small requests without asyncio.
-          listener: A bound socket that does not listen yet. `stop` closes the socket.
-          grace_seconds: The time that requests in flight may take after `stop`.
+          app: The application. If it has a method `find_fast_path`, this method returns functions
+            that answer small and quick requests without an asyncio task.
+          listener: A bound socket that does not listen yet. The server closes it after `stop`.
+          grace_seconds: How many seconds the requests in flight may take after `stop`.
           on_failure: Called with the reason if the server ends before `stop`.
           tls: The key and certificates. None means plain HTTP.
-          timeouts: The limits for slow clients. None means the defaults.
-          use_fast_path: Whether small requests may bypass uvicorn. Benchmarks pass False.
+          timeouts: The time limits for slow clients. None means the defaults.
+          use_fast_path: Whether small and quick requests may bypass uvicorn. Benchmarks pass False.
 
         Raises:
           InvalidConfig: The key or a certificate cannot be used.
@@ -83,8 +84,8 @@ class RestServer:
         self._server = _UvicornServer(config)
         self._listener = listener
         self._on_failure = on_failure
-        # Run uvicorn in another thread than the main thread. In the main thread it would replace
-        # the signal handlers that `server.app` installs.
+        # Run uvicorn outside the main thread. In the main thread, it would replace the signal
+        # handlers that stop the whole server.
         self._thread = threading.Thread(target=self._serve, name="rest")
 
     def start(self) -> None:
@@ -93,10 +94,10 @@ class RestServer:
         self._thread.start()
 
     def report_health(self, is_serving: bool) -> None:
-        """Do nothing: readiness checks ask admission control, which all frontends share."""
+        """Do nothing, because readiness checks read the status from the admission controller."""
 
     def drain(self) -> None:
-        """Do nothing: admission control, which all frontends share, refuses new requests."""
+        """Do nothing, because the admission controller refuses new requests."""
 
     def stop(self) -> None:
         """Stop accepting connections. Requests in flight continue."""

@@ -1,48 +1,53 @@
-"""Builds documents in threads, once for all requests that wait for the same document."""
+"""Builds documents, such as the OpenAPI document, once for all requests that wait for them."""
 
 import asyncio
 import time
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-# After a build, the pause until the next one, in relation to the time of the build and of the
-# delivery: they take at most a tenth of a processor from the requests that run models, or half of
-# it where many clients wait.
+# The pause after a build is this number of times as long as the build and the delivery of the
+# document, up to `_MAX_PAUSE_SECONDS`. So builds take at most a tenth of the time of a processor,
+# unless a build takes long.
 _PAUSE_RATIO = 9
 _MAX_PAUSE_SECONDS = 1.0
-# The number of requests that are answered at once. Other events of the loop come between.
+# After this number of requests has been answered with a document, the event loop handles other
+# events.
 _DELIVERED_AT_ONCE = 8
 
 Document = TypeVar("Document")
 
 
 class SharedBuilds(Generic[Document]):
-    """Builds documents one after the other, with pauses.
+    """Builds documents in a thread, one after the other, with pauses.
 
-    Admission control does not count the requests for these documents. Without a bound, many clients
-    that poll them would take the processor from predictions.
+    The documents are, for example, the metrics and the status for the console. Admission control
+    does not limit the requests for them. Without the pauses, many clients that poll such a document
+    would take the processor from predictions.
     """
 
     def __init__(self) -> None:
-        """Create a builder, which belongs to the event loop of its first call."""
-        # Key → the requests that wait for a build which has not begun.
+        """Create a builder. All its calls must come from the same event loop."""
+        # Key of a document → futures of the calls that wait for its next build, which has not
+        # begun.
         self._waiting: dict[Hashable, list[asyncio.Future[Document]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._lock = asyncio.Lock()
         self._pause_end = 0.0
 
     async def get(self, key: Hashable, build: Callable[[], Document]) -> Document:
-        """Return a document whose build begins after this call.
+        """Return a document, so new that its build began after this call.
+
+        All calls that wait for the same document share one build.
 
         Args:
-          key: Identifies the document.
-          build: Builds the document, in a thread. Its errors are raised here.
+          key: Identifies the document among those of this object.
+          build: Builds the document. It is called in a thread, and its exceptions are raised here.
         """
         waiting = self._waiting.get(key)
         if waiting is None:
             waiting = self._waiting[key] = []
             task = asyncio.create_task(self._run(key, build))
-            # The event loop holds tasks weakly.
+            # Store a reference to the task, because the event loop has only a weak reference.
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         future: asyncio.Future[Document] = asyncio.get_running_loop().create_future()
@@ -60,7 +65,7 @@ class SharedBuilds(Generic[Document]):
             except Exception as caught:
                 error = caught
             for position, future in enumerate(waiting, 1):
-                if not future.done():  # The client may have left.
+                if not future.done():  # Skip a client that has gone.
                     if error is None:
                         future.set_result(document)
                     else:

@@ -5,12 +5,12 @@ import sys
 from enum import Enum
 from typing import Any
 
-# States of a TCP connection. Source: include/net/tcp_states.h of Linux.
+# Numbers of TCP connection states in Linux. Source: include/net/tcp_states.h.
 _CLOSE, _CLOSE_WAIT = 7, 8
 
 
 class ClientState(Enum):
-    """Whether the client of a connection can still send bytes and receive bytes."""
+    """Whether the client of a TCP connection can still send and receive bytes."""
 
     CONNECTED = "may send and receive"
     SENDS_NO_MORE = "sends no more bytes, and may still receive"
@@ -18,22 +18,24 @@ class ClientState(Enum):
 
 
 def read_client_state(transport: Any) -> ClientState:
-    """Return the state of the client of an asyncio transport; CONNECTED if it is unknown.
+    """Return the state of the client of an asyncio transport; CONNECTED if the state is unknown.
 
     The state comes from the operating system, because asyncio does not notice a disconnect while
-    reading is paused. A client that has closed its connection counts as `SENDS_NO_MORE` until the
-    server sends bytes, which the client's operating system rejects.
+    reading is paused. A client that has closed the whole connection counts as `SENDS_NO_MORE` at
+    first. It counts as `GONE` only when the client's operating system has rejected bytes that the
+    server sent.
     """
     pseudo_socket = transport.get_extra_info("socket")
     if pseudo_socket is None or sys.platform != "linux":
         return ClientState.CONNECTED
     try:
-        # Create a second socket object of the connection: uvloop's object has no getsockopt.
+        # Create a second socket object for the connection, because uvloop's object lacks
+        # getsockopt.
         connection = socket.socket(fileno=pseudo_socket.fileno())
     except OSError:
         return ClientState.GONE
     try:
-        # The state is the first byte of the struct tcp_info.
+        # Read the state, which is the first byte of the struct tcp_info.
         state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
     except OSError:
         return ClientState.CONNECTED

@@ -1,4 +1,4 @@
-"""An HTTP connection that is closed if its client is too slow."""
+"""The HTTP protocol of a connection that the server closes if the client is too slow."""
 
 import contextlib
 import logging
@@ -16,12 +16,12 @@ from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol, ht
 if TYPE_CHECKING:
     _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
 else:
-    # Python 3.10 raises an error for a LoggerAdapter with a type argument.
+    # At run time, omit the type argument, for which Python 3.10 raises an error.
     _LoggerAdapter = logging.LoggerAdapter
 
-# The headers that tell where the body of a request ends.
+# The names of the headers that determine where the body of a request ends.
 _FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
-# The text with which uvicorn answers an invalid request.
+# The text with which an invalid request is answered, the same as uvicorn's.
 _INVALID_REQUEST = "Invalid HTTP request received."
 _INTERIM_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # How long to wait for a client's operating system to reject an interim response, in seconds; see
@@ -30,7 +30,7 @@ _PROBE_SECONDS = 0.2
 
 
 async def _refuse(scope: Any, receive: Any, send: Any) -> None:
-    """Answer with status 400, in place of the ASGI application, for a malformed request."""
+    """Answer a malformed request with status 400. uvicorn calls this in place of the ASGI app."""
     body = _INVALID_REQUEST.encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
@@ -42,17 +42,17 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> None:
 
 
 class _ConnectionLogger(_LoggerAdapter):
-    """A logger whose messages begin with the address of a connection's client."""
+    """A logger whose messages begin with the address of the client of a connection."""
 
     @property
     def level(self) -> int:
-        """The level of the logger, which uvicorn reads."""
+        """The level of the wrapped logger, which uvicorn reads."""
         return self.logger.level
 
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
     ) -> tuple[Any, MutableMapping[str, Any]]:
-        """Add the address to a message."""
+        """Put the client's address before a message."""
         client = (self.extra or {}).get("client")
         return (f"{client[0]}:{client[1]} - {msg}" if isinstance(client, tuple) else msg), kwargs
 
@@ -60,7 +60,8 @@ class _ConnectionLogger(_LoggerAdapter):
 class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
     """uvicorn's HTTP protocol with timeouts for slow clients.
 
-    A request for a protocol upgrade, such as HTTP/2, is answered as HTTP/1.1.
+    If a request asks for a protocol upgrade, such as to HTTP/2, the protocol ignores that, and
+    answers the request with HTTP/1.1.
     """
 
     timeouts = ConnectionTimeouts()
@@ -79,11 +80,11 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._is_client_probed = False
         # Name the client in uvicorn's log lines, such as "Invalid HTTP request received."
         self.logger = _ConnectionLogger(self.logger, {"client": self.client})
-        # Whether the connection waits for the next request after a response that `FastPathProtocol`
-        # has sent without uvicorn: no byte of the next request has arrived.
+        # Whether the connection is idle after a response that `FastPathProtocol` has sent without
+        # uvicorn: no byte of the next request has arrived yet.
         self._is_idle = False
-        # The offset in the received data at which the head of a request for a protocol upgrade
-        # ends; None if the data contains no such request.
+        # If a request in the received data asks for a protocol upgrade: the offset in the data at
+        # which the head of the request ends. None otherwise.
         self._upgrade_offset: int | None = None
         self._is_replaying_head = False
         self._framing_headers: list[Header] = []
@@ -95,7 +96,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse data from the client. Refuse a request whose head is too large."""
+        """Parse data from the client, and refuse a request whose head is too large."""
         if self.flow.has_ended:
             return
         self._last_received = time.monotonic()
@@ -113,29 +114,29 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
                 self._abort()
 
     def on_message_begin(self) -> None:
-        """Start the timeouts of a request. The parser calls this at each request's start."""
+        """Start the timeouts of a new request. The parser calls this method at its first byte."""
         if self._is_replaying_head:
             return
         self._start_request()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Apply the timeouts of the body from now on. The parser calls this after the headers."""
+        """Apply the timeouts for bodies from now on. The parser calls this after the head."""
         if self._is_replaying_head:
             return
         self._is_in_head = False
         self._remember_framing(self.headers)
         super().on_headers_complete()
-        # Replace the list of headers, so that the trailers of a chunked body do not extend the old
-        # list, which the application holds.
+        # Start a new list of headers, to which the parser adds the trailers of a chunked body: they
+        # must not extend the list that the application has received.
         self.headers = []
 
     def on_message_complete(self) -> None:
-        """Pause reading until the request is answered. The parser calls this at a request's end."""
+        """Pause reading until a complete request is answered. The parser calls this at its end."""
         if self.parser.should_upgrade():
-            # Ignore this call: the request is not complete. If a request asks for a protocol
-            # upgrade, the parser takes the body for data of the new protocol, and so reports the
-            # end of the request too early.
+            # Ignore the call if the request asks for a protocol upgrade: the request is not
+            # complete then. The parser has reported its end too early, because it takes the body
+            # for data of the new protocol.
             return
         super().on_message_complete()
         if not self._may_read_next_request():
@@ -145,8 +146,9 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._request_started = self._last_received
 
     def _may_read_next_request(self) -> bool:
-        # uvicorn's `cycle` is the latest request. If `pipeline` queues no request, `cycle` is the
-        # request that is being answered.
+        # In uvicorn, `cycle` is the latest request, and `pipeline` is the queue of the requests
+        # that follow the one being answered. If the queue is empty, `cycle` is the request being
+        # answered.
         cycle = self.cycle
         if self.pipeline:
             return False
@@ -157,19 +159,23 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             self._framing_headers = [header for header in headers if header[0] in _FRAMING_HEADERS]
 
     def _unsupported_upgrade_warning(self) -> None:
-        # uvicorn calls this method when the parser stops at a request for an upgrade. Keep the
-        # offset at which to go on. Log no warning, because some clients offer HTTP/2 with every
-        # request.
+        # uvicorn calls this method when the parser stops at a request for a protocol upgrade. Store
+        # the offset at which parsing must continue. Log no warning, because some clients offer
+        # HTTP/2 with every request.
         error = sys.exc_info()[1]
         assert isinstance(error, httptools.HttpParserUpgrade)
         self._upgrade_offset = error.args[0]
 
     def _continue_without_upgrade(self, data: bytes) -> None:
-        """Parse the rest of a request as if the request had not asked for a protocol upgrade."""
+        """Parse the body of a request as if the request had not asked for a protocol upgrade.
+
+        The old parser has stopped at the upgrade. A new parser gets a head with the same headers
+        that delimit the body, and then the body.
+        """
         self.parser = httptools.HttpRequestParser(self)
         with contextlib.suppress(AttributeError):
-            # Set the same parser option as HttpToolsProtocol.__init__ does, if httptools has the
-            # option: old releases do not.
+            # Set the same parser option as HttpToolsProtocol.__init__ does. Old releases of
+            # httptools do not have the option.
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         lines = [b"%s: %s\r\n" % header for header in self._framing_headers]
         self._is_replaying_head = True
@@ -184,22 +190,23 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             super().data_received(data)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse invalid data, and close the connection once earlier requests are answered."""
+        """Refuse invalid data, and close the connection when all earlier requests are answered."""
         self.flow.end_reading()
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             super().send_400_response(msg)
         elif not cycle.more_body:
-            # The invalid data follows a complete request that is being answered. Close the
-            # connection after the response to that request, without a response to the invalid data.
+            # If the invalid data follows a complete request that is being answered, close the
+            # connection after the response to that request. The invalid data gets no response.
             cycle.keep_alive = False
         elif self.pipeline:
-            # Let `_refuse` answer the incomplete request, which is the latest request and so at
+            # Replace the application of the incomplete request by `_refuse`, which answers it when
+            # the earlier requests are answered. The incomplete request is the latest one, and so at
             # index 0 of the queue.
             self.pipeline[0] = (cycle, _refuse)
         else:
-            # Tell the application that the client has left, so that it stops answering the
-            # incomplete request, whose body is invalid.
+            # Report a disconnect to the application, so that it stops answering the incomplete
+            # request, whose body is invalid.
             cycle.disconnected = True
             cycle.message_event.set()
             if cycle.response_started:
@@ -213,8 +220,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._is_idle = False
 
     def _await_next_request(self) -> None:
-        # uvicorn starts no keep-alive timer after a response that was sent without uvicorn. Mark
-        # the connection as idle, so that `_check_timeouts` applies the keep-alive timeout.
+        # Mark the connection as idle, so that `_check_timeouts` applies the keep-alive timeout:
+        # after a response that was sent without uvicorn, uvicorn starts no keep-alive timer.
         self._is_in_head = True
         self._head_bytes = 0
         self._is_idle = True
@@ -226,8 +233,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         return float(shortest) / 4
 
     def _check_timeouts(self) -> None:
-        # Check the timeouts of the connection periodically: one timer for each request would cost
-        # more time.
+        # Check the timeouts of the connection at a fixed interval, because one timer for each
+        # request would take more processor time.
         if self._is_request_answered_late() and self._has_client_left():
             self._abort()
             return
@@ -244,18 +251,20 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             self._timer = self.loop.call_later(self._check_interval, self._check_timeouts)
 
     def _is_request_answered_late(self) -> bool:
-        # Do not measure how late the answer is. True for an answer that is not late does no harm:
-        # the server then only checks, now and then, whether the client has left.
+        # Return True for any request that is being answered, without measuring the time. This
+        # method runs at a fixed interval, so that quick requests are rarely affected; and for them,
+        # the only effect is a check whether the client has gone.
         cycle = self.cycle
         return cycle is not None and not cycle.more_body and not cycle.response_started
 
     def _has_client_left(self) -> bool:
-        """Return whether the client has closed the connection before the response.
+        """Return whether the client has closed the connection before it got the response.
 
-        A client that has closed only its sending side still gets the response. To tell the two
-        cases apart, the server sends an interim response. If the client has closed the connection,
-        its operating system rejects the interim response; otherwise the client ignores it, as
-        HTTP/1.1 requires.
+        A client may also have closed only its sending side. It must still get the response. To
+        distinguish the two cases, the server sends the interim response "100 Continue", and checks
+        the connection later. If the client has closed the connection, its operating system rejects
+        the interim response. Otherwise the client ignores the interim response, as HTTP/1.1
+        requires.
         """
         state = read_client_state(self.transport)
         if state is not ClientState.SENDS_NO_MORE:
@@ -280,8 +289,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
                 and not self.flow.read_paused
                 or now - self._request_started > self.timeouts.body_seconds
             )
-        # While a complete request is answered, apply no timeout for slow clients: the time limit
-        # for requests (`RestConfig.timeout_ms`) applies.
+        # While a complete request is being answered, apply no timeout for slow clients, because the
+        # server and not the client is slow. Another limit applies then, `RestConfig.timeout_ms`.
         if self.cycle is not None and not self.cycle.response_complete:
             return False
         # Between two requests, the keep-alive timeout applies instead of the timeout for the head.
@@ -290,7 +299,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
 
     def _abort(self) -> None:
         if self.cycle is not None:
-            # Tell the application that the client has left, because no further bytes can be sent.
+            # Report a disconnect to the application, because no further bytes can be sent.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.abort()

@@ -1,19 +1,19 @@
-"""Limits for slow clients. Without them such clients exhaust the server's connections."""
+"""The time limits for slow clients, which would otherwise exhaust the server's connections."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class ConnectionTimeouts:
-    """The timeouts, and the size limit of the head, for the requests of one connection.
+    """The timeouts of a connection, and the size limit for the head of each request.
 
     Attributes:
-      headers_seconds: The longest time for the head of a request, from its first byte or from
-        the start of the connection.
-      idle_seconds: The longest time in which no byte of a body arrives, or in which the client
-        takes no byte of a response.
-      body_seconds: The longest time for a whole body.
-      max_header_bytes: The largest size of the head of a request.
+      headers_seconds: The longest time for the head of a request, measured from its first byte; for
+        the first request, from the start of the connection.
+      idle_seconds: The longest time in which no byte of a request body arrives, or in which the
+        client reads no byte of a response.
+      body_seconds: The longest time until a request body has arrived completely.
+      max_header_bytes: The largest size of the head of a request in bytes.
     """
 
     headers_seconds: float = 20

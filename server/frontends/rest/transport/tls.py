@@ -12,7 +12,7 @@ from tpuserve.errors import InvalidConfig
 
 
 def create_ssl_context(tls: TlsConfig) -> ssl.SSLContext:
-    """Create the TLS context of a listening socket.
+    """Create the TLS context of a listening socket from the key and certificates.
 
     Raises:
       InvalidConfig: The key or a certificate cannot be parsed, or they do not belong together.
@@ -20,7 +20,8 @@ def create_ssl_context(tls: TlsConfig) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # Write temporary files, because Python loads a key and its certificate from files only.
+        # Write temporary files, because the ssl module loads a key and its certificate only from
+        # files.
         with _write_file(tls.server_cert) as certificate, _write_file(tls.server_key) as key:
             context.load_cert_chain(certificate, key, password=_refuse_password)
         if tls.custom_ca:
@@ -45,9 +46,10 @@ def _refuse_password() -> str:
 
 @contextmanager
 def _write_file(content: bytes) -> Iterator[str]:
-    """Write a file that only this user can read; delete the file when the `with` body ends.
+    """Write a file that only this user can read, and yield its path.
 
-    On Linux the file is in memory, so that no writable directory is needed.
+    The file is deleted when the `with` body ends. On Linux, the file is in memory, so that no
+    writable directory is needed.
     """
     if sys.platform.startswith("linux"):
         handle = os.memfd_create("tls")

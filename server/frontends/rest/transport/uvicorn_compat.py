@@ -1,4 +1,4 @@
-"""The private parts of uvicorn that this package uses, and a check that uvicorn has them.
+"""Checks that the installed uvicorn has the private parts that this package uses.
 
 `TimeoutProtocol` and `FastPathProtocol` subclass uvicorn's HTTP protocol, and
 `BackpressureFlowControl` subclasses its flow control. Releases of uvicorn that this package was not
@@ -13,8 +13,8 @@ from typing import Any
 
 import uvicorn
 
-# The parts of uvicorn that this package uses. Their type is Any, because the installed uvicorn may
-# lack some of them; `is_compatible` checks that it has all.
+# The classes and functions of uvicorn that this package uses. Their type is Any, because the
+# installed uvicorn may lack some of them. `is_compatible` checks that it has all.
 HttpToolsProtocol: Any
 FlowControl: Any
 ServerState: Any
@@ -47,8 +47,8 @@ _FLOW_CONTROL_METHODS: dict[str, tuple[str, ...]] = {
     "pause_reading": (),
     "resume_reading": (),
 }
-# The attributes of HttpToolsProtocol that this package reads. They exist once a request has
-# arrived.
+# The attributes of HttpToolsProtocol that this package reads. uvicorn sets some of them only when a
+# request arrives.
 _PROTOCOL_ATTRIBUTES = (
     "client",
     "expect_100_continue",
@@ -88,7 +88,8 @@ def is_compatible() -> bool:
             and _pauses_reading_as_expected()
         )
     except Exception:
-        # An exception means that the installed uvicorn differs from the tested releases.
+        # Any exception in a check means that the installed uvicorn differs from the tested
+        # releases.
         return False
 
 
@@ -109,10 +110,10 @@ def _has_attributes(owner: Any, names: Iterable[str]) -> bool:
 
 
 def _receives_requests_as_expected() -> bool:
-    """Return whether the installed uvicorn handles requests in the way that our subclass needs.
+    """Return whether the installed uvicorn handles requests as `TimeoutProtocol` needs it.
 
-    Checks the order of the parser's callbacks, the attributes of a request, and the queue of
-    pipelined requests.
+    Checks the order of the parser's callbacks, the attributes of the object for a request, and the
+    queue of pipelined requests.
     """
     calls: list[str] = []
 
@@ -149,17 +150,18 @@ def _receives_requests_as_expected() -> bool:
         and protocol.cycle is not first
         and not first.response_complete
         and protocol.flow.read_paused
-        # uvicorn must put the latest request at index 0 of its queue, together with the application
-        # that answers the request.
+        # Check that uvicorn puts the latest request at index 0 of its queue, together with the
+        # application that answers the request.
         and protocol.pipeline[0] == (protocol.cycle, protocol.app)
     )
 
 
 def _reports_upgrades_as_expected() -> bool:
-    """Return whether the installed uvicorn reports an upgrade request as `TimeoutProtocol` needs.
+    """Return whether the installed uvicorn reports upgrade requests as `TimeoutProtocol` needs it.
 
-    uvicorn must call `_unsupported_upgrade_warning` while it handles the parser's exception, whose
-    argument is the offset of the data after the head of the request.
+    For a request that asks for a protocol upgrade, the parser raises an exception. uvicorn must
+    call `_unsupported_upgrade_warning` while it handles this exception. The argument of the
+    exception must be the offset of the data after the head of the request.
     """
     offsets: list[Any] = []
 
@@ -183,7 +185,7 @@ def _pauses_reading_as_expected() -> bool:
 
 
 async def _application(scope: Any, receive: Any, send: Any) -> None:
-    """Stand in for an ASGI application in the checks; never called."""
+    """Take the place of an ASGI application in the checks, which never call it."""
 
 
 class _Task:
@@ -192,7 +194,7 @@ class _Task:
 
 
 class _Loop:
-    """Stands in for an asyncio event loop in the checks; runs nothing."""
+    """Takes the place of an asyncio event loop in the checks, and runs nothing."""
 
     def create_task(self, coroutine: Coroutine[Any, Any, None], **options: Any) -> _Task:
         coroutine.close()
@@ -200,7 +202,7 @@ class _Loop:
 
 
 class _Transport:
-    """Stands in for an asyncio transport in the checks; has no client address."""
+    """Takes the place of an asyncio transport in the checks, and has no client address."""
 
     is_reading = True
 

@@ -1,4 +1,4 @@
-"""Predict, classify and regress: from a parsed request body to an encoded response body."""
+"""Runs predict, classify and regress requests: from a parsed body to an encoded response body."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
@@ -23,12 +23,13 @@ from tpuserve.errors import InvalidInput, SignatureNotFound
 
 
 class EncodedResult(NamedTuple):
-    """The encoded result of an inference.
+    """The encoded result of a predict, classify or regress request.
 
     Attributes:
       body: The body of the response.
       version: The model version that computed the result.
-      memory: The memory of a large body; None for a small one.
+      memory: The reservation for a large body in the memory budget. None for a small body, which
+        reserves nothing.
     """
 
     body: JsonText
@@ -37,7 +38,7 @@ class EncodedResult(NamedTuple):
 
 
 class Operation(Protocol):
-    """A function that runs one kind of inference, for example predict.
+    """A function that runs one kind of request: predict, classify or regress.
 
     The function blocks while the model runs, unless the request waits for a batch.
     """
@@ -52,22 +53,23 @@ class Operation(Protocol):
         timeline: Timeline | None,
         budget: MemoryBudget,
     ) -> EncodedResult | Pending[EncodedResult]:
-        """Run a model on a request, and return the encoded response body and the model's version.
+        """Run a model on a request, and return the encoded result.
 
-        If the request waits for a batch, return a Pending of both.
+        If the request waits for a batch, the function returns a Pending of the result.
 
         Args:
-          dataplane: Finds and runs the model.
+          dataplane: Finds the model of a request and runs the model.
           model_spec: The model, version and signature that the request names.
           request: The parsed request body.
           timeout_ms: The milliseconds in which the model must answer. None means no limit.
           cancellation: Tells whether the client still waits for the answer. None if unknown.
-          timeline: Records the times of the request. None means that nothing is recorded.
-          budget: Bounds the memory of the outputs while they are encoded, and of their text until
-            it is sent.
+          timeline: Records the times at which the stages of the request begin and end. None means
+            that nothing is recorded.
+          budget: The memory budget of the server, in which the outputs reserve memory while they
+            are encoded, and the encoded body until it is sent.
 
         Raises:
-          TpuserveError: The request is invalid, or the model failed.
+          TpuserveError: The request is invalid, or the model cannot be found or run.
         """
 
 
@@ -89,8 +91,8 @@ def _predict(
             timeline=timeline,
         )
     except SignatureNotFound as error:
-        # Raise an error with another text: for an unknown signature, TensorFlow Serving's texts
-        # differ between REST and gRPC.
+        # Raise an error with another text, because TensorFlow Serving's text for an unknown
+        # signature differs between REST and gRPC, and the error caught here has that of gRPC.
         name = model_spec.effective_signature_name
         raise InvalidInput(
             f'Serving signature name: "{name}" not found in signature def'
@@ -114,7 +116,13 @@ def _encode_prediction(
 
 
 def _hold_memory(body: JsonText, version: int, budget: MemoryBudget) -> EncodedResult:
-    """Return an encoded result that holds a memory reservation for a large body."""
+    """Return an encoded result, after reserving memory for its body if the body is large.
+
+    Args:
+      body: The encoded body of the response.
+      version: The model version that computed the result.
+      budget: The memory budget of the server.
+    """
     return EncodedResult(body, version, output_memory.reserve_for_body(body, budget))
 
 

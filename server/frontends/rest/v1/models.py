@@ -1,4 +1,4 @@
-"""Encodes the status and the metadata of models as JSON."""
+"""Encodes the status, the metadata and the statistics of models as JSON."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -21,10 +21,11 @@ def encode_status(versions: Iterable[VersionStatus]) -> bytes:
 
 
 def encode_list(models: Mapping[str, ModelStatus]) -> bytes:
-    """Encode all models, sorted by name: {"models": [...]}. TensorFlow Serving has no such list.
+    """Encode the status of all models as JSON, sorted by name: {"models": [...]}.
 
-    The entry of a model has the statuses of its versions, and a status of its own: OK, or the
-    reason why the model has no version.
+    TensorFlow Serving has no such list. The entry of a model has the status of each of its
+    versions. It also has a status of the model as a whole: OK, or the reason why the model has no
+    version.
     """
     entries = [
         {"name": name, **_version_list(status.versions), "status": _error(status.reason)}
@@ -34,12 +35,15 @@ def encode_list(models: Mapping[str, ModelStatus]) -> bytes:
 
 
 def encode_names(models: Iterable[str]) -> bytes:
-    """Encode the names of all models, sorted, as KServe does: {"models": ["a", "b"]}."""
+    """Encode the names of all models as JSON, sorted, as KServe does: {"models": ["a", "b"]}."""
     return _encode({"models": sorted(models)})
 
 
 def encode_metadata(metadata: Metadata) -> bytes:
-    """Encode signatures as proto3 JSON of a GetModelMetadataResponse, with default values."""
+    """Encode the signatures of a model as the proto3 JSON of a GetModelMetadataResponse.
+
+    Fields with default values are included.
+    """
     definitions = {
         name: _message_to_dict(message) for name, message in sorted(metadata.signature_defs.items())
     }
@@ -56,7 +60,10 @@ def encode_metadata(metadata: Metadata) -> bytes:
 
 
 def encode_statistics(statistics: Statistics) -> bytes:
-    """Encode the batching statistics of a version. TensorFlow Serving has no such route."""
+    """Encode the batching statistics of a version as JSON, for the path /statistics.
+
+    TensorFlow Serving has no such path.
+    """
     return _encode(
         {
             "model_spec": {"name": statistics.model, "version": str(statistics.version)},

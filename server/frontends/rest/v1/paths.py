@@ -1,7 +1,8 @@
-"""Parses URL paths as TensorFlow Serving does: matches the path as sent, then decodes %XX in names.
+"""Parses URL paths below /v1/ with the rules of TensorFlow Serving.
 
-As in TensorFlow Serving, the query string is matched as part of the path. Source:
-http_rest_api_handler.cc and http_rest_api_util.cc in tensorflow_serving/model_servers.
+The path is matched as the client sent it, including the query string. Only then are names in it
+percent-decoded. Source: http_rest_api_handler.cc and http_rest_api_util.cc in
+tensorflow_serving/model_servers.
 """
 
 import re
@@ -14,8 +15,8 @@ from tpuserve.errors import InvalidInput
 _MAX_VERSION = 2**63 - 1
 _MAX_DIGITS = len(str(_MAX_VERSION))
 _VERSION = r"(?:/(?i:versions)/([0-9]+)|/(?i:labels)/([^/:]+))?"
-# The operation, such as "predict", must be in lower case. The other fixed parts of a path may be in
-# upper or lower case.
+# The patterns of paths for POST and GET requests. The operation, such as "predict", must be in
+# lower case. The other fixed parts of a path may be in upper or lower case.
 _POST = re.compile(rf"(?i:/v1/models)/([^/:]+){_VERSION}:(classify|regress|predict)")
 _GET = re.compile(rf"(?i:/v1/models)(?:/([^/:]+))?{_VERSION}(/metadata|/statistics)?")
 _NOTHING = re.compile(r"(?!)()()()()")
@@ -30,7 +31,7 @@ def parse_path(method: str, path: str) -> Route:
       path: The path as sent, percent-encoded and with the query string.
 
     Returns:
-      The route. Its operation is "predict", "classify", "regress", "metadata", "statistics" or
+      The endpoint. Its operation is "predict", "classify", "regress", "metadata", "statistics" or
       "status".
 
     Raises:
@@ -53,7 +54,10 @@ def parse_path(method: str, path: str) -> Route:
 def _template(
     name: str | None, digits: str | None, label: str | None, operation: str | None, method: str
 ) -> str:
-    """Return a path with placeholders for the model, the version and the label."""
+    """Return the path with placeholders such as {model} in place of names and versions.
+
+    The template is an attribute of traces.
+    """
     model = "/{model}" if name else ""
     version = "/versions/{version}" if digits else "/labels/{label}" if label else ""
     verb = f":{operation}" if method == "POST" else operation or ""

@@ -1,4 +1,4 @@
-"""The router of a further path that predicts with one model, as cloud services require."""
+"""Answers predict requests to one fixed model at a path that a cloud service prescribes."""
 
 from server.frontends.rest.dispatch.router import Route
 from server.frontends.rest.v1.router import V1Router
@@ -6,18 +6,19 @@ from tpuserve.errors import InvalidInput, NotFound
 
 
 class PredictRouter:
-    """Answers one path as TensorFlow Serving's :predict of a model; see `dispatch.router.Router`.
+    """The router of one path, which answers like TensorFlow Serving's path :predict of a model.
 
-    Vertex AI and SageMaker choose the path, and send and expect the same JSON.
+    Vertex AI and SageMaker prescribe the path. Their requests and responses have the same JSON as
+    those of TensorFlow Serving. The interface is `dispatch.router.Router`.
     """
 
     def __init__(self, path: str, model: str, v1: V1Router) -> None:
         """Create a router.
 
         Args:
-          path: The path.
-          model: The name of the model.
-          v1: Answers the requests.
+          path: The path, such as "/invocations".
+          model: The name of the model that requests to the path run.
+          v1: The router whose method `handle` answers the requests.
         """
         self.prefix = path.lower()
         self._path = path
@@ -32,7 +33,7 @@ class PredictRouter:
           path: The path as sent, with the query string.
 
         Raises:
-          NotFound: The path begins with the path of this router, and is another path.
+          NotFound: The path only begins with the path of this router, and continues differently.
           InvalidInput: The method is not POST.
         """
         if path.partition("?")[0] != self._path:

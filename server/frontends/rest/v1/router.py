@@ -1,4 +1,4 @@
-"""TensorFlow Serving's routes below /v1/."""
+"""Answers the requests to TensorFlow Serving's REST API, below /v1/."""
 
 import sys
 import time
@@ -24,7 +24,7 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
 
 
 class V1Router:
-    """Answers TensorFlow Serving's RESTful API; see `dispatch.router.Router`."""
+    """The router of TensorFlow Serving's REST API. The interface is `dispatch.router.Router`."""
 
     prefix = "/v1/"
 
@@ -39,11 +39,12 @@ class V1Router:
         """Create a router.
 
         Args:
-          dataplane: Finds and runs the models.
+          dataplane: Finds the model of a request and runs the model.
           parser: Parses the bodies of requests.
-          memory_budget: Bounds the memory of the outputs that are encoded at the same time. None
-            means no bound.
-          lists_names_only: Whether the list of models has only their names, as KServe's list.
+          memory_budget: Bounds the memory of all requests together. Outputs reserve memory in it
+            while they are encoded. None means no bound.
+          lists_names_only: Whether the response to GET /v1/models has only the names of the models,
+            as KServe requires. If False, it also has their status.
         """
         self._lists_names_only = lists_names_only
         self._memory_budget = MemoryBudget(sys.maxsize) if memory_budget is None else memory_budget
@@ -51,7 +52,7 @@ class V1Router:
         self._parser = parser
 
     def parse_route(self, method: str, path: str) -> Route:
-        """Return the endpoint that a request addresses; see `paths.parse_path`."""
+        """Return the endpoint that a request addresses. Arguments as for `v1.paths.parse_path`."""
         return paths.parse_path(method, path)
 
     def handle(
@@ -65,7 +66,7 @@ class V1Router:
         reservation: MemoryReservation | None = None,
         timeline: Timeline | None = None,
     ) -> Response | Pending[Response]:
-        """Answer one request; see `dispatch.router.Router.handle`."""
+        """Answer one request. The arguments are those of `dispatch.router.Router.handle`."""
         if not route.runs_model:
             return Response(200, self._describe(route), model=route.model, version=route.version)
         signature = ""
@@ -130,7 +131,7 @@ def _success_response(result: EncodedResult, route: Route, signature: str) -> Re
 
 
 def _error_response(error: Exception, route: Route, signature: str) -> Response:
-    # Convert errors to responses here, where the signature is known, because the access log shows
-    # the signature of failed requests too.
+    # Convert errors to responses in this module, where the signature is known, because the access
+    # log shows the signature of failed requests too.
     response = errors.response_to_error(error)
     return response._replace(model=route.model, version=route.version, signature=signature)

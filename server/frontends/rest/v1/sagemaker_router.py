@@ -1,4 +1,4 @@
-"""SageMaker's contract for containers with several models: the paths below /models.
+"""Answers the requests of SageMaker to a container with several models: paths below /models.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/mms-container-apis.html.
 """
@@ -27,7 +27,7 @@ from tpuserve.errors import (
 )
 
 _PATH = re.compile(r"/models(?:/([^/]+)(/invoke)?)?")
-# (method, whether the path names a model, whether it ends with /invoke) → operation.
+# (HTTP method, whether the path names a model, whether the path ends with /invoke) → operation.
 _OPERATIONS = {
     ("POST", False, False): "load",
     ("GET", False, False): "list",
@@ -36,12 +36,16 @@ _OPERATIONS = {
     ("POST", True, True): "predict",
 }
 _MAX_NAME = 256
-# With this status, SageMaker unloads other models and tries again.
+# The HTTP status for a model that the memory has no room for. SageMaker then unloads other models
+# and sends the request again.
 _OUT_OF_RESOURCES = 507
 
 
 class SageMakerRouter:
-    """Loads, lists, unloads and invokes models for SageMaker; see `dispatch.router.Router`."""
+    """The router of the paths with which SageMaker loads, lists, unloads and invokes models.
+
+    The interface is `dispatch.router.Router`.
+    """
 
     prefix = "/models"
 
@@ -50,7 +54,7 @@ class SageMakerRouter:
 
         Args:
           dataplane: Loads and unloads the models.
-          v1: Answers the requests that run a model.
+          v1: The router whose method `handle` answers the requests that run a model.
         """
         self._dataplane = dataplane
         self._v1 = v1
@@ -63,7 +67,7 @@ class SageMakerRouter:
           path: The path as sent, with the query string.
 
         Raises:
-          NotFound: The contract has no such path, or not with this method.
+          NotFound: SageMaker defines no such path, or not with this HTTP method.
         """
         match = _PATH.fullmatch(path.partition("?")[0])
         name, invoke = match.groups() if match is not None else ("", None)
@@ -92,8 +96,8 @@ class SageMakerRouter:
           route: The result of `parse_route`.
           headers: The headers of the request.
           body: The raw body.
-          options: The other arguments of `dispatch.router.Router.handle`. They serve requests that
-            run a model.
+          options: The other arguments of `dispatch.router.Router.handle`. Only requests that run a
+            model use them.
         """
         if route.runs_model:
             return self._v1.handle(route, headers, body, **options)
@@ -128,7 +132,8 @@ class SageMakerRouter:
                 f"printable characters."
             )
         if not url.startswith("/") or not url.isprintable():
-            # Let clients choose no host that the server connects to, and no line of its log.
+            # Accept only local paths, so that clients cannot make the server connect to a host of
+            # their choice; and only printable ones, so that clients cannot add lines to the log.
             raise InvalidInput(
                 f"the url is {url[:_MAX_NAME]!r}. Send the absolute path of a directory on the "
                 f"server, such as /opt/ml/models/1f3a/model."
@@ -136,7 +141,7 @@ class SageMakerRouter:
         try:
             self._dataplane.add_model(name, url)
         except VersionNotFound as error:
-            # The text of the error lists the directory.
+            # Replace the text of the error, which would show the client the files in the directory.
             raise ModelNotFound(
                 f"there is no model in {url[:_MAX_NAME]!r}. Send the path of a directory that is a "
                 f"SavedModel, or holds its numbered versions."

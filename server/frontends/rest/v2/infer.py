@@ -1,4 +1,4 @@
-"""Answers infer requests: from a body of JSON and binary data to a response of the same kind."""
+"""Runs infer requests, whose bodies consist of JSON and optional binary data."""
 
 import time
 from collections.abc import Mapping
@@ -25,13 +25,15 @@ JSON_SIZE_HEADER = b"inference-header-content-length"
 
 
 class InferResult(NamedTuple):
-    """The encoded response to an infer request.
+    """The encoded result of an infer request.
 
     Attributes:
-      body: The body.
-      json_bytes: The size of the JSON with which the body begins; None if the whole body is JSON.
-      version: The version that answered.
-      memory: The memory of a large body; None for a small one.
+      body: The body of the response.
+      json_bytes: The size in bytes of the JSON with which the body begins. None if the whole body
+        is JSON.
+      version: The model version that computed the result.
+      memory: The reservation for a large body in the memory budget. None for a small body, which
+        reserves nothing.
     """
 
     body: JsonText
@@ -43,13 +45,15 @@ class InferResult(NamedTuple):
 def split_body(headers: Headers, body: bytes) -> tuple[bytes, memoryview]:
     """Split the body of an infer request into its JSON and its binary data.
 
+    A header has the size of the JSON. Without this header, the whole body is JSON.
+
     Raises:
-      InvalidInput: The header with the size of the JSON is no number, or larger than the body.
+      InvalidInput: The value of the header is no number, or larger than the body.
     """
     value = get_header(headers, JSON_SIZE_HEADER)
     if value is None:
         return body, memoryview(b"")
-    # The limit of digits keeps `int` from converting a text of any length.
+    # Limit the number of digits, because `int` would take long to convert a long text.
     num_bytes = int(value) if value.isdigit() and len(value) <= 19 else -1
     if not 0 <= num_bytes <= len(body):
         shown = value[:32].decode("latin-1")
@@ -68,10 +72,19 @@ def parse_body(
     cancellation: Cancellation | None,
     reservation: MemoryReservation | None,
 ) -> tuple[InferRequest, memoryview, float | None]:
-    """Parse a request; see `Router.handle` for the arguments.
+    """Parse the body of an infer request.
+
+    Args:
+      parser: Parses the JSON.
+      headers: The headers of the request.
+      body: The body, consisting of JSON and optional binary data.
+      timeout_ms: The milliseconds left for the answer. None means no limit.
+      cancellation: Tells whether the client still waits for the answer. None if unknown.
+      reservation: The request's reservation in the memory budget. None for a small request.
 
     Returns:
-      The request, its binary data, and the milliseconds left for the answer.
+      The parsed JSON, the binary data, and the milliseconds that are left for the answer after
+      parsing, or None for no limit.
     """
     started = time.monotonic()
     text, binary = split_body(headers, body)
@@ -97,20 +110,23 @@ def run_model(
     reservation: MemoryReservation | None,
     budget: MemoryBudget,
 ) -> InferResult | Pending[InferResult]:
-    """Run a model on a request; return a Pending if the request waits for a batch.
+    """Run a model on an infer request, and return the encoded result.
+
+    If the request waits for a batch, the function returns a Pending of the result.
 
     Args:
-      dataplane: Finds and runs the model.
-      spec: The model, version and signature.
-      request: The request without its binary data.
-      binary: The binary data.
+      dataplane: Finds the model of a request and runs the model.
+      spec: The model, version and signature that the request names.
+      request: The parsed JSON of the request.
+      binary: The binary data of the request, which may hold the values of inputs.
       timeout_ms: The milliseconds in which the model must answer. None means no limit.
       cancellation: Tells whether the client still waits for the answer. None if unknown.
-      timeline: Records the times of the request. None means that nothing is recorded.
-      reservation: The memory of the request, which grows by the size of the arrays. None for a
-        small request.
-      budget: Bounds the memory of the outputs while they are encoded, and of their body until it
-        is sent.
+      timeline: Records the times at which the stages of the request begin and end. None means that
+        nothing is recorded.
+      reservation: The request's reservation in the memory budget, which is enlarged by the size of
+        the input arrays. None for a small request.
+      budget: The memory budget of the server, in which the outputs reserve memory while they are
+        encoded, and the encoded body until it is sent.
     """
 
     def read_inputs(signature: Signature) -> Mapping[str, Array]:

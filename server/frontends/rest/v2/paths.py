@@ -31,19 +31,19 @@ _MAX_SHOWN_CHARACTERS = 128
 
 @lru_cache(maxsize=1024)
 def parse_path(method: str, path: str) -> Route:
-    """Parse a path that begins with /v2. The query string is ignored.
+    """Parse a path that begins with /v2, without its query string.
 
     Args:
       method: The HTTP method.
       path: The path as sent, percent-encoded and with the query string.
 
     Returns:
-      The route. Its operation is "infer", "ready", "metadata", "config", "stats",
+      The endpoint. Its operation is "infer", "ready", "metadata", "config", "stats",
       "server_metadata", "repository_index", "load" or "unload".
 
     Raises:
       NotFound: The API has no such path.
-      InvalidInput: The path does not allow the method, or the version is no number.
+      InvalidInput: The path does not allow the HTTP method, or the version is no number.
     """
     path = path.partition("?")[0]
     path = path.rstrip("/") or path
@@ -84,10 +84,10 @@ def parse_path(method: str, path: str) -> Route:
 
 
 def parse_version(text: str) -> int:
-    """Convert a version to a number.
+    """Convert the model version in a path to a number.
 
     Raises:
-      InvalidInput: The text is no number of at most 64 bits.
+      InvalidInput: The text is no non-negative number below 2**63.
     """
     if not (text.isascii() and text.isdigit()) or len(text.lstrip("0")) > _MAX_DIGITS:
         raise _invalid_version(text)

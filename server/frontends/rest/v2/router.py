@@ -1,4 +1,4 @@
-"""The routes of the Open Inference Protocol below /v2."""
+"""Answers the REST requests of the Open Inference Protocol, below /v2."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ _BINARY = b"application/octet-stream"
 
 
 class V2Router:
-    """Answers the Open Inference Protocol; see `dispatch.router.Router`."""
+    """The router of the Open Inference Protocol. The interface is `dispatch.router.Router`."""
 
     prefix = "/v2"
 
@@ -41,11 +41,11 @@ class V2Router:
         """Create a router.
 
         Args:
-          dataplane: Finds and runs the models.
+          dataplane: Finds the model of a request and runs the model.
           parser: Parses the JSON of requests.
-          describer: Answers the requests that run no model.
-          memory_budget: Bounds the memory of the outputs that are encoded at the same time. None
-            means no bound.
+          describer: Builds the responses to requests that run no model.
+          memory_budget: Bounds the memory of all requests together. Outputs reserve memory in it
+            while they are encoded. None means no bound.
         """
         self._dataplane = dataplane
         self._parser = parser
@@ -53,7 +53,7 @@ class V2Router:
         self._memory_budget = MemoryBudget(sys.maxsize) if memory_budget is None else memory_budget
 
     def parse_route(self, method: str, path: str) -> Route:
-        """Return the endpoint that a request addresses; see `paths.parse_path`."""
+        """Return the endpoint that a request addresses. Arguments as for `v2.paths.parse_path`."""
         return paths.parse_path(method, path)
 
     def handle(
@@ -67,7 +67,7 @@ class V2Router:
         reservation: MemoryReservation | None = None,
         timeline: Timeline | None = None,
     ) -> Response | Pending[Response]:
-        """Answer one request; see `dispatch.router.Router.handle`."""
+        """Answer one request. The arguments are those of `dispatch.router.Router.handle`."""
         if not route.runs_model:
             text = json.dumps(self._describe(route, body)).encode()
             return Response(200, text, model=route.model, version=route.version)
@@ -118,10 +118,11 @@ class V2Router:
 
 
 def _wants_ready_models(body: bytes) -> bool:
-    """Return whether a request for the repository's index asks for ready models only.
+    """Return whether a request for the index of the model repository asks for ready models only.
 
     Args:
-      body: the body, whose member "ready" says so; empty for all models.
+      body: the body of the request: a JSON object, whose member "ready" is a boolean. An empty body
+        asks for all models.
     """
     document = json_parser.parse_json(body) if body.strip() else {}
     value = document.get("ready", False) if type(document) is dict else None
@@ -157,7 +158,7 @@ def _success_response(result: InferResult, route: Route, signature: str) -> Resp
 
 
 def _error_response(error: Exception, route: Route, signature: str) -> Response:
-    # Convert errors to responses here, where the signature is known, because the access log shows
-    # the signature of failed requests too.
+    # Convert errors to responses in this module, where the signature is known, because the access
+    # log shows the signature of failed requests too.
     response = errors.response_to_error(error)
     return response._replace(model=route.model, version=route.version, signature=signature)
