@@ -1,1 +1,1 @@
-"""Deployments of Ray Serve with the data plane inside: `tpuserve.ray`."""
+"""Serves models with Ray Serve; users import these functions from `tpuserve.ray`."""

@@ -1,4 +1,4 @@
-"""Describes deployments of models to Ray Serve."""
+"""Builds the Ray Serve application that serves models, and the options of its gRPC proxies."""
 
 import os
 from collections.abc import Mapping
@@ -13,13 +13,15 @@ from server.ray.replica import Replica, make_settings
 from tpuserve.errors import InvalidSetting
 
 _SERVICERS = ("prediction_service", "model_service")
-# The default options. Ray's own limit of 5 requests in flight would keep batches small.
+# The defaults of the options of `ray.serve.deployment`. Ray's own default for max_ongoing_requests,
+# 5 for each replica, would keep batches small.
 _OPTIONS: Mapping[str, Any] = {
     "name": "tpuserve",
     "max_ongoing_requests": 64,
     "graceful_shutdown_timeout_s": 30,
 }
-# The largest number of threads of a replica. Calls that wait for a batch need no thread.
+# The largest number of threads of a replica. It may be smaller than max_ongoing_requests, because
+# calls that wait for a batch need no thread.
 _MOST_THREADS = 32
 
 
@@ -29,13 +31,14 @@ def deployment(
     options: Mapping[str, Any] = MappingProxyType({}),
     **flags: Any,
 ) -> serve.Application:
-    """Return an application of Ray Serve that serves models over TensorFlow Serving's gRPC.
+    """Return a Ray Serve application that serves models over TensorFlow Serving's gRPC API.
 
     Args:
-      model_base_path: the directory of the versions of the model, on every node; None if the flag
-        model_config_file names a file that lists the models.
-      options: options of `ray.serve.deployment`, such as num_replicas=2, or autoscaling_config,
-        with which Ray chooses the number of replicas by the requests in flight and in queues.
+      model_base_path: the directory with the versions of the model, which must exist on every node
+        of the Ray cluster. None if the flag model_config_file names a file that lists the models.
+      options: options of `ray.serve.deployment`, such as num_replicas=2. With the option
+        autoscaling_config, Ray chooses the number of replicas from the number of requests in flight
+        and in queues.
       flags: flags of `tpuserve serve` for the models and for batching, such as model_name="digits"
         and enable_batching=True.
 
@@ -56,22 +59,27 @@ def deployment(
 
 
 def build(arguments: Mapping[str, Any]) -> serve.Application:
-    """Return the application that a config file of Ray Serve describes.
+    """Return the Ray Serve application that a config file of Ray Serve describes.
+
+    The config file names this function in its field `import_path`.
 
     Args:
-      arguments: the `args` of the application in the file: the arguments of `deployment`.
+      arguments: the field `args` of the application in the file. It has the arguments of
+        `deployment`.
 
     Raises:
-      InvalidSetting: as for `deployment`.
+      InvalidSetting: a flag or an option is invalid.
     """
     return deployment(**arguments)
 
 
 def grpc_options(port: int = DEFAULT_PORT) -> gRPCOptions:
-    """Return the options with which Ray's proxies answer TensorFlow Serving's gRPC.
+    """Return the options with which Ray's proxies accept TensorFlow Serving's gRPC calls.
+
+    They are the argument `grpc_options` of `ray.serve.start`.
 
     Args:
-      port: the port of the proxy of each node.
+      port: the gRPC port on which the proxy of each node listens.
     """
     functions = [
         f"tensorflow_serving.apis.{name}_pb2_grpc.add_{_camel_case(name)}Servicer_to_server"

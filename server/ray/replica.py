@@ -1,4 +1,4 @@
-"""A replica of a deployment: an engine, and TensorFlow Serving's methods as Ray calls them."""
+"""The replica of a Ray Serve deployment, which loads models and answers gRPC calls."""
 
 import asyncio
 import os
@@ -17,8 +17,8 @@ from server.metrics import Metrics
 from server.servables.pending import Pending
 from tpuserve.errors import InvalidSetting, TpuserveError, Unavailable
 
-# How long a stopped replica waits for the request log, and for runs that still use a model, in
-# seconds.
+# How many seconds a stopped replica waits: until the entries of the request log are written, and
+# until the runs that still use a model end.
 _LOG_SECONDS = 5
 _UNLOAD_SECONDS = 5
 _FLAGS_OF_PORTS = frozenset(
@@ -30,7 +30,10 @@ _FLAGS_OF_PORTS = frozenset(
 
 
 class MessageBytes:
-    """The bytes of a response message. Ray calls only `SerializeToString` of a message."""
+    """A response that is serialised already, in the form of a protobuf message.
+
+    Ray calls only the method `SerializeToString` of the messages that a replica returns.
+    """
 
     def __init__(self, content: bytes) -> None:
         """Wrap a serialised message."""
@@ -41,18 +44,18 @@ class MessageBytes:
 
 
 class Replica:
-    """Answers TensorFlow Serving's gRPC methods, which Ray's proxy forwards to it.
+    """Answers TensorFlow Serving's gRPC calls, which Ray's proxies forward to the replicas.
 
-    The methods have the names of the RPCs. Each takes the request message and Ray's context of the
-    call, and returns the response message.
+    The methods with capital letters have the names of the gRPC methods. Each takes the request
+    message and Ray's gRPC context of the call, and returns the response message.
     """
 
     def __init__(self, flags: Mapping[str, Any], threads: int) -> None:
-        """Load the models.
+        """Create a replica, and load its models.
 
         Args:
-          flags: attributes of `Settings`.
-          threads: the largest number of calls that are decoded and run at the same time; calls that
+          flags: the flags of `tpuserve serve` by their names.
+          threads: the largest number of calls that are parsed or run at the same time. Calls that
             wait for a batch need no thread.
 
         Raises:
@@ -70,34 +73,39 @@ class Replica:
         self._threads = ThreadPoolExecutor(threads, "call")
 
     async def Predict(self, request: Any, grpc_context: Any) -> Any:
-        """Run a signature on tensors."""
+        """Answer a PredictRequest: run a signature on tensors."""
         return await self._call("Predict", request, grpc_context)
 
     async def Classify(self, request: Any, grpc_context: Any) -> Any:
-        """Classify tf.train.Examples."""
+        """Answer a ClassificationRequest: classify tf.train.Examples."""
         return await self._call("Classify", request, grpc_context)
 
     async def Regress(self, request: Any, grpc_context: Any) -> Any:
-        """Compute a number for each tf.train.Example."""
+        """Answer a RegressionRequest: compute a number for each tf.train.Example."""
         return await self._call("Regress", request, grpc_context)
 
     async def MultiInference(self, request: Any, grpc_context: Any) -> Any:
-        """Classify and regress the same tf.train.Examples."""
+        """Answer a MultiInferenceRequest: run several signatures on the same tf.train.Examples."""
         return await self._call("MultiInference", request, grpc_context)
 
     async def GetModelMetadata(self, request: Any, grpc_context: Any) -> Any:
-        """Return the signatures of a model."""
+        """Answer a GetModelMetadataRequest: return the signatures of a model."""
         return await self._call("GetModelMetadata", request, grpc_context)
 
     async def GetModelStatus(self, request: Any, grpc_context: Any) -> Any:
-        """Return the states of the versions of a model, as this replica has them."""
+        """Answer a GetModelStatusRequest: return the states of the versions of a model.
+
+        The states are those in this replica.
+        """
         return await self._call("GetModelStatus", request, grpc_context)
 
     def check_health(self) -> None:
-        """Raise an error unless a version of each model can answer; Ray calls this regularly.
+        """Raise an error unless each model has a version that can answer requests.
+
+        Ray calls this method regularly, and replaces a replica that raises an error.
 
         Raises:
-          Unavailable: a model has no version that can answer. Ray replaces the replica.
+          Unavailable: a model has no available version.
         """
         for name in self._engine.model_names:
             statuses = self._engine.dataplane.status(name, None)
@@ -105,14 +113,23 @@ class Replica:
                 raise Unavailable(f"no version of {name} is available")
 
     def __del__(self) -> None:
-        """Close the models; Ray calls this when the requests of a stopped replica are answered."""
+        """Close the models. Ray calls this when a stopped replica has answered its last request."""
         engine = self.__dict__.pop("_engine", None)
         if engine is not None:
             engine.stop_polling()
             engine.close(_LOG_SECONDS, _UNLOAD_SECONDS)
 
     async def _call(self, method: str, request: Any, grpc_context: Any) -> MessageBytes:
-        """Run a method in a thread; its errors have the status that our own server gives them."""
+        """Run the implementation of a gRPC method in a thread, and return its response.
+
+        An error gets the status code and the message that the server of `tpuserve serve` would
+        send.
+
+        Args:
+          method: the name of the method, such as "Predict".
+          request: the request message.
+          grpc_context: Ray's gRPC context of the call.
+        """
         call = CallContext()
         call.timeout_ms = self._timeout_ms
         loop = asyncio.get_running_loop()
@@ -131,16 +148,20 @@ class Replica:
                 grpc_context.set_details(errors.truncate_message(str(error)))
                 raise
             finally:
-                # After the answer this has no effect; before it, the client has gone.
+                # Stop work that still runs for the call, because its client has cancelled it. If
+                # the call is answered already, this has no effect.
                 call.cancellation.cancel()
         return MessageBytes(result)
 
 
 def make_settings(flags: Mapping[str, Any]) -> Settings:
-    """Return the settings of a replica, which has no ports of its own.
+    """Return the settings of a replica, which does not listen on any port.
+
+    Args:
+      flags: the flags of `tpuserve serve` by their names.
 
     Raises:
-      InvalidSetting: a flag does not exist, belongs to Ray, or has an invalid value.
+      InvalidSetting: a flag does not exist, is about ports or connections, or has an invalid value.
     """
     unknown = sorted(set(flags) - {*Settings.__dataclass_fields__})
     if unknown:
@@ -166,7 +187,7 @@ def _half_of_memory() -> int:
 def _make_functions(
     engine: Engine, settings: Settings
 ) -> dict[str, Callable[[bytes, CallContext], bytes | Pending[bytes]]]:
-    """Return the implementations of the methods by their names."""
+    """Return the implementations of the gRPC methods by their names, such as "Predict"."""
     from server.frontends.grpc.services import inference
     from server.frontends.grpc.services.model_service import GetModelMetadata, GetModelStatus
     from server.frontends.grpc.services.predict import Predict

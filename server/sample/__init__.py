@@ -1,1 +1,1 @@
-"""The sample model, which comes with the package."""
+"""The sample model that `tpuserve serve --sample` serves. It comes with the package."""

@@ -24,14 +24,14 @@ REQUEST = """\
 
 
 def check_flags(model_base_path: str, model_config_file: str) -> None:
-    """Check that no flag names another model.
+    """Raise an error if a flag names another model than the sample model.
 
     Args:
       model_base_path: the value of --model_base_path.
       model_config_file: the value of --model_config_file.
 
     Raises:
-      InvalidSetting: one of the flags is set.
+      InvalidSetting: one of the two flags is set.
     """
     for flag, value in (
         ("--model_base_path", model_base_path),
@@ -45,9 +45,9 @@ def check_flags(model_base_path: str, model_config_file: str) -> None:
 
 
 def curl_command(port: int) -> str:
-    """Return a shell command that asks the sample model for the digit of a picture.
+    """Return a curl command that sends the picture of a digit to the sample model.
 
     Args:
-      port: the port of REST.
+      port: the port of the REST frontend.
     """
     return f"curl -d '{REQUEST}' http://localhost:{port}/v1/models/{NAME}:predict"

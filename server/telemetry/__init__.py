@@ -1,1 +1,1 @@
-"""Traces: a span for each request, exported with OpenTelemetry's protocol (OTLP)."""
+"""Creates a trace span for each request, and exports the spans with OpenTelemetry's OTLP."""

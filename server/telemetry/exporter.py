@@ -1,4 +1,4 @@
-"""Sends spans to a collector, in a thread of its own."""
+"""Sends spans to an OpenTelemetry collector, in a separate thread."""
 
 import json
 import logging
@@ -15,16 +15,17 @@ from opentelemetry.util.re import parse_env_headers
 
 _METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _DEFAULT_PORT = 4317
-# Spans are sent after this number of requests, or after this number of seconds.
+# The spans of queued requests are sent when this number of requests is queued, or after this number
+# of seconds.
 _BATCH_SIZE, _BATCH_SECONDS = 256, 1.0
-# The number of requests whose spans may wait. Further requests have no spans, so that a collector
-# that is slow or absent does not fill the memory.
+# The largest number of queued requests. The spans of further requests are discarded, so that the
+# queue does not fill the memory if the collector is slow or absent.
 _MAX_WAITING = 16 * _BATCH_SIZE
-# How long a batch may take, in seconds, including the repetitions of a failed call.
+# How many seconds the sending of a batch may take, including the retries of a failed call.
 _EXPORT_SECONDS = 10.0
-# The interval between two log lines about failures, in seconds.
+# The shortest time between two log lines about spans that were not sent, in seconds.
 _LOG_SECONDS = 60.0
-# gRPC itself repeats calls that fail for a reason that may pass. Source:
+# The gRPC service config with which gRPC retries a call that fails with a transient error. Source:
 # https://opentelemetry.io/docs/specs/otlp/#failures.
 _SERVICE_CONFIG = json.dumps(
     {
@@ -49,18 +50,21 @@ logger = logging.getLogger(__name__)
 
 
 class Exporter(Generic[Item]):
-    """Collects items, and sends them to an OTLP receiver over gRPC, several at a time.
+    """Queues requests, and sends their spans to an OTLP receiver over gRPC, in batches.
 
-    OpenTelemetry's own exporter is not used: it takes several times as much processor time for a
-    span, and would slow small models down by a fifth.
+    An item of the queue is a record from which a function makes the spans of one request.
+    OpenTelemetry's own exporter takes several times as much processor time for a span, and would
+    make requests to small models slower by a fifth.
     """
 
     def __init__(self, endpoint: str, encode: Callable[[Sequence[Item]], bytes]) -> None:
-        """Start the thread that sends.
+        """Start the thread that sends the spans.
 
         Args:
-          endpoint: the URL of the receiver; its scheme says whether the connection uses TLS.
-          encode: returns a serialised ExportTraceServiceRequest; called in the thread.
+          endpoint: the URL of the receiver, such as "http://localhost:4317". The connection uses
+            TLS if the scheme is "https".
+          encode: makes the spans of a batch of items, and returns them as a serialised
+            ExportTraceServiceRequest. It is called in the thread.
         """
         self._endpoint = endpoint
         self._encode = encode
@@ -73,7 +77,7 @@ class Exporter(Generic[Item]):
         self._thread.start()
 
     def add(self, item: Item) -> None:
-        """Send an item later; drop it if too many items wait."""
+        """Queue an item, whose spans are sent later; discard it if the queue is full."""
         waiting = len(self._items)
         if waiting >= _MAX_WAITING:
             self._num_dropped += 1
@@ -83,7 +87,7 @@ class Exporter(Generic[Item]):
             self._wake.set()
 
     def close(self, timeout_seconds: float) -> None:
-        """Send the items that wait, and end the thread.
+        """Send the spans of the queued items, and end the thread.
 
         Args:
           timeout_seconds: the longest time to wait for the end of the thread, in seconds.
@@ -93,7 +97,7 @@ class Exporter(Generic[Item]):
         self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
-        # The channel is created here and not in __init__, because the thread alone uses it.
+        # Create the channel here and not in __init__, because only this thread uses it.
         url = urlsplit(self._endpoint)
         address = f"{url.hostname}:{url.port or _DEFAULT_PORT}"
         options = [("grpc.service_config", _SERVICE_CONFIG)]
@@ -109,7 +113,7 @@ class Exporter(Generic[Item]):
             while not is_last:
                 self._wake.wait(_BATCH_SECONDS)
                 self._wake.clear()
-                # Check for the end before the items are sent, not after it: so all items that were
+                # Read the flag before the items are sent, not afterwards. So all items that were
                 # added before `close` are sent.
                 is_last = self._is_closed
                 while self._items:
@@ -124,13 +128,13 @@ class Exporter(Generic[Item]):
             self._num_dropped += count
             self._log_failure(f"{error.code().name}: {error.details()}")
         except Exception:
-            # The thread must live on to send later spans.
+            # Keep the thread alive, so that it sends later spans.
             logger.exception("spans cannot be encoded")
         if self._num_dropped:
             self._log_failure("the collector does not keep up")
 
     def _log_failure(self, reason: str) -> None:
-        """Log how many requests lost their spans, at most once in `_LOG_SECONDS`."""
+        """Log how many requests have lost their spans, at most once in `_LOG_SECONDS`."""
         now = time.monotonic()
         if self._last_log is not None and now - self._last_log < _LOG_SECONDS:
             return

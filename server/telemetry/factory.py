@@ -1,4 +1,4 @@
-"""Starts the export of traces, if it is enabled and its packages are installed."""
+"""Starts the export of traces if a flag enables it and OpenTelemetry is installed."""
 
 from typing import TYPE_CHECKING
 
@@ -9,21 +9,22 @@ if TYPE_CHECKING:
 
 
 def start_tracing(endpoint: str) -> "Tracing | None":
-    """Start a thread that exports spans.
+    """Start a thread that exports the spans of requests.
 
     Args:
       endpoint: the URL of an OTLP receiver over gRPC, such as "http://localhost:4317"; empty for no
         traces.
 
     Returns:
-      The object that records requests; None if there are no traces.
+      The object with which the frontends record their requests; None if `endpoint` is empty.
 
     Raises:
       ExtraNotInstalled: OpenTelemetry is not installed.
     """
     if not endpoint:
         return None
-    # Imported here and not at the top of the file, because OpenTelemetry's SDK is optional.
+    # Import the module here and not at the top of the file, because it needs OpenTelemetry's SDK,
+    # which is optional.
     try:
         from server.telemetry.tracing import Tracing
     except ImportError as error:

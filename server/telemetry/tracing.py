@@ -1,6 +1,6 @@
-"""Creates spans of requests that have ended, and exports them.
+"""Creates OpenTelemetry spans of requests that have ended, and exports the spans.
 
-The attributes follow OpenTelemetry's conventions for HTTP and RPC servers. Source:
+The attributes of the spans follow OpenTelemetry's conventions for HTTP and RPC servers. Source:
 https://opentelemetry.io/docs/specs/semconv/http/http-spans,
 https://opentelemetry.io/docs/specs/semconv/rpc/grpc.
 """
@@ -35,10 +35,10 @@ from server.telemetry import span_bytes
 from server.telemetry.exporter import Exporter
 
 _PACKAGE = "tpuserve"
-# The RPC attributes are written out, because OpenTelemetry's package has only private names for
-# them.
+# The names of span attributes for RPCs. OpenTelemetry's package has no public constants for them.
 _RPC_SYSTEM, _RPC_METHOD, _RPC_STATUS = "rpc.system.name", "rpc.method", "rpc.response.status_code"
-# The status codes that mean that the server has failed, and not the client.
+# The gRPC status codes with which the status of a span is an error: they mean that the server and
+# not the client is at fault.
 _SERVER_ERRORS = {
     "UNKNOWN",
     "DEADLINE_EXCEEDED",
@@ -48,19 +48,21 @@ _SERVER_ERRORS = {
     "DATA_LOSS",
 }
 _STANDARD_METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
-# The headers of W3C Trace Context, in which a request names the span of its client.
+# The headers of W3C Trace Context, with which a client names the span that becomes the parent of
+# the request's span.
 _TRACE_HEADERS = {"traceparent", "tracestate"}
 _READ_HEADERS = {*_TRACE_HEADERS, "host", "user-agent"}
-# The names that are read, as HTTP and gRPC write them.
+# The names of the headers that spans need, as bytes for HTTP and as str for gRPC.
 _RAW_HEADERS = frozenset({*_READ_HEADERS, *(name.encode() for name in _READ_HEADERS)})
-# The largest number of characters of a text that a client chooses. Thousands of requests wait and
-# are cached, and a collector refuses the whole message with a span that is too large.
+# Texts that a client chooses, such as the path, are cut to this number of characters. Otherwise
+# thousands of queued requests could fill the memory, and a collector would refuse the whole message
+# that contains too large a span.
 _MAX_TEXT = 1024
 _MAX_PORT = 65535
-# The number of random bytes for the IDs of a request: 16 for the trace, and 8 for the span of the
-# request and for each of at most five stages.
+# The number of random bytes for the IDs of one request: 16 for the ID of the trace, 8 for the ID of
+# the request's span, and 8 for the span of each of at most five stages.
 _ID_BYTES = 64
-# How long the stopping server waits until the last spans are exported, in seconds.
+# How many seconds a stopping server waits until the last spans are exported.
 _CLOSE_SECONDS = 5.0
 
 _STAGES = {
@@ -70,12 +72,12 @@ _STAGES = {
 
 
 class _Description(NamedTuple):
-    """The fields of a span other than its times.
+    """The fields of the span of a request that do not depend on its times and IDs.
 
     Attributes:
       name: the name of the span.
       attributes: the attributes of the span.
-      is_error: whether the server has failed.
+      is_error: whether the request has failed because of the server, and not because of the client.
     """
 
     name: str
@@ -84,14 +86,16 @@ class _Description(NamedTuple):
 
 
 class _RequestRecord(NamedTuple):
-    """A request that has ended.
+    """A request that has ended, with all that is needed to create its spans later.
 
     Attributes:
-      timeline: the times of the request.
-      runs_model: whether the request runs a model.
-      describe: takes `details` and the labels of the timeline, and describes the span.
-      details: the arguments of `describe`.
-      headers: the headers or the metadata of the request that spans are made of.
+      timeline: the times at which the stages of the request began and ended, and the names of its
+        model, version and signature.
+      runs_model: whether the request runs a model, so that each of its stages has a span.
+      describe: returns the description of the span. Its arguments are `details`, the host and the
+        user agent of the request.
+      details: the first arguments of `describe`, such as the HTTP method and the status.
+      headers: those headers or metadata of the request that its spans need, such as "traceparent".
     """
 
     timeline: Timeline
@@ -104,21 +108,27 @@ class _RequestRecord(NamedTuple):
 class Tracing:
     """Records requests that have ended as spans, and exports the spans.
 
-    A request has a span of kind SERVER, and a child span for each of its stages. The thread of a
-    request only queues a record of the request; the exporter's thread creates the spans.
-    OpenTelemetry's environment variables set the sampler and the resource, such as
-    OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME.
+    A request has a span of kind SERVER. If it runs a model, it also has a child span for each stage
+    of its processing: queue, decode, run and encode. The thread of a request only queues a record
+    of the request. The thread of the exporter creates the spans later. Environment variables of
+    OpenTelemetry, such as OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME, set the sampler and the
+    resource.
     """
 
     def __init__(self, endpoint: str) -> None:
-        """Start the thread that exports spans to an OTLP receiver over gRPC, given by its URL."""
+        """Start the thread that exports spans.
+
+        Args:
+          endpoint: the URL of an OTLP receiver over gRPC, such as "http://localhost:4317".
+        """
         resource = Resource.create({SERVICE_VERSION: version(_PACKAGE)})
-        # OpenTelemetry gives this name where the environment names no service.
+        # Name the service "tpuserve" if the environment does not name it: OpenTelemetry's default
+        # name begins with "unknown_service".
         if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
             resource = resource.merge(Resource({SERVICE_NAME: _PACKAGE}))
         attributes = {key: str(value) for key, value in resource.attributes.items()}
         self._encoder = span_bytes.RequestEncoder(attributes, _PACKAGE, version(_PACKAGE))
-        # The provider chooses the sampler that the environment names.
+        # Create a provider only to get its sampler, which it chooses as the environment says.
         self._sampler = TracerProvider(shutdown_on_exit=False).sampler
         self._propagator = TraceContextTextMapPropagator()
         self._describe_bytes = lru_cache(maxsize=4096)(_describe_bytes)
@@ -140,7 +150,8 @@ class Tracing:
         """Record a request over HTTP.
 
         Args:
-          timeline: the times of the request, whose `end` was called.
+          timeline: the times at which the stages of the request began and ended. Its method `end`
+            must have been called.
           method: the HTTP method.
           route: the template of the path, such as "/v1/models/{model}:predict"; empty for a path
             that no API has.
@@ -169,7 +180,8 @@ class Tracing:
         """Record a call over gRPC.
 
         Args:
-          timeline: the times of the call, whose `end` was called.
+          timeline: the times at which the stages of the call began and ended. Its method `end` must
+            have been called.
           method: the full name of the method, such as
             "/tensorflow.serving.PredictionService/Predict".
           status: the name of the gRPC status code, such as "OK".
@@ -187,9 +199,11 @@ class Tracing:
         self._exporter.close(_CLOSE_SECONDS)
 
     def _encode(self, requests: Sequence[_RequestRecord]) -> bytes:
-        # The timelines have times of `perf_counter_ns`, and spans have times since 1970.
+        # The difference between the clock of spans, nanoseconds since 1970, and the clock of
+        # timelines, `time.perf_counter_ns`.
         offset_ns = time.time_ns() - time.perf_counter_ns()
-        # One call for all requests: a system call takes as long as a span.
+        # Get the random bytes of all requests with one system call, because a system call takes as
+        # long as the serialisation of a span.
         ids = os.urandom(_ID_BYTES * len(requests))
         return self._encoder.encode(
             span
@@ -242,7 +256,8 @@ class Tracing:
     def _is_sampled(
         self, trace_id: bytes, context: Context | None, parent: SpanContext | None
     ) -> bool:
-        # The default sampler, whose call would take a third of the time of a request's spans.
+        # Decide as OpenTelemetry's default sampler does, without calling it: the call would take a
+        # third of the time for the spans of a request.
         if self._sampler is DEFAULT_ON:
             return parent is None or parent.trace_flags.sampled
         sampling = self._sampler.should_sample(
@@ -302,7 +317,10 @@ def _describe_http(
 
 
 def _split_host(host: str) -> tuple[str, int]:
-    """Split the header Host, which may be any text; the port is 0 if the header has no port."""
+    """Split the value of the header Host into the host and the port.
+
+    The port is 0 if the value has no valid port. A client may send any text as the value.
+    """
     server, _, text = host.rpartition(":")
     is_port = text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= _MAX_PORT
     return (server, int(text)) if is_port else (host, 0)
@@ -321,7 +339,10 @@ def _describe_rpc(method: str, status: str, peer: str, host: str, agent: str) ->
 def _select(
     headers: Iterable[tuple[str | bytes, str | bytes]],
 ) -> list[tuple[str | bytes, str | bytes]]:
-    """Return the headers that spans need: other, large ones must not stay in memory."""
+    """Return only the headers that spans need.
+
+    The other headers, which may be large, must not stay in memory until the spans are created.
+    """
     return [
         (name, value) for name, value in headers if name in _RAW_HEADERS and len(value) <= _MAX_TEXT
     ]
@@ -330,7 +351,15 @@ def _select(
 def _read_headers(
     headers: Iterable[tuple[str | bytes, str | bytes]],
 ) -> tuple[dict[str, str], str, str]:
-    """Return the headers of Trace Context, the host and the user agent; "" for a missing one."""
+    """Return the values of the headers that spans need.
+
+    Args:
+      headers: the headers that `_select` has returned.
+
+    Returns:
+      The headers of W3C Trace Context by their names, the header Host, and the header User-Agent. A
+      missing header Host or User-Agent is "".
+    """
     carrier: dict[str, str] = {}
     host = agent = ""
     for raw_name, raw_value in headers:

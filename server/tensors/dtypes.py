@@ -1,4 +1,4 @@
-"""The element types of a TensorProto: the field that holds each type, and its NumPy dtype.
+"""The element types of a TensorProto, each with its field in the message and its NumPy dtype.
 
 Source: tensorflow/core/framework/tensor.proto.
 """
@@ -15,18 +15,18 @@ from tpuserve.saved_model import dtypes
 
 @dataclass(frozen=True)
 class ElementType:
-    """An element type of a TensorProto.
+    """An element type of a TensorProto, such as float32.
 
     Attributes:
-      number: the value of the enum DataType.
+      number: the number of the type in the enum tensorflow.DataType.
       field: the name of the TensorProto field that holds values of the type.
       dtype: the NumPy dtype of an array of such elements.
-      is_raw: whether the serialised field holds the same bytes as the memory of an array on a
-        little-endian machine, so that they can be copied.
-      parts: for a complex type, the dtype of the real and of the imaginary part, which the field
-        holds one after the other; None for other types.
-      bits: for float16 and bfloat16, whose field holds each value's bit pattern as an int32: the
-        unsigned dtype of the bit pattern. None for other types.
+      is_raw: whether the serialised field consists of the same bytes as the memory of an array on a
+        little-endian machine, so that the bytes can be copied.
+      parts: for a complex type, the dtype of the real and of the imaginary part. In the field,
+        these two numbers follow one another. None for other types.
+      bits: for float16 and bfloat16, the unsigned dtype of the bit pattern of a value. The field
+        holds the bit patterns as int32 numbers. None for other types.
       tag: the field's protobuf tag (field number and wire type) in serialised form.
     """
 

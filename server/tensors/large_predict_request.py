@@ -1,8 +1,9 @@
-"""Reads large PredictRequests without a copy of their tensors' values.
+"""Reads large PredictRequests without copying the numbers in their tensors.
 
 Source: tensorflow_serving/apis/predict.proto, tensorflow/core/framework/tensor.proto, and
-https://protobuf.dev/programming-guides/encoding. As in a protobuf parser, the last value of a field
-counts, repeated fields are joined, and messages in the same field are merged.
+https://protobuf.dev/programming-guides/encoding. A field may occur several times in a message. As
+in a protobuf parser, the last value counts for a scalar field, the values of a repeated field are
+joined, and messages in the same field are merged.
 """
 
 import array
@@ -21,17 +22,17 @@ from server.tensors.wire_tensor import NUMERIC_FIELDS, Spans, WireTensor
 Message: TypeAlias = Any
 Reserve: TypeAlias = Callable[[int], object]
 
-# The field numbers: `inputs` of a PredictRequest, `key` and `value` of its entries, and two fields
-# of a TensorProto.
+# The numbers of the fields that this module reads: `inputs` of a PredictRequest, `key` and `value`
+# of an entry of this map, and `tensor_content` and `string_val` of a TensorProto.
 _INPUTS, _KEY, _VALUE, _CONTENT, _STRINGS = 2, 1, 2, 4, 8
 
 
 @dataclass(frozen=True)
 class LargePredictRequest:
-    """A PredictRequest whose inputs are read from its serialised form.
+    """A PredictRequest whose inputs still refer to the serialised bytes.
 
     Attributes:
-      message: the PredictRequest without its inputs.
+      message: the PredictRequest message, parsed without its field `inputs`.
       inputs: the inputs by their names.
     """
 
@@ -40,17 +41,17 @@ class LargePredictRequest:
 
 
 def read_predict_request(serialized: bytes | memoryview, reserve: Reserve) -> LargePredictRequest:
-    """Read a serialised PredictRequest. The tensors refer to its bytes.
+    """Read a serialised PredictRequest. The resulting tensors refer to its bytes.
 
     Args:
       serialized: the message.
-      reserve: is called with the number of bytes that the parsed values take; raises an error to
-        refuse the request.
+      reserve: is called with the number of bytes of memory that the parsed request takes, before
+        they are allocated; raises an error to refuse the request.
 
     Raises:
       DecodeError: the bytes are not a PredictRequest.
-      RequestTooLarge: the message has too many fields, or too long fields without values, such as
-        names.
+      RequestTooLarge: the message has too many fields, or a field other than tensor values, such as
+        a name, is too long.
     """
     reader = _Reader(memoryview(serialized))
     try:
@@ -63,7 +64,7 @@ def read_predict_request(serialized: bytes | memoryview, reserve: Reserve) -> La
 
 
 class _Reader:
-    """Reads the fields of one request, and counts their cost."""
+    """Reads the fields of one serialised request, and adds up the cost of parsing them."""
 
     def __init__(self, serialized: memoryview) -> None:
         self.serialized = serialized
@@ -93,17 +94,17 @@ class _Reader:
         return name.decode(), tensor
 
     def view(self, field: Field) -> memoryview:
-        """Return a view of the bytes of a field's value."""
+        """Return a view of the serialised value of a field, without the field's tag and length."""
         return self.serialized[field.start : field.end]
 
     def copy_other_field(self, field: Field) -> memoryview:
-        """Return a serialised field that holds no values, and count its cost."""
+        """Return the bytes of a field that does not hold tensor values, and add its cost."""
         self.cost.add_other_field(field.number, field.end - field.start)
         return self.serialized[field.tag : field.end]
 
 
 class _TensorFields:
-    """The fields of one tensor, collected from all its occurrences in the request.
+    """The fields of one input tensor, collected from all its parts in the serialised request.
 
     A serialised message may contain parts of one TensorProto in several places. Protobuf merges
     such parts.
@@ -139,7 +140,7 @@ class _TensorFields:
                 self._rest += reader.copy_other_field(field)
 
     def build(self) -> WireTensor:
-        """Return the tensor, with copies of its strings."""
+        """Return the tensor. Its strings are copied from the request, its numbers are not."""
         return WireTensor(
             self._reader.serialized,
             bytes(self._rest),

@@ -1,8 +1,8 @@
-"""Bounds the memory and the time that parsing a request takes, before it is parsed.
+"""Bounds the memory and time for parsing a protobuf message, before the message is parsed.
 
-Protobuf takes a fixed number of bytes and some processor time for each field and each message,
-however few bytes they have in serialised form. During this time it holds Python's global
-interpreter lock (GIL), so that the server answers nothing else.
+Protobuf's parser takes a fixed amount of memory and some processor time for each field and each
+message, even if they have only a few bytes in serialised form. While it parses, it holds Python's
+global interpreter lock (GIL), so that the server cannot answer other requests.
 """
 
 from typing import TypeAlias
@@ -18,8 +18,8 @@ The factor is the largest number of bytes that a byte of the serialised field be
 
 COPIED, VARINTS = 1, 8
 """The factors of a field whose bytes are copied, and of a field of packed varints."""
-# The fields of a TensorProto that hold values. When such a field is parsed, it takes as many bytes
-# of memory as in serialised form or, if it holds packed varints, up to eight times as many.
+# The fields of a TensorProto that hold values. A parsed field takes as many bytes of memory as the
+# serialised one; or up to eight times as many, if it holds packed varints.
 _TENSOR: Fields = {
     **dict.fromkeys((4, 5, 6, 8, 9, 11, 12), COPIED),
     **dict.fromkeys((7, 10, 13, 16, 17), VARINTS),
@@ -29,28 +29,32 @@ PREDICT_REQUEST: Fields = {2: {2: _TENSOR}}
 EXAMPLES_REQUEST: Fields = {2: {1: {1: COPIED}, 2: {1: COPIED, 2: COPIED}}}
 """The fields of a request with an Input message: a list of examples, which may have a context."""
 
-# The largest number of fields of a request, which protobuf parses in a tenth of a second. A request
-# with more is refused.
+# The largest number of fields of a request. Protobuf parses this number of fields in a tenth of a
+# second. A request with more fields is refused.
 _MAX_FIELDS = 1_000_000
-# The largest size of a field that is not in `Fields`, such as a name or a shape, and of all these
-# fields together, in bytes. A request with larger ones is refused.
+# Two limits in bytes for the fields of a request that hold neither tensor values nor examples, such
+# as names and shapes: for one such field, and for all of them together. A request beyond a limit is
+# refused.
 _MAX_OTHER_BYTES, _MAX_ALL_OTHER_BYTES = 1 << 16, 1 << 20
-# Two upper bounds: how many bytes of memory a parsed field takes besides its content; and how many
-# bytes of memory parsing takes for each byte of a serialised message.
+# Upper bounds of the memory of parsed data: _FIELD_BYTES is the number of bytes that a field takes
+# in addition to its content. _MAX_FACTOR is the number of bytes for each serialised byte, whatever
+# the message contains.
 _FIELD_BYTES, _MAX_FACTOR = 64, 32
-# For messages of at most this number of bytes, a rough bound is computed from the size alone.
+# For a message of at most this number of bytes, a rough bound is computed from its size, without
+# reading its fields.
 _SMALL_BYTES = 1 << 11
 
 
 class ParsingCost:
-    """The cost of parsing the fields of one message that have been added so far.
+    """Adds up what it costs to parse the fields of one message.
 
     Attributes:
-      num_bytes: an upper bound of the memory of the parsed fields, in bytes.
+      num_bytes: an upper bound of the memory that the fields added so far take when parsed, in
+        bytes.
     """
 
     def __init__(self) -> None:
-        """Create the cost of a message without fields."""
+        """Create the cost of a message to which no fields are added yet."""
         self.num_bytes = self._num_fields = self._num_other_bytes = 0
 
     def add_field(self, content_bytes: int = 0) -> None:
@@ -67,7 +71,11 @@ class ParsingCost:
             )
 
     def add_other_field(self, number: int, length: int) -> None:
-        """Add a field that holds no tensor values, such as a name; `length` is in bytes.
+        """Add a field that holds no tensor values, such as a name, and must not be long.
+
+        Args:
+          number: the field number, for the text of an error.
+          length: the size of the serialised value in bytes.
 
         Raises:
           RequestTooLarge: the message has too many fields, or this field alone or all such fields
@@ -87,11 +95,12 @@ class ParsingCost:
 
 
 def bound_parsed_bytes(serialized: bytes | memoryview, fields: Fields) -> int:
-    """Return an upper bound of the memory of a parsed message, in bytes.
+    """Return an upper bound of the memory that a message takes when parsed, in bytes.
 
     Args:
       serialized: the serialised message, which need not be valid.
-      fields: the fields of the message that may be long.
+      fields: the numbers of the fields of the message that may be long, because they hold tensor
+        values or examples.
 
     Raises:
       RequestTooLarge: the message has so many fields that parsing would take too long, or long
@@ -100,8 +109,9 @@ def bound_parsed_bytes(serialized: bytes | memoryview, fields: Fields) -> int:
     if len(serialized) <= _SMALL_BYTES:
         return len(serialized) * _MAX_FACTOR
     cost, position = ParsingCost(), 0
-    # The messages that contain the current position, the outermost first, as pairs: the fields of
-    # the message, and the position of its end.
+    # A stack of the nested messages that contain the current position, the outermost first. Each
+    # entry is a pair: the fields of the message that may be long, and the position of the end of
+    # the message.
     messages = [(fields, len(serialized))]
     try:
         while messages:
@@ -127,7 +137,7 @@ def bound_parsed_bytes(serialized: bytes | memoryview, fields: Fields) -> int:
                 cost.add_field(length * content)
             position += length
     except (ValueError, IndexError):
-        # The message is invalid from here on. Add the cost of what the parser may read before it
-        # finds the error.
+        # The message is invalid from this position on. Add an upper bound for the remaining bytes,
+        # of which the parser may read some before it finds the error.
         return cost.num_bytes + max(0, len(serialized) - position) * _MAX_FACTOR
     return cost.num_bytes

@@ -1,4 +1,4 @@
-"""The parts of protobuf's wire format that this package reads and writes itself.
+"""Reads and writes protobuf's wire format, for code that does not use protobuf's parser.
 
 Source: https://protobuf.dev/programming-guides/encoding.
 """
@@ -17,7 +17,7 @@ _ONE_BYTE_VARINTS = [bytes((number,)) for number in range(0x80)]
 
 
 def encode_varint(number: int) -> bytes:
-    """Encode a non-negative integer as a varint: seven bits a byte, the lowest bits first."""
+    """Encode a non-negative integer as a varint: seven bits per byte, the lowest bits first."""
     if number < 0x80:
         return _ONE_BYTE_VARINTS[number]
     encoded = bytearray()
@@ -29,12 +29,12 @@ def encode_varint(number: int) -> bytes:
 
 
 def field_tag(field_number: int, wire_type: int = WIRE_TYPE_LEN) -> bytes:
-    """Encode a field's tag: its number and wire type, which precede the value of the field."""
+    """Encode the tag of a field, which holds its number and wire type and precedes its value."""
     return encode_varint(field_number << 3 | wire_type)
 
 
 def encode_field(tag: bytes, content: bytes) -> bytes:
-    """Encode a length-delimited field.
+    """Encode a length-delimited field: its tag, the length of its value, and its value.
 
     Args:
       tag: the field's tag, from `field_tag`.
@@ -44,14 +44,15 @@ def encode_field(tag: bytes, content: bytes) -> bytes:
 
 
 class Field(NamedTuple):
-    """A field of a serialised message.
+    """The position of a field in a serialised message. Positions are indices of bytes.
 
     Attributes:
       number: the field number.
-      wire_type: the wire type.
-      tag: the position of the field's first byte.
-      start: the position of the first byte of the value, after the length if there is one.
-      end: the position after the value.
+      wire_type: the wire type of the field.
+      tag: the position of the first byte of the field, where its tag begins.
+      start: the position of the first byte of the value. For a length-delimited field, this is
+        after the length.
+      end: the position after the last byte of the value.
     """
 
     number: int
@@ -62,11 +63,15 @@ class Field(NamedTuple):
 
 
 def iterate_fields(data: bytes | memoryview, position: int, end: int) -> Iterator[Field]:
-    """Iterate over the fields of the message between two positions.
+    """Iterate over the fields of a serialised message, without parsing nested messages.
+
+    Args:
+      data: the bytes that contain the message.
+      position: the position of the first byte of the message.
+      end: the position after the last byte of the message.
 
     Raises:
-      ValueError, IndexError: the message is invalid, or has a group, which no message of this
-        server has.
+      ValueError, IndexError: the message is invalid, or has a field of the deprecated type group.
     """
     while position < end:
         begin = position
@@ -85,10 +90,15 @@ def iterate_fields(data: bytes | memoryview, position: int, end: int) -> Iterato
 
 
 def skip_value(data: bytes | memoryview, position: int, wire_type: int) -> int:
-    """Return the position after the value of a field that is not length-delimited.
+    """Return the position after a value that is not length-delimited.
+
+    Args:
+      data: the bytes that contain the value.
+      position: the position of the first byte of the value.
+      wire_type: the wire type of the field.
 
     Raises:
-      ValueError: the varint is invalid, or the wire type is that of a group or does not exist.
+      ValueError: the varint is invalid, or the wire type is neither varint, I64 nor I32.
     """
     if wire_type == WIRE_TYPE_VARINT:
         return decode_varint(data, position)[1]
@@ -98,10 +108,10 @@ def skip_value(data: bytes | memoryview, position: int, wire_type: int) -> int:
 
 
 def decode_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Decode the varint that begins at a position.
+    """Decode the varint that begins at a position of some bytes.
 
     Returns:
-      The number, and the position of the first byte after the varint.
+      The decoded number, and the position after the varint.
 
     Raises:
       ValueError: the data ends within the varint, or the varint is longer than 10 bytes.
@@ -117,13 +127,13 @@ def decode_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def decode_string_content(data: bytes, count: int) -> list[bytes]:
-    """Decode the `tensor_content` of a tensor of strings.
+    """Decode the field `tensor_content` of a TensorProto with strings.
 
     The content holds the length of each string as a varint, and then the bytes of all strings.
     Source: tensorflow/core/platform/tensor_coding.cc, DecodeStringList.
 
     Args:
-      data: the content.
+      data: the bytes of the field.
       count: the number of strings.
 
     Raises:

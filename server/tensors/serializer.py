@@ -1,8 +1,8 @@
-"""Serialises arrays as TensorProtos without building messages.
+"""Serialises arrays as TensorProtos without creating protobuf message objects.
 
-Building protobuf message objects would take half of the time of a small reply, and would copy a
-large array value by value. The bytes are those that TensorFlow's C++ runtime writes
-(`Tensor::AsProtoField` and `Tensor::AsProtoTensorContent`).
+With message objects, half of the time for a small response would be spent on them, and a large
+array would be copied value by value. The resulting bytes are the same as those that TensorFlow's
+C++ runtime writes (`Tensor::AsProtoField` and `Tensor::AsProtoTensorContent`).
 
 Sources: tensorflow/core/framework/tensor.proto, tensorflow/core/framework/tensor.cc;
 https://protobuf.dev/programming-guides/encoding for packed fields and for maps.
@@ -26,8 +26,8 @@ Chunk: TypeAlias = bytes | memoryview
 """A part of a serialised message. A memoryview refers to the memory of an array."""
 
 _TENSOR_CONTENT_TAG = protobuf_wire.field_tag(4)
-# The tags of the key and the value of a map entry: a map is a repeated message with a key (field 1)
-# and a value (field 2).
+# The protobuf tags of the key and the value of a map entry. In serialised form, a map is a repeated
+# message with a key (field 1) and a value (field 2).
 _KEY_TAG, _VALUE_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_tag(2)
 # An array with fewer bytes than this is copied, because that takes less time than creating a
 # memoryview of the array.
@@ -48,7 +48,8 @@ def serialize_tensor(array: Array, as_content: bool = False) -> bytes:
 
     Args:
       array: numbers, or an object array of strings.
-      as_content: as in `serialize_chunks`.
+      as_content: whether numbers are written to `tensor_content` instead of a typed field such as
+        `float_val`.
 
     Raises:
       UnsupportedType: a TensorProto has no field for the array's dtype.
@@ -59,14 +60,14 @@ def serialize_tensor(array: Array, as_content: bool = False) -> bytes:
 def serialize_chunks(array: Array, as_content: bool = False) -> list[Chunk]:
     """Serialise an array of any shape as a TensorProto, in chunks of bytes.
 
-    The bytes of a large array are a chunk of their own, a view of the array's memory. They are
-    copied only once, when the caller joins all chunks of a reply.
+    The values of a large array are a separate chunk, which is a view of the memory of the array. So
+    they are copied only once: when the caller joins all chunks of a response.
 
     Args:
       array: numbers, or an object array of strings.
-      as_content: whether numbers are written to `tensor_content`. Otherwise they are written to the
-        typed field, such as `float_val`, which all clients read. Strings are always written to
-        `string_val`: no client in Python reads strings from `tensor_content`.
+      as_content: whether numbers are written to `tensor_content`. Otherwise they are written to a
+        typed field, such as `float_val`, which all clients can read. Strings are always written to
+        `string_val`, because Python clients do not read strings from `tensor_content`.
 
     Returns:
       Chunks whose concatenation is the serialised message.
@@ -96,10 +97,11 @@ def serialize_map_entry(
     """Serialise an array as one entry of a `map<string, TensorProto>`, in chunks of bytes.
 
     Args:
-      tag: the tag of the map's field, such as that of `PredictResponse.outputs`.
+      tag: the protobuf tag of the map field, such as that of `PredictResponse.outputs`.
       alias: the key of the entry.
       array: numbers or strings, of any shape.
-      as_content: as in `serialize_chunks`.
+      as_content: whether numbers are written to `tensor_content` instead of a typed field such as
+        `float_val`.
 
     Returns:
       Chunks whose concatenation is the serialised entry, with its tag.
@@ -119,11 +121,11 @@ def serialize_map_entry(
 def _map_entry_prefix(
     tag: bytes, alias: str, dtype: np.dtype[Any], shape: tuple[int, ...], as_content: bool
 ) -> bytes:
-    """Return all bytes of a map entry that precede the bytes of the array.
+    """Return the bytes of a serialised map entry that precede the values of the array.
 
     Returns:
-      The bytes. Empty if the array cannot be copied as it is, because its serialised values differ
-      from its bytes in memory.
+      The bytes. Empty if the values must be converted, because their serialised form differs from
+      the memory of the array.
     """
     element_type = BY_DTYPE.get(dtype)
     size = math.prod(shape) * dtype.itemsize
@@ -139,7 +141,13 @@ def _map_entry_prefix(
 
 
 def _map_entry_header(tag: bytes, alias: str, value_size: int) -> bytes:
-    """Return the bytes of a map entry that precede its value of `value_size` bytes."""
+    """Return the bytes of a serialised map entry that precede its value.
+
+    Args:
+      tag: the protobuf tag of the map field.
+      alias: the key of the entry.
+      value_size: the size of the serialised value in bytes.
+    """
     key = protobuf_wire.encode_field(_KEY_TAG, alias.encode())
     key_and_value_tag = key + _VALUE_TAG + protobuf_wire.encode_varint(value_size)
     return (
@@ -148,7 +156,10 @@ def _map_entry_header(tag: bytes, alias: str, value_size: int) -> bytes:
 
 
 def _memory_chunks(array: Array) -> tuple[Chunk, Chunk]:
-    """Return an array as a length-delimited value: its size in bytes as a varint, and its bytes."""
+    """Return the length and the bytes of a length-delimited field that holds an array.
+
+    The length is a varint. The bytes are those of the memory of the array.
+    """
     memory = _byte_view(array)
     return protobuf_wire.encode_varint(len(memory)), memory
 
@@ -161,7 +172,8 @@ def _byte_view(array: Array) -> memoryview:
 def _tensor_header(dtype_number: int, shape: tuple[int, ...]) -> bytes:
     """Serialise the fields `dtype` and `tensor_shape` of a TensorProto."""
     proto = tensor_pb2.TensorProto(dtype=dtype_number)
-    # Set `tensor_shape` even for a scalar, whose shape message is empty, as the C++ runtime does.
+    # Mark `tensor_shape` as present, because protobuf omits it otherwise for a scalar, whose shape
+    # message is empty. TensorFlow's C++ runtime writes it too.
     proto.tensor_shape.SetInParent()
     for size in shape:
         proto.tensor_shape.dim.add(size=size)
@@ -169,7 +181,10 @@ def _tensor_header(dtype_number: int, shape: tuple[int, ...]) -> bytes:
 
 
 def _string_chunks(array: Array, tag: bytes) -> list[Chunk]:
-    """Serialise the elements of an object array as `string_val`, str elements in UTF-8."""
+    """Serialise the elements of an object array as the field `string_val` of a TensorProto.
+
+    Elements are bytes or str; str is written in UTF-8.
+    """
     chunks: list[Chunk] = []
     for element in array.reshape(-1).tolist():
         content = element if isinstance(element, bytes) else str(element).encode()
@@ -178,12 +193,13 @@ def _string_chunks(array: Array, tag: bytes) -> list[Chunk]:
 
 
 def _serialize_values(array: Array, element_type: ElementType) -> bytes:
-    """Serialise the typed field, such as `int_val`, of an array whose values become varints."""
+    """Serialise the typed field of an array whose values become varints, such as `int_val`."""
     flat = array.reshape(-1)
     if element_type.bits is not None:
         flat = flat.view(element_type.bits)
     elif flat.min() >= 0 and flat.max() < 0x80:
-        # Write each value as one byte, which is the varint of a number below 128.
+        # If all values are below 128, write each as one byte, which is its varint. That is faster
+        # than protobuf.
         return protobuf_wire.encode_field(element_type.tag, flat.astype("u1").tobytes())
     proto = tensor_pb2.TensorProto()
     getattr(proto, element_type.field).extend(flat.tolist())

@@ -1,4 +1,4 @@
-"""Parses TensorProtos to arrays with the rules of TensorFlow's C++ runtime.
+"""Converts TensorProtos to NumPy arrays with the rules of TensorFlow's C++ runtime.
 
 Source: tensorflow/core/framework/tensor.proto, and `Tensor::FromProto` in
 tensorflow/core/framework/tensor.cc.
@@ -27,8 +27,9 @@ Without a limit, a proto of a few bytes could demand any amount of memory: the l
 list is repeated until the declared shape is full.
 """
 
-# Whether the repeated fields of the installed protobuf have NumPy's array protocol (`__array__`).
-# Without the protocol, NumPy converts a repeated field value by value, which is slow.
+# Whether repeated fields of the installed protobuf have the method `__array__`, which NumPy calls
+# to convert them. Without this method, NumPy converts a repeated field value by value, which is
+# slow.
 _HAS_ARRAYS = hasattr(tensor_pb2.TensorProto().float_val, "__array__")
 
 
@@ -51,24 +52,26 @@ def tensor_proto_to_array(
     max_bytes: int = MAX_BYTES,
     reserve: Callable[[int], object] = lambda num_bytes: None,
 ) -> Array:
-    """Convert a TensorProto to an array, from `tensor_content` or from the typed field.
+    """Convert a TensorProto to an array.
 
-    If a typed field has fewer values than the shape has elements, its last value is repeated. An
-    empty field means zeros, or empty strings.
+    The values are in `tensor_content` or in a typed field such as `float_val`. If a typed field has
+    fewer values than the shape has elements, its last value is repeated. If it is empty, all
+    elements are zeros or empty strings.
 
     Args:
-      proto: the tensor, as a parsed message or as the bytes of a large request.
+      proto: the tensor: a parsed message, or a WireTensor, which refers to the bytes of a large
+        request.
       alias: the input's name in the signature, for the text of an error.
-      max_bytes: the largest size of the array in bytes; strings count eight bytes each.
-      reserve: is called with the number of bytes of the array before they are allocated; raises an
-        error to refuse the request.
+      max_bytes: the largest size of the array in bytes. A string counts as eight bytes.
+      reserve: is called with the size of the array in bytes before the array is allocated; raises
+        an error to refuse the request.
 
     Returns:
-      An array of the proto's shape and dtype; strings as an object array of bytes.
+      An array with the shape and dtype of the proto. Strings are an object array of bytes.
 
     Raises:
-      InvalidTensor: the type is unknown, the shape is invalid or too large, or the content does
-        not fill the shape.
+      InvalidTensor: the dtype is unknown, the shape is invalid or too large, or the number of
+        values in `tensor_content` is not that of the shape.
     """
     try:
         return _to_array(proto, max_bytes, reserve)
@@ -110,7 +113,14 @@ def _to_array(
 
 
 def _read_field(proto: TensorProto | WireTensor, element_type: ElementType, max_values: int) -> Any:
-    """Return the values of a tensor's typed field; of a WireTensor at most `max_values`."""
+    """Return the values of the typed field of a tensor, such as `float_val`.
+
+    Args:
+      proto: the tensor.
+      element_type: the element type of the tensor, which determines the field.
+      max_values: the largest number of values to read from a WireTensor. All values of a parsed
+        message are returned.
+    """
     if isinstance(proto, WireTensor) and not element_type.dtype.hasobject:
         return proto.read_numbers(element_type.field, max_values)
     return getattr(proto, element_type.field)
@@ -137,26 +147,26 @@ def _typed_values(values: Any, element_type: ElementType) -> Array:
         bits = _numeric_array(values, element_type.field, np.int32)
         return bits.astype(element_type.bits).view(dtype)
     if element_type.field == "int_val":
-        # Convert to int32 first. Converting to a narrower type then drops the high bits, as in the
-        # C++ runtime.
+        # Convert the values to int32 first, so that the conversion to a narrower type drops the
+        # high bits, as in TensorFlow's C++ runtime.
         return _numeric_array(values, element_type.field, np.int32).astype(dtype)
     return _numeric_array(values, element_type.field, dtype)
 
 
 def _numeric_array(values: Any, field: str, dtype: Any) -> Array:
-    """Convert a repeated field of numbers to an array of shape [n] in the fastest available way."""
+    """Convert a repeated field of numbers to an array of shape [n], in the fastest way."""
     if isinstance(values, np.ndarray):
         return values.astype(dtype, copy=False)
     if len(values) < 32:
-        # Convert few values through a list, which is faster than NumPy's search for the array
-        # protocol.
+        # Convert few values through a list, which takes less time than NumPy's search for the
+        # method `__array__`.
         return np.array(values[:], dtype)
     if _HAS_ARRAYS:
         return np.array(values, dtype)
     if field not in ("float_val", "double_val"):
         return np.fromiter(values, dtype, len(values))
-    # Serialise a message that holds only this field: its last bytes are the values, without a
-    # conversion of each value.
+    # Serialise a message that has only this field, and take the last bytes, which are the values in
+    # binary form. That avoids a conversion of each value.
     message = tensor_pb2.TensorProto()
     getattr(message, field).MergeFrom(values)
     size = len(values) * np.dtype(dtype).itemsize
@@ -171,7 +181,7 @@ def _to_object_array(values: Any) -> Array:
 
 
 def _fill(values: Array, count: int) -> Array:
-    """Cut values of shape [n] to `count`, or extend them by repeating the last value."""
+    """Return `count` values: cut an array of shape [n], or repeat its last value."""
     if len(values) == count:
         return values
     if len(values) > count:

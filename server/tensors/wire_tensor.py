@@ -1,7 +1,8 @@
-"""The tensors of large requests: their values stay in the bytes of the request until they are read.
+"""The tensors of large requests, whose numbers are decoded directly from the serialised request.
 
-Protobuf copies the values of a tensor while it holds Python's global interpreter lock (GIL). NumPy
-releases the lock to copy arrays, so that the server answers other requests meanwhile.
+Protobuf's parser holds Python's global interpreter lock (GIL) while it copies the values of a
+tensor. NumPy releases the lock while it copies, so that the server answers other requests
+meanwhile.
 """
 
 import array
@@ -20,19 +21,19 @@ Spans: TypeAlias = "array.array[int]"
 A place holds packed values, or one value.
 """
 
-# The number of bytes of varints that are decoded at a time: it bounds the memory of the
-# intermediate arrays.
+# The number of bytes of varints to decode at a time, which bounds the memory of intermediate
+# arrays.
 _CHUNK_BYTES = 1 << 18
 _MAX_VARINT_BYTES = 10
 
 
 class NumericField(NamedTuple):
-    """A field of TensorProto with numbers.
+    """A field of TensorProto that holds numbers, such as `float_val`.
 
     Attributes:
       name: the name of the field.
-      dtype: the dtype of its values.
-      wire_type: the wire type of a single value that is not packed.
+      dtype: the NumPy dtype of its values.
+      wire_type: the protobuf wire type of a value that is not packed with others.
     """
 
     name: str
@@ -41,17 +42,20 @@ class NumericField(NamedTuple):
 
     @property
     def is_varint(self) -> bool:
-        """Whether the values are varints, rather than of a fixed size."""
+        """Whether the serialised values are varints; otherwise they have a fixed size."""
         return self.wire_type == protobuf_wire.WIRE_TYPE_VARINT
 
     @property
     def factor(self) -> int:
-        """The largest number of bytes in the array for each byte of the serialised field."""
+        """The largest number of bytes of the array for each byte of the serialised field."""
         return parsing_cost.VARINTS if self.is_varint else parsing_cost.COPIED
 
     @property
     def packed_bytes(self) -> int:
-        """The size of packed values is a multiple of this number of bytes."""
+        """The size in bytes of a packed value; 1 for varints, which have different sizes.
+
+        The length of the field must be a multiple of this number.
+        """
         return 1 if self.is_varint else self.dtype.itemsize
 
 
@@ -76,13 +80,16 @@ _BY_NAME = {field.name: field for field in NUMERIC_FIELDS.values()}
 
 
 class WireTensor:
-    """A tensor with the attributes of a TensorProto that are needed to convert it to an array.
+    """A tensor of a large request, with those attributes of a TensorProto that conversion needs.
+
+    `tensor_proto_to_array` converts it to an array.
 
     Attributes:
-      dtype: the number of the element type.
+      dtype: the number of the element type in the enum tensorflow.DataType.
       tensor_shape: the shape, as a TensorShapeProto.
-      tensor_content: the elements as in memory; empty if they are in another field.
-      string_val: the elements of a tensor of strings.
+      tensor_content: the elements in the binary form of an array; empty if they are in a typed
+        field.
+      string_val: the elements of a tensor of strings; empty for other tensors.
     """
 
     def __init__(
@@ -96,14 +103,16 @@ class WireTensor:
         """Create a tensor.
 
         Args:
-          serialized: the request.
-          rest: the serialised fields of the tensor that are in none of the other arguments.
-          content: the elements as in memory.
-          strings: the positions of the strings, which are copied.
-          numbers: name of a field with numbers → the positions of its values.
+          serialized: the bytes of the request.
+          rest: the serialised TensorProto with all fields that the other arguments do not contain.
+          content: the value of the field `tensor_content`.
+          strings: the positions of the strings in the request: start and end of each. The strings
+            are copied.
+          numbers: name of a numeric field → positions of its values in the request: start and end
+            of each.
 
         Raises:
-          DecodeError: `rest` is invalid.
+          DecodeError: `rest` is not a TensorProto.
         """
         proto = tensor_pb2.TensorProto.FromString(rest)
         self.dtype: int = proto.dtype
@@ -114,14 +123,14 @@ class WireTensor:
         self._numbers = numbers
 
     def read_numbers(self, name: str, max_values: int) -> Array:
-        """Return the values of a field with numbers.
+        """Return the values of a numeric field of the tensor.
 
         Args:
           name: the name of the field, such as "float_val".
           max_values: the largest number of values to return. Further values are not decoded.
 
         Returns:
-          An array of shape [n].
+          The values, an array of shape [n].
 
         Raises:
           ValueError: the varints of the field are invalid.
@@ -144,16 +153,16 @@ class WireTensor:
 
 
 def decode_varints(octets: Array, dtype: np.dtype[Any], max_values: int) -> Array:
-    """Decode varints to an array of shape [n].
+    """Decode protobuf varints to an array of shape [n].
 
     Args:
-      octets: the varints, uint8 of shape [bytes].
-      dtype: the dtype of the result. High bits that do not fit are dropped, as in protobuf; bool is
-        true for any number but 0.
+      octets: the bytes of the varints, uint8 of shape [size in bytes].
+      dtype: the dtype of the result. High bits that do not fit are dropped, as in protobuf. For
+        bool, all numbers except 0 are True.
       max_values: the largest number of varints to decode.
 
     Raises:
-      ValueError: the last varint has no end, or a varint has more than 10 bytes.
+      ValueError: the bytes end within a varint, or a varint has more than 10 bytes.
     """
     arrays, position, num_values = [np.empty(0, dtype)], 0, 0
     while position < len(octets) and num_values < max_values:
@@ -169,9 +178,14 @@ def decode_varints(octets: Array, dtype: np.dtype[Any], max_values: int) -> Arra
 
 
 def _decode_chunk(chunk: Array, ends: Array) -> Array:
-    """Decode varints to uint64; `ends` has the position of the last byte of each varint."""
+    """Decode varints to an array of integers of shape [n].
+
+    Args:
+      chunk: the bytes of the varints, uint8 of shape [size in bytes].
+      ends: the position of the last byte of each varint, of shape [n].
+    """
     if len(ends) == ends[-1] + 1:
-        return chunk[: len(ends)]  # Return at once if each varint has only one byte.
+        return chunk[: len(ends)]  # A varint of one byte is the byte itself.
     starts = np.concatenate((np.zeros(1, ends.dtype), ends[:-1] + 1))
     sizes = ends - starts + 1
     largest = int(sizes.max())

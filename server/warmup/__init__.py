@@ -1,3 +1,3 @@
-"""Warm-up: runs a version on recorded requests before the version receives clients' requests."""
+"""Warm-up: runs a model version on recorded requests before it gets requests of clients."""
 
 from server.warmup.warm_up import WarmUp as WarmUp

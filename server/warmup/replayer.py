@@ -1,4 +1,4 @@
-"""Replay of PredictionLog records on a model.
+"""Runs a model on recorded requests, which are PredictionLog messages.
 
 Source: tensorflow_serving/apis/prediction_log.proto.
 """
@@ -20,30 +20,33 @@ from tpuserve.saved_model import signature as signatures
 
 
 class WarmupReplayer:
-    """Runs a model on recorded requests; checks the answers and discards them."""
+    """Runs a model on recorded requests. The results are checked and discarded."""
 
     def __init__(self, check_method_names: bool = False) -> None:
         """Create a replayer.
 
         Args:
-          check_method_names: whether a signature's method must match the request's method.
+          check_method_names: whether the method_name of the signature must fit the kind of the
+            request, such as Predict.
         """
         self._check_method_names = check_method_names
 
     def __call__(
         self, model: Model, record: bytes, cancellation: Cancellation | None = None
     ) -> None:
-        """Run a model on one record; the record's model name and version are ignored.
+        """Run a model on one recorded request.
+
+        The name and version of the model in the record are ignored.
 
         Args:
-          model: the model.
+          model: the loaded model.
           record: a serialised PredictionLog.
           cancellation: cancels the run; None if it cannot be cancelled.
 
         Raises:
           DamagedWarmUp: the record is not a PredictionLog.
-          UnsupportedModel: warm-up does not support the record's kind of request.
-          TpuserveError: the model refuses the request.
+          UnsupportedModel: the record has a kind of request that warm-up does not support.
+          TpuserveError: the model cannot run the request.
         """
         log = prediction_log_pb2.PredictionLog()
         try:
@@ -112,11 +115,12 @@ def _model_spec(request: Any) -> ModelSpec:
 
 
 def _examples(message: Any) -> list[bytes]:
-    """Return the serialised examples of an Input message."""
+    """Return the serialised tf.train.Examples of TensorFlow Serving's message Input."""
     kind = message.WhichOneof("kind")
     if kind == "example_list_with_context":
-        # Concatenated messages are merged when they are parsed. If the context and the example have
-        # the same feature, the later one counts, which is the example's.
+        # Put the bytes of the context before those of each example, because a parser merges
+        # concatenated messages. If both have the same feature, the later one counts, which is that
+        # of the example.
         context = message.example_list_with_context.context.SerializeToString()
         examples_of_list = message.example_list_with_context.examples
         return [context + example.SerializeToString() for example in examples_of_list]

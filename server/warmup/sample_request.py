@@ -1,4 +1,4 @@
-"""Creates a valid request for a signature: generated, or from the warm-up requests of a version."""
+"""Makes a valid request for a signature, for the OpenAPI document and the console."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,21 +16,25 @@ from tpuserve.samples import parsing
 from tpuserve.saved_model.signature import Signature
 from tpuserve.verification.inputs import warm_up_inputs
 
-# The largest number of elements of an array in a sample. Nobody reads or edits a larger array.
+# The largest number of elements of an array in a sample request. A larger array is omitted, because
+# nobody would read or edit it.
 _MAX_ELEMENTS = 4096
 
 
 def make_sample_request(
     model: Model, directory: Path, signature_name: str, may_show_warm_up: bool = False
 ) -> SampleRequest:
-    """Return a valid request of one row, or of as many rows as the signature has.
+    """Return a valid request for a signature.
+
+    The inputs are generated, or taken from the first warm-up request of the version. They have one
+    row, which is one example of a batch, unless the shapes of the signature require another number.
 
     Args:
       model: the loaded model.
-      directory: the directory of the version.
+      directory: the directory of the version, which may have a warm-up file.
       signature_name: the name of the signature.
-      may_show_warm_up: whether the request may be the first row of a warm-up request, which may be
-        private: some are recorded from users.
+      may_show_warm_up: whether the inputs may come from a warm-up request. Warm-up requests may be
+        private, because some are recorded from users.
 
     Raises:
       TpuserveError: no inputs can be generated, for example for a sparse tensor.
@@ -58,7 +62,7 @@ def make_sample_request(
 
 
 def _count_rows(signature: Signature) -> int:
-    """Return the number of rows of a request: that of the input shapes, or 1 if any number fits."""
+    """Return the size of the first dimension of the inputs; 1 if the shapes allow any size."""
     shapes = [spec.shape for spec in signature.inputs.values()]
     sizes = [None if shape is None else shape[0] for shape in shapes if shape != ()]
     known = [size for size in sizes if size is not None]
@@ -68,7 +72,20 @@ def _count_rows(signature: Signature) -> int:
 def _first_warm_up_request(
     directory: Path, name: str, signature: Signature, rows: int
 ) -> Mapping[str, Array] | None:
-    """Return the first row of the first warm-up request; None without such a request."""
+    """Return the inputs of the first warm-up request for a signature.
+
+    If one row is needed, only the first row of the request is returned. A row is one example of a
+    batch.
+
+    Args:
+      directory: the directory of the version.
+      name: the name of the signature.
+      signature: the signature.
+      rows: the number of rows that the sample request needs.
+
+    Returns:
+      Alias of the input → array. None if there is no such warm-up request.
+    """
     try:
         recorded = warm_up_inputs.read_warm_up_inputs(directory, {name: signature}, [])
     except TpuserveError:
@@ -86,7 +103,15 @@ def _first_warm_up_request(
 
 
 def _read_features(array: Array, use: Any) -> dict[str, ExampleFeature]:
-    """Return the features of the first tf.Example in an array; {} for an array of other strings."""
+    """Return the features of the first tf.train.Example in an input.
+
+    Args:
+      array: the value of the input.
+      use: how the graph uses the strings of the input.
+
+    Returns:
+      Name of the feature → feature. Empty if the strings of the input are not tf.train.Examples.
+    """
     if not use.features or not array.size:
         return {}
     example = tf.train.Example.FromString(array.reshape(-1)[0])
@@ -107,5 +132,6 @@ def _kind(dtype: int) -> str:
 
 
 def _to_plain(value: Any) -> Any:
-    # Give a float32 the shortest text that stands for it.
+    # Round a float32 to the shortest decimal number that stands for it, so that JSON text of 0.1 is
+    # not 0.10000000149011612.
     return float(str(np.float32(value))) if isinstance(value, float) else value

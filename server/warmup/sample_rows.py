@@ -1,4 +1,4 @@
-"""Sample inputs of a signature: from the warm-up requests of a version, or generated."""
+"""Makes sample inputs of a signature, from warm-up requests or generated."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,19 +14,26 @@ from tpuserve.verification.inputs import warm_up_inputs
 
 _ROWS = 3
 _FILE = "saved_model.pb"
-# The largest saved_model.pb, in bytes, that is read for a signature with string inputs, to find out
-# which strings the graph can parse. Reading a larger file would take seconds.
+# The largest size of a saved_model.pb that is read, in bytes. The file is read for a signature with
+# string inputs, to find out which strings the graph can parse. Reading a larger file would take
+# seconds.
 _MAX_GRAPH_BYTES = 64 << 20
 
 
 def sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[str, Array]:
-    """Return the inputs of two or three different rows.
+    """Return valid inputs of a signature with different rows.
 
-    The rows come from the version's warm-up requests if these have at least two different rows.
-    Otherwise three rows are generated.
+    A row is one example of a batch. The server runs the model on these rows to find out whether the
+    signature may be batched. The rows come from the warm-up requests of the version, if these have
+    at least two different rows. Otherwise three rows are generated.
+
+    Args:
+      model: the loaded model.
+      directory: the directory of the version.
+      signature_name: the name of the signature.
 
     Returns:
-      Alias → [2 or 3, ...].
+      Alias of the input → array of shape [rows, ...].
 
     Raises:
       TpuserveError: no inputs can be generated.
@@ -40,9 +47,10 @@ def sample_rows(model: Model, directory: Path, signature_name: str) -> Mapping[s
 
 
 def find_meta_graph(model: Model, directory: Path, signature_name: str) -> Any:
-    """Return the MetaGraphDef with a signature, as far as `samples.generate_inputs` needs it.
+    """Return a MetaGraphDef from which inputs of a signature can be generated.
 
-    The graph is empty unless the signature has strings, which the graph may parse.
+    The MetaGraphDef has the signature. It has the graph only if the signature has string inputs:
+    the graph shows how it parses them.
 
     Args:
       model: the loaded model.
@@ -58,7 +66,17 @@ def find_meta_graph(model: Model, directory: Path, signature_name: str) -> Any:
 
 
 def _warm_up_rows(directory: Path, name: str, signature: Signature) -> Mapping[str, Array] | None:
-    """Return two or three different rows of the warm-up requests; None if there are fewer."""
+    """Return different rows of the warm-up requests for a signature, joined to a batch.
+
+    Args:
+      directory: the directory of the version.
+      name: the name of the signature.
+      signature: the signature.
+
+    Returns:
+      Alias of the input → array of shape [rows, ...]. None if there are fewer than two different
+      rows.
+    """
     rows: list[dict[str, Array]] = []
     requests = warm_up_inputs.read_warm_up_inputs(directory, {name: signature}, []).get(name, [])
     for request in requests:
@@ -74,7 +92,7 @@ def _warm_up_rows(directory: Path, name: str, signature: Signature) -> Mapping[s
 
 
 def _is_new(row: Mapping[str, Array], rows: list[dict[str, Array]]) -> bool:
-    """Return whether a row has the shapes of the other rows, and differs from each of them."""
+    """Return whether a row has the same shapes as other rows, and differs from each of them."""
     has_same_shapes = all(row[alias].shape == array.shape for alias, array in rows[0].items())
     return has_same_shapes and not any(
         all(np.array_equal(row[alias], array) for alias, array in other.items()) for other in rows
@@ -82,7 +100,11 @@ def _is_new(row: Mapping[str, Array], rows: list[dict[str, Array]]) -> bool:
 
 
 def _read_meta_graph(directory: Path, signature_name: str) -> Any:
-    """Return the metagraph with a signature; an empty metagraph if the file is missing or large."""
+    """Return the first metagraph of a SavedModel that has a signature.
+
+    The result is an empty MetaGraphDef if no metagraph has the signature, or if saved_model.pb is
+    missing or too large.
+    """
     path = directory / _FILE
     if path.is_file() and path.stat().st_size <= _MAX_GRAPH_BYTES:
         saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Warm-up of a version with the requests of its warm-up file.
+"""Warms up a model version with the requests in its warm-up file.
 
 Source: tensorflow_serving/servables/tensorflow/saved_model_warmup_util.cc.
 """
@@ -34,7 +34,10 @@ logger = logging.getLogger(__name__)
 
 
 class WarmUp:
-    """Runs the requests of a version's warm-up file; does nothing for a version without a file."""
+    """Warms up model versions: runs each version on the requests in its warm-up file.
+
+    A version without a warm-up file is not warmed up.
+    """
 
     def __init__(
         self,
@@ -46,16 +49,18 @@ class WarmUp:
         run_record: RunRecord | None = None,
         timeout_seconds: float = 0,
     ) -> None:
-        """Create the warm-up of all versions.
+        """Create the object, which can warm up any number of versions.
 
         Args:
-          iterations: how many times each request runs; 0 means once.
-          metrics: records warm-ups; None for a new registry of metrics.
-          threads: how many requests of a version run at the same time.
-          check_method_names: whether a signature's method must match the request's method.
-          run_record: runs a model on a serialised PredictionLog, until it is cancelled; None for
-            `WarmupReplayer`.
-          timeout_seconds: how long the warm-up of a version may take; 0 for no limit.
+          iterations: how many times each request is run; 0 means once.
+          metrics: the registry that records the durations of warm-ups; None for a registry that
+            nothing reads.
+          threads: how many requests of a version are run at the same time.
+          check_method_names: whether the method_name of the signature must fit the kind of the
+            request, such as Predict.
+          run_record: runs a model on a serialised PredictionLog, and stops when the cancellation is
+            set; None for a `WarmupReplayer`.
+          timeout_seconds: how many seconds the warm-up of a version may take; 0 for no limit.
         """
         self._iterations = max(1, iterations)
         self._metrics = Metrics() if metrics is None else metrics
@@ -65,13 +70,13 @@ class WarmUp:
         self._timeout_seconds = timeout_seconds
 
     def __call__(self, model: Model, directory: Path) -> None:
-        """Warm up a model with the warm-up file in its directory.
+        """Warm up a version with the warm-up file in its directory, if there is one.
 
         Raises:
           DamagedWarmUp: the file holds no records, or is truncated.
           InvalidInput: the file holds more than `MAX_RECORDS` records.
-          LoadTimeout: the requests have not ended in time.
-          TpuserveError: the model refuses a request.
+          LoadTimeout: the warm-up has taken longer than `timeout_seconds`.
+          TpuserveError: the model cannot run a request.
         """
         path = directory / warm_up_file.PATH
         if not path.exists():
@@ -154,7 +159,8 @@ class WarmUp:
 
     def _find_run_record(self) -> RunRecord:
         if self._run_record is None:
-            # Imported here and not at the top of the file, because the replayer imports TensorFlow.
+            # Import the replayer here and not at the top of the file, because it imports
+            # TensorFlow.
             from server.warmup.replayer import WarmupReplayer
 
             self._run_record = WarmupReplayer(self._check_method_names)
@@ -162,7 +168,12 @@ class WarmUp:
 
 
 def _read_records(path: Path) -> Iterator[bytes]:
-    """Yield the records of a warm-up file; raise an error if it is damaged or has too many."""
+    """Yield the records of a warm-up file, which are serialised PredictionLogs.
+
+    Raises:
+      DamagedWarmUp: the file is damaged.
+      InvalidInput: the file has more than `MAX_RECORDS` records.
+    """
     try:
         for count, record in enumerate(warm_up_file.read_warm_up_records(path)):
             if count == MAX_RECORDS:
