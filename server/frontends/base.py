@@ -35,8 +35,8 @@ logger = logging.getLogger("server.app")
 class Frontend(Protocol):
     """A server of one protocol, gRPC or REST.
 
-    A frontend passes each request to the data plane, the part of the server that finds and runs the
-    requested model.
+    A frontend passes each request to the data plane, which is the part of the server that finds and
+    runs the requested model.
     """
 
     def start(self) -> None:
@@ -50,7 +50,10 @@ class Frontend(Protocol):
         """Report in health checks from now on whether the server answers requests."""
 
     def drain(self) -> None:
-        """Report in health checks that the server is about to stop. Connections stay open."""
+        """Report in health checks that the server is about to stop. Connections stay open.
+
+        Load balancers then send new requests to other servers.
+        """
 
     def stop(self) -> None:
         """Stop accepting connections. Requests that have arrived are still answered."""
@@ -61,15 +64,16 @@ class Frontend(Protocol):
 
 @dataclass(frozen=True)
 class FrontendContext:
-    """The dependencies of the frontends.
+    """The objects that the gRPC and the REST frontend of a server share.
 
     Attributes:
       settings: the settings of the server.
-      dataplane: finds and runs the models; all frontends share the data plane.
+      dataplane: finds the model of a request and runs the model.
       metrics: the registry in which requests are counted.
       admission: the controller that limits the number of requests that run at the same time.
       memory_budget: bounds the memory of the requests of all frontends together.
-      queues: decide when the requests of all frontends run.
+      queues: the queue of each model, in which the requests of all frontends wait until they may
+        run.
       keys: the accepted API keys; None to accept requests without a key.
       tls: the certificate and the keys of TLS; None for plain connections.
       metrics_path: a second path of the metrics over REST, beside /metrics; None for none.
@@ -99,9 +103,9 @@ def import_rest_modules() -> None:
 def import_tensorflow_and_grpc_modules(settings: Settings) -> None:
     """Import TensorFlow and the modules of the gRPC frontend, if gRPC is enabled.
 
-    Call this before models are loaded: otherwise the first requests would wait for the imports. The
-    services of gRPC need TensorFlow's protos. Without gRPC, this function does nothing, and the
-    load of the first model imports TensorFlow.
+    Call this function before models are loaded: otherwise the first requests would wait for the
+    imports. The gRPC frontend needs TensorFlow because it uses TensorFlow's protos. If gRPC is
+    disabled, the function does nothing, and the load of the first model imports TensorFlow.
     """
     if settings.port or settings.grpc_socket_path:
         serving_import.import_tensorflow_for_serving()
@@ -109,8 +113,8 @@ def import_tensorflow_and_grpc_modules(settings: Settings) -> None:
 
 
 def _import_modules(*names: str) -> None:
-    # Disable garbage collection during the imports, so that the collector never visits the
-    # imported objects.
+    # Disable garbage collection during the imports, so that the collector spends no time on the
+    # imported objects, which live as long as the process.
     with gc_control.gc_disabled():
         for name in names:
             importlib.import_module(name)
@@ -121,8 +125,9 @@ def start_grpc(context: FrontendContext, reserved: socket.socket | None) -> Fron
 
     Args:
       context: the dependencies of the frontend.
-      reserved: the socket with which `reserve_port` has reserved the port; None to listen on a
-        UNIX socket alone.
+      reserved: the bound socket with which `reserve_port` keeps other processes from taking the
+        port. The function closes the socket when gRPC has bound the port itself. None to listen on
+        a UNIX socket only.
 
     Raises:
       PortInUse, InvalidSetting: gRPC cannot listen on the port or on the UNIX socket.
@@ -183,13 +188,13 @@ def start_rest(context: FrontendContext, reserved: socket.socket) -> Frontend:
 
 
 def log_addresses(settings: Settings, models: Iterable[str]) -> None:
-    """Log the addresses of the started frontends, with the URL of each model.
+    """Log the addresses on which the frontends listen, and the REST URL of each model.
 
     Args:
       settings: the settings of the server.
       models: the names of the models.
     """
-    # Log TensorFlow Serving's texts too, which tools wait for.
+    # Log the lines that tensorflow_model_server logs, because tools wait for these lines.
     if settings.port:
         address = ports.format_address(settings.host, settings.port)
         logger.info("Running gRPC ModelServer at %s ...", address)
@@ -212,8 +217,8 @@ def _start(frontend: Frontend, settings: Settings, port: int, flag: str) -> None
         frontend.start()
     except (OSError, RuntimeError) as error:
         path = settings.grpc_socket_path
-        # Search the text of the error for the UNIX socket: gRPC reports only in the text which
-        # address it could not bind.
+        # Search the text of the error for the path of the UNIX socket, to find out whether gRPC
+        # failed to bind the socket or the port: only the text names the address.
         if path and f"unix:{path}" in str(error):
             raise ports.unix_socket_error(path, "--grpc_socket_path") from error
         raise ports.port_in_use_error(settings.host, port, flag) from error
@@ -246,15 +251,19 @@ def reserve_port(
     """Bind a socket to a port, so that no other process takes it before a frontend listens.
 
     Args:
-      on_error: an ExitStack that the caller closes if the server fails to start. The function adds
-        the closing of the socket to it.
+      on_error: an ExitStack that the caller closes if the server fails to start, which closes the
+        socket.
       host: the address to bind.
       port: the port; 0 for a frontend that is disabled.
-      flag: the command-line flag that sets the port, for the text of an error.
-      is_shared: whether other processes of this server listen on the port too.
+      flag: the command-line flag that sets the port, such as "--port", for the text of an error.
+      is_shared: whether other processes of this server listen on the same port, so that the kernel
+        distributes connections among them.
 
     Returns:
       The socket; None for port 0.
+
+    Raises:
+      PortInUse: another process listens on the port.
     """
     if not port:
         return None

@@ -1,4 +1,4 @@
-"""The frontends of one process: creates, starts and stops gRPC and REST together."""
+"""Creates, starts and stops the frontends of one process, gRPC and REST, together."""
 
 import socket
 import time
@@ -22,7 +22,11 @@ from server.telemetry.factory import start_tracing
 
 
 class FrontendGroup:
-    """The frontends that the settings enable, with the admission control that they share."""
+    """The gRPC and the REST frontend of a process, as far as the settings enable them.
+
+    The group also owns the objects that the frontends share, such as the admission control, which
+    limits the number of requests in flight.
+    """
 
     def __init__(
         self,
@@ -35,9 +39,10 @@ class FrontendGroup:
 
         Args:
           settings: the settings of the server.
-          dataplane: finds and runs the models.
+          dataplane: finds the model of a request and runs the model.
           metrics: the registry in which requests are counted.
-          on_failure: called with the reason, from any thread, if a frontend ends by itself.
+          on_failure: called with the reason, from any thread, if a frontend ends although nobody
+            has stopped it.
 
         Raises:
           TpuserveError: a file that the settings name cannot be used.
@@ -58,7 +63,8 @@ class FrontendGroup:
             metrics=metrics,
             admission=self._admission,
             memory_budget=MemoryBudget(
-                # By default, leave half of the memory to TensorFlow and the models.
+                # By default, let requests take half of the memory, and leave the other half to
+                # TensorFlow and the models.
                 settings.max_request_memory_bytes or memory_limit.usable_memory_bytes() // 2
             ),
             queues=queues,
@@ -70,11 +76,13 @@ class FrontendGroup:
         )
 
     def reserve_ports(self, on_error: ExitStack, *, are_shared: bool = False) -> None:
-        """Bind the ports, so that no other process takes them before `start`.
+        """Bind the ports, so that no other process takes them before the frontends start.
 
         Args:
-          on_error: an ExitStack that the caller closes if the server fails to start.
-          are_shared: whether other processes of this server listen on the ports too.
+          on_error: an ExitStack that the caller closes if the server fails to start, which closes
+            the bound sockets.
+          are_shared: whether other processes of this server listen on the same ports, so that the
+            kernel distributes connections among them.
 
         Raises:
           PortInUse: another process listens on a port.
@@ -95,7 +103,8 @@ class FrontendGroup:
     def start_rest(self) -> None:
         """Accept REST connections on the port that `reserve_ports` has bound.
 
-        Until `mark_ready`, the frontend answers health checks, and refuses the requests to models.
+        Until `mark_ready` is called, the frontend answers health checks and refuses requests that
+        run a model.
 
         Raises:
           PortInUse: the frontend cannot listen.
@@ -114,31 +123,38 @@ class FrontendGroup:
             self._frontends.append(base.start_grpc(self._context, self._grpc_socket))
 
     def report_startup(self, describe: Callable[[], str]) -> None:
-        """Report in readiness checks, until `mark_ready`, what the starting server does.
+        """Let readiness checks fail, until `mark_ready` is called, with what the server does.
 
         Args:
-          describe: returns the activity, such as "importing TensorFlow", at the time of a check.
+          describe: returns what the starting server does at the time of a check, such as "importing
+            TensorFlow".
         """
         self._admission.begin_startup(describe)
         for frontend in self._frontends:
             frontend.report_health(False)
 
     def mark_ready(self) -> None:
-        """Answer requests from now on, and report so in readiness checks."""
+        """Answer requests from now on, and report in readiness checks that the server is ready."""
         self._context.queues.start()
         self._admission.mark_ready()
         for frontend in self._frontends:
             frontend.report_health(True)
 
     def close_now(self) -> None:
-        """Close the frontends of a server that cannot start. No request is in flight."""
+        """Close the frontends at once, because the server cannot start.
+
+        No request is in flight then.
+        """
         while self._frontends:
             frontend = self._frontends.pop()
             frontend.stop()
             base.join_with_deadline(frontend, time.monotonic())
 
     def drain(self) -> None:
-        """Report that the server is not ready, and refuse new requests. Connections stay open."""
+        """Report in readiness checks that the server is stopping, and refuse new requests.
+
+        Connections stay open, so that requests in flight can be answered.
+        """
         self._admission.drain()
         for frontend in self._frontends:
             frontend.drain()
@@ -165,7 +181,7 @@ class FrontendGroup:
 
 
 class FrontendFiles(NamedTuple):
-    """The content of the files that the settings name for frontends.
+    """The contents of the config files that concern the frontends.
 
     Attributes:
       keys: the accepted API keys; None to accept requests without a key.
@@ -179,7 +195,7 @@ class FrontendFiles(NamedTuple):
 
 
 def read_files(settings: Settings) -> FrontendFiles:
-    """Read and check the files that the settings name for frontends.
+    """Read and check the config files that concern the frontends.
 
     Raises:
       TpuserveError: a file cannot be used.

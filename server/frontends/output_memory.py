@@ -1,4 +1,7 @@
-"""Reserves memory for the outputs of a model and for the response that contains them."""
+"""Reserves memory in the memory budget for the outputs of a model and for the response.
+
+The memory budget bounds the memory of all requests together.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -7,23 +10,27 @@ from server.codec.array_to_json import JsonText
 from server.codec.requests import count_bytes
 from server.servables.servable import Array
 
-# Outputs of fewer bytes reserve no memory, because counting would slow small responses down.
+# If all outputs of a response together have fewer bytes than this, they reserve no memory, because
+# counting would slow small responses down.
 _UNCOUNTED_BYTES = 64 << 10
 # The smallest response body, in bytes, whose memory is reserved until the body is sent.
 _MIN_COUNTED_BYTES = 64 << 10
-# The memory reserved for a number as JSON text with its separator, such as "-1.1754944e-38, ", in
-# bytes.
+# The number of bytes to reserve for a number as JSON text with its separator, such as
+# "-1.1754944e-38, ".
 _JSON_BYTES_PER_NUMBER = 24
 # The largest size of an integer in a protobuf message, in bytes; negative integers have this size.
 _VARINT_BYTES = 10
 
 
 def reserve_for_message(outputs: Mapping[str, Array], reserve: Callable[[int], object]) -> None:
-    """Reserve memory for outputs, for their serialised chunks, and for the joined message.
+    """Reserve memory for the outputs of a model and for the protobuf response that contains them.
+
+    The response counts twice: first as serialised chunks, then as the message that is joined from
+    these. Small outputs reserve nothing.
 
     Args:
-      outputs: alias → array.
-      reserve: takes the number of bytes; raises an error if there is not so much memory.
+      outputs: the outputs by their aliases in the signature.
+      reserve: reserves a number of bytes; raises an error if the memory budget does not have them.
     """
     if sum(array.nbytes for array in outputs.values()) < _UNCOUNTED_BYTES:
         return
@@ -35,11 +42,19 @@ def reserve_for_message(outputs: Mapping[str, Array], reserve: Callable[[int], o
 
 
 def reserve_for_json(outputs: Mapping[str, Array], reserve: Callable[[int], object]) -> None:
-    """Reserve memory for outputs and their JSON text; arguments as in `reserve_for_message`."""
+    """Reserve memory for the outputs of a model and for their JSON text.
+
+    Small outputs reserve nothing.
+
+    Args:
+      outputs: the outputs by their aliases in the signature.
+      reserve: reserves a number of bytes; raises an error if the memory budget does not have them.
+    """
     if sum(array.nbytes for array in outputs.values()) < _UNCOUNTED_BYTES:
         return
     text = sum(
-        # Each byte of a string takes up to six bytes as JSON, such as "\u0001".
+        # Reserve six bytes for each byte of a string: JSON escapes a control character with six
+        # bytes, such as "\u0001".
         6 * count_bytes({"": array})
         if array.dtype == object
         else array.size * _JSON_BYTES_PER_NUMBER
@@ -49,5 +64,10 @@ def reserve_for_json(outputs: Mapping[str, Array], reserve: Callable[[int], obje
 
 
 def reserve_for_body(body: JsonText, budget: MemoryBudget) -> MemoryReservation | None:
-    """Reserve memory for a response's body until the body is sent; return None for a small body."""
+    """Reserve memory for a response's JSON body until the body is sent.
+
+    Returns:
+      The reservation, which the caller releases when the body is sent; None for a small body, which
+      reserves nothing.
+    """
     return budget.reserve(len(body)) if len(body) >= _MIN_COUNTED_BYTES else None

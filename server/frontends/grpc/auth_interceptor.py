@@ -1,4 +1,4 @@
-"""Checks API keys in the metadata of calls: "authorization: Bearer KEY"."""
+"""Checks the API key in the metadata of each gRPC call, "authorization: Bearer KEY"."""
 
 from collections.abc import Callable, Iterable
 from concurrent import futures
@@ -27,9 +27,10 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
 
         Args:
           keys: the accepted API keys.
-          rejection_pool: the thread pool in which calls are rejected.
-          observer: records the rejected calls.
-          open_services: the full names of the services that need no key.
+          rejection_pool: the thread pool that sends the error to the clients of rejected calls.
+          observer: records the rejected calls in metrics and logs.
+          open_services: the full names of the services that need no key, such as
+            "grpc.health.v1.Health".
         """
         self._keys = keys
         self._rejection_pool = rejection_pool

@@ -1,4 +1,4 @@
-"""The state of one gRPC call, which its handler sets, and metrics and the access log read."""
+"""The state of one gRPC call, from which metrics, traces and the access log are written."""
 
 from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryReservation
@@ -9,18 +9,20 @@ _UNKNOWN_MODEL = ModelSpec("")
 
 
 class CallContext:
-    """The state of one gRPC call.
+    """The state of one gRPC call. The handler of the call fills it in.
 
     Attributes:
-      memory: the memory that the call has reserved. The call reserves more before it allocates
-        more.
-      cancellation: is cancelled when the call ends, whether or not it is answered.
+      memory: the memory that the call has reserved in the memory budget of the server. The handler
+        enlarges the reservation before it allocates more memory.
+      cancellation: a flag that is set when the call ends, for example because the client has
+        cancelled it, so that running work for the call stops.
       timeout_ms: the milliseconds in which the call must be answered; None for no limit.
       model_spec: the model that the request names. Its name is empty until the handler has parsed
         the request.
       version: the version of the model that has answered; None until then.
       error: the message of the error with which the call ends; empty for no error.
-      timeline: the times of the call.
+      timeline: the times at which the call began, ended, and passed the stages between, such as the
+        wait in the queue.
     """
 
     memory: MemoryReservation
@@ -36,11 +38,11 @@ class CallContext:
     )
 
     def __init__(self, started_ns: int = 0) -> None:
-        """Create the state of a call; it has no `memory` until it is admitted.
+        """Create the state of a call. Its `memory` is not set until the call is admitted.
 
         Args:
           started_ns: the time at which the call began, in nanoseconds of `time.perf_counter_ns`; 0
-            for the time of this call of the constructor.
+            for the present time.
         """
         self.timeline = Timeline(started_ns)
         self.cancellation = Cancellation()

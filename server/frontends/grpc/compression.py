@@ -1,8 +1,8 @@
 """Decompresses request messages within the limits of the server.
 
-gRPC itself would decompress a message before the server knows of it: up to the limit of one
-message, but for any number of messages at once, and, before grpcio 1.83, without a limit. The
-server therefore turns gRPC's decompression off.
+The server turns gRPC's own decompression off, because that takes place before the server sees the
+message. gRPC limits at most the size of each decompressed message, but not of all messages
+together; before grpcio 1.83, it has no limit at all.
 """
 
 import zlib
@@ -13,11 +13,11 @@ from server.admission.cancellation import Cancellation
 from server.admission.memory_budget import MemoryReservation
 from tpuserve.errors import RequestTooLarge
 
-# The first bytes of gzip data. No protobuf message begins with these bytes: they would mean a field
-# with the wire type 7, which does not exist.
+# The first bytes of gzip data. No protobuf message begins with these bytes, which would be a field
+# with the wire type 7, which does not exist. So these bytes tell that a message is compressed.
 _GZIP_MAGIC = b"\x1f\x8b"
-# The first byte of zlib data, which gRPC calls "deflate". No field in the messages of this server
-# begins with this byte.
+# The first byte of zlib data, which gRPC calls "deflate". No request message of this server begins
+# with this byte unless the message is compressed.
 _ZLIB_MAGIC = b"\x78"
 _GZIP_WINDOW_BITS, _ZLIB_WINDOW_BITS = 31, 15
 # _CHUNK_BYTES is the largest number of bytes to decompress between two checks of the limits,
@@ -34,8 +34,9 @@ def decompress(
       message: the message as the client has sent it: compressed with gzip or zlib, or not
         compressed.
       max_bytes: the largest size of the decompressed message.
-      memory: the memory of the request, which grows with the decompressed message.
-      cancellation: ends the work when the client no longer waits.
+      memory: the request's reservation in the memory budget. It is enlarged before each chunk is
+        decompressed.
+      cancellation: is set when the client no longer waits, which ends the decompression.
 
     Raises:
       RequestTooLarge: the decompressed message is larger than `max_bytes` or the memory budget.
@@ -48,11 +49,12 @@ def decompress(
     decompressor = zlib.decompressobj(window_bits)
     chunks, size, position, reserved_bytes = [], 0, 0, memory.num_bytes
     while not decompressor.eof:
-        # Reserve twice the size of the chunk, because joining the chunks copies each of them.
+        # Reserve twice the size of the next chunk: for the chunk, and for its copy when all chunks
+        # are joined to the message.
         memory.grow(2 * _CHUNK_BYTES)
         cancellation.raise_if_cancelled()
-        # Pass a part of the message at a time, because zlib copies the part that it has not
-        # decompressed yet.
+        # Pass zlib one small part of the message at a time, because zlib copies the bytes that it
+        # has received and not decompressed yet, and so would copy a large message again and again.
         pending = decompressor.unconsumed_tail
         if not pending:
             pending = message[position : position + _PART_BYTES]
@@ -79,7 +81,11 @@ def decompress(
 
 
 def _join(chunks: list[bytes], size: int) -> memoryview:
-    """Join chunks while other threads run; `bytes.join` would hold Python's lock (GIL) for long."""
+    """Join chunks of bytes without keeping other threads from running.
+
+    NumPy releases Python's global interpreter lock (GIL) while it copies; `bytes.join` would hold
+    it.
+    """
     joined, position = np.empty(size, np.uint8), 0
     for chunk in chunks:
         joined[position : position + len(chunk)] = np.frombuffer(chunk, np.uint8)
@@ -88,7 +94,13 @@ def _join(chunks: list[bytes], size: int) -> memoryview:
 
 
 def find_window_bits(message: bytes) -> int | None:
-    """Return the `wbits` with which zlib decompresses a message; None if it is not compressed."""
+    """Return the argument `wbits` of zlib.decompressobj that fits a message.
+
+    The first bytes of the message tell whether it is gzip data or zlib data.
+
+    Returns:
+      The argument; None if the message is not compressed.
+    """
     if message.startswith(_GZIP_MAGIC):
         return _GZIP_WINDOW_BITS
     if message.startswith(_ZLIB_MAGIC):

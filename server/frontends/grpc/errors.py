@@ -1,4 +1,4 @@
-"""Converts errors to gRPC statuses: a code and a message."""
+"""Converts errors to gRPC statuses. A status has a code and a message."""
 
 from typing import NoReturn
 
@@ -9,21 +9,26 @@ from tpuserve.errors import Code, TpuserveError
 GRPC_STATUS: dict[Code, grpc.StatusCode] = {code: grpc.StatusCode[code.name] for code in Code}
 """The gRPC status code of each canonical code."""
 
-# TensorFlow Serving truncates messages to this length, because a message travels in a header.
-# Source: tensorflow_serving/model_servers/grpc_status_util.cc.
+# The largest size of an error message in bytes. TensorFlow Serving truncates messages to this size,
+# because gRPC sends the message of a status in an HTTP/2 header. Source:
+# tensorflow_serving/model_servers/grpc_status_util.cc.
 _MAX_MESSAGE_BYTES = 1024
 
 
 def abort_with_error(context: grpc.ServicerContext, error: TpuserveError) -> NoReturn:
-    """End a call with an error's code and message: raise grpcio's exception for aborted calls."""
+    """End a call with the code and the message of an error.
+
+    The function never returns: it raises the exception with which grpcio ends an aborted call.
+    """
     context.abort(GRPC_STATUS[error.code], truncate_message(str(error)))
     raise AssertionError("abort never returns")
 
 
 def truncate_message(text: str) -> str:
-    """Truncate a message as TensorFlow Serving does: to 1024 bytes of UTF-8.
+    """Truncate an error message to 1024 bytes of UTF-8, as TensorFlow Serving does.
 
-    A character that would cross the limit is left out. A truncated message ends in "...TRUNCATED".
+    A multi-byte character that crosses the limit is omitted as a whole. "...TRUNCATED" is appended
+    to a truncated message.
     """
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= _MAX_MESSAGE_BYTES:
@@ -32,9 +37,9 @@ def truncate_message(text: str) -> str:
 
 
 def to_utf8(text: str) -> str:
-    """Replace lone surrogates by "?", because a string in a proto must be valid UTF-8.
+    """Replace each lone surrogate in a text by "?".
 
-    An error text may quote a file name. Python reads bytes of file names that are not UTF-8 as lone
-    surrogates.
+    A string in a protobuf message must be valid UTF-8. A text may contain lone surrogates if it
+    quotes a file name whose bytes are not UTF-8: Python represents such bytes as lone surrogates.
     """
     return text.encode("utf-8", "replace").decode("utf-8")

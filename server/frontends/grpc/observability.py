@@ -1,4 +1,4 @@
-"""Records finished calls in the metrics, in the traces and in the access log."""
+"""Records finished gRPC calls in the metrics, in the traces and in the access log."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ _ENTRYPOINT = "GRPC"
 
 
 class CallObserver:
-    """Records each finished call, successful or not, in metrics, traces and the access log.
+    """Records each finished gRPC call, successful or not, in metrics, traces and the access log.
 
     A call that fails before its request is parsed is counted with an empty model name.
     """
@@ -33,8 +33,8 @@ class CallObserver:
         """Create an observer.
 
         Args:
-          counted_methods: maps the full name of each method whose calls are counted to the value of
-            the label "API" under which they are counted.
+          counted_methods: full name of a method → value of the metrics' label "API", for each
+            method whose calls are counted.
           metrics: the registry in which calls are counted; None to count in a registry that nothing
             reads.
           access_log: the log to write to; None to write no access log.
@@ -60,12 +60,12 @@ class CallObserver:
         Args:
           method: the full name of the method, such as
             "/tensorflow.serving.PredictionService/Predict".
-          call: the model, version and times of the call.
+          call: the state of the call: its model, version, times and error.
           status: the name of the gRPC status code with which the call ended, such as "OK".
           context: grpcio's context of the call, which knows the address of the client.
           runs_model: whether calls of the method run a model.
-          bytes_in: the size of the request message.
-          bytes_out: the size of the response message.
+          bytes_in: the size of the request message in bytes.
+          bytes_out: the size of the response message in bytes.
         """
         timeline, model_spec = call.timeline, call.model_spec
         timeline.end()

@@ -25,14 +25,16 @@ def split_peer(peer: str) -> tuple[str, int]:
 
 @lru_cache(maxsize=4096)
 def peer_name(peer: str) -> str:
-    """Return the name under which the calls of a client are counted together.
+    """Return the name by which the limits for each client recognise a client.
+
+    All calls of a client, over any number of connections, have the same name.
 
     Args:
       peer: grpcio's text of the client's address.
 
     Returns:
-      The IP address, or its IPv6 network; "" for a client on a UNIX socket, because the address of
-      such a client does not tell it from others.
+      The IPv4 address or the network of the IPv6 address; "" for a client on a UNIX socket, because
+      all such clients have the same address.
     """
     host, port = split_peer(peer)
     return peers.network_of_host(host) if port else ""

@@ -1,4 +1,4 @@
-"""The gRPC server: starts, drains and stops the services."""
+"""The gRPC server, with its thread pools and its services."""
 
 import sys
 import threading
@@ -32,19 +32,20 @@ from server.scheduling.request_queues import RequestQueues
 if TYPE_CHECKING:
     from server.telemetry.tracing import Tracing
 
-# The number of threads for calls that are rare and may take long: reloads, profiles, and status
-# changes to watching clients.
+# The number of threads for tasks that are rare and may take long: reloads of the configuration,
+# recordings of profiles, and messages about status changes to clients that watch the health.
 _ADMIN_THREADS = 8
-# How long `stop` delays the answers to calls that the draining server rejects, so that the clients
-# learn of the stop before they send their next call.
+# How many seconds `stop` waits before it stops the grpc.Server. During this time the errors for
+# rejected calls are held back, so that their clients do not send the next call at the moment of the
+# stop.
 _HOLD_SECONDS = 0.05
 
 
 class GrpcServer:
-    """Answers gRPC calls with the models of a data plane, on a port, a UNIX socket, or both.
+    """Answers gRPC calls on a port, on a UNIX socket, or on both.
 
     Attributes:
-      address: the host and port, such as "127.0.0.1:8500".
+      address: the host and port to listen on, such as "127.0.0.1:8500".
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class GrpcServer:
         """Create a server that does not listen yet.
 
         Args:
-          dataplane: finds and runs the models.
+          dataplane: finds the model of a request and runs the model.
           host: the host name or IP address to listen on.
           port: the port to listen on; 0 to listen on the settings' UNIX socket only.
           grace_seconds: the time that calls in flight get after `stop`. Calls that take longer are
@@ -76,14 +77,17 @@ class GrpcServer:
           settings: the settings of the server; None for the defaults.
           tls: the certificate of the server; None for plain connections.
           keys: the accepted API keys; None to accept calls without a key.
-          admission: limits the predictions in flight; None for no such limit.
+          admission: limits the number of requests in flight, and refuses requests while the server
+            drains; None for no admission control.
           memory_budget: bounds the memory of all requests together; None for no bound.
           metrics: the registry in which requests are counted; None for no metrics.
-          queues: decide when calls run; None for queues that no other frontend shares.
+          queues: the queue of each model, in which calls wait until they may run; None for queues
+            that no other frontend shares.
           tracing: records the calls as spans; None for no traces.
           service_types: the classes of the services to offer. The settings can disable some.
-          allow_direct_polling: whether threads may poll gRPC's events themselves; see
-            `create_call_executor`. Benchmarks and tests pass False.
+          allow_direct_polling: whether the server may use grpcio's private API to answer calls in
+            the threads that poll gRPC's completion queue, which is faster. Benchmarks and tests
+            pass False.
         """
         self.address = ports.format_address(host, port)
         self._grace_seconds = grace_seconds
@@ -91,8 +95,8 @@ class GrpcServer:
         self._tls = tls
         self._admission = admission
         self._addresses = [self.address] if port else []
-        # By default, pass an arbitrary path, because `Settings` requires the path of a model. The
-        # path has no effect: the data plane has the models already.
+        # `Settings` requires the path of a model. Any path will do here: the data plane has loaded
+        # the models already.
         settings = Settings(Path("/models")) if settings is None else settings
         if settings.grpc_socket_path:
             self._addresses.append(f"unix:{settings.grpc_socket_path}")
@@ -100,14 +104,14 @@ class GrpcServer:
         self._executor = create_call_executor(
             settings.grpc_max_threads,
             queues,
-            # Limit the bytes of incomplete messages separately, because a message counts in the
-            # budget only when it has arrived completely.
+            # Limit the memory of incomplete messages separately: the memory budget counts a message
+            # only when it has arrived completely.
             max_pending_bytes=budget.max_bytes // 2,
             allow_direct_polling=allow_direct_polling,
         )
         self._admin_pool = futures.ThreadPoolExecutor(_ADMIN_THREADS, "grpc-admin")
-        # Reject calls in a thread of their own. One thread suffices, because a rejection never
-        # blocks; and a rejection need not wait until other calls have run.
+        # Reject calls in a separate thread, so that a client gets its error while all other threads
+        # are busy. One thread suffices, because a rejection never blocks.
         self._rejection_pool = futures.ThreadPoolExecutor(1, "grpc-rejections")
         enabled = [service for service in service_types if service.is_enabled(settings)]
         self._observer = CallObserver(
@@ -122,7 +126,7 @@ class GrpcServer:
             options=server_config.channel_arguments(
                 settings.max_request_bytes, settings.peer_limit, settings.grpc_channel_arguments
             ),
-            # An admission controller limits the calls itself.
+            # Let grpcio limit the calls only without an admission controller, which does so itself.
             maximum_concurrent_rpcs=None if admission else settings.max_requests_in_flight or None,
         )
         context = ServiceContext(
@@ -165,14 +169,17 @@ class GrpcServer:
             service.drain()
 
     def stop(self) -> None:
-        """Stop accepting calls. Calls that have arrived are still answered in the grace period."""
+        """Stop accepting calls, and return without waiting for the calls in flight.
+
+        Calls that have arrived are still answered within the grace period.
+        """
         self.drain()
         is_stopping = threading.Event()
         if self._admission is not None and self._admission.is_draining:
-            # Delay the rejections until gRPC has told the clients that the server stops. Otherwise
-            # a rejected client may send its next call at once. If that call arrived at the moment
-            # of the stop, gRPC would end it with CANCELLED, and clients do not retry such a call at
-            # another server.
+            # Hold the errors for rejected calls back until gRPC has told the clients that the
+            # server stops. Otherwise a rejected client could send its next call at the moment of
+            # the stop. gRPC would end this call with CANCELLED, and clients do not retry a
+            # cancelled call at another server.
             self._rejection_pool.submit(is_stopping.wait)
             time.sleep(_HOLD_SECONDS)
         try:

@@ -7,15 +7,17 @@ import grpc
 from server.config.tls import TlsConfig
 
 _MAX_MESSAGE_BYTES = 2**31 - 1
-# How many streams a connection may have beyond the largest number of calls that admission control
-# accepts: for health checks, and for calls whose message has not arrived.
+# A connection may have this number of HTTP/2 streams beyond the largest number of requests in
+# flight from one client: for health checks, and for calls whose message has not arrived, which do
+# not count as requests in flight.
 _EXTRA_STREAMS = 100
 
 _CHANNEL_ARGUMENTS: dict[str, int | str] = {
     # Allow messages up to the largest size that protobuf allows, as TensorFlow Serving does.
     "grpc.max_receive_message_length": _MAX_MESSAGE_BYTES,
     "grpc.max_send_message_length": _MAX_MESSAGE_BYTES,
-    # Leave decompression to the server, which bounds the decompressed bytes of all calls together.
+    # Turn gRPC's decompression off. The server decompresses messages itself, and bounds the
+    # decompressed bytes of all calls together.
     "grpc.per_message_decompression": 0,
     # Disable SO_REUSEPORT. Otherwise a second server on the same port would start without an error,
     # and take a share of the clients.
@@ -24,7 +26,7 @@ _CHANNEL_ARGUMENTS: dict[str, int | str] = {
     # calls.
     "grpc.keepalive_time_ms": 60_000,
     "grpc.keepalive_timeout_ms": 20_000,
-    # Close a TCP connection whose handshake is not complete after this time.
+    # Close a TCP connection if its handshake, for example of TLS, is not complete after this time.
     "grpc.server_handshake_timeout_ms": 20_000,
 }
 
@@ -39,8 +41,9 @@ def channel_arguments(
     Args:
       max_request_bytes: the largest request message; None for the largest that protobuf allows.
       max_requests_per_peer: the largest number of requests in flight from one client address; 0 for
-        no limit. A connection may have some more calls open. Further calls wait in the client, as
-        HTTP/2 provides, instead of taking memory of the server.
+        no limit. A connection may have a few more streams than that, for example for health checks.
+        Further calls of the connection wait in the client, so that they take no memory of the
+        server.
       user_arguments: channel arguments from the command line, which override the server's own.
     """
     arguments = dict(_CHANNEL_ARGUMENTS)

@@ -1,4 +1,4 @@
-"""Admits calls whose message has arrived, within the limits of requests and of memory."""
+"""Admits gRPC calls whose message has arrived, within the limits on requests and on memory."""
 
 from concurrent import futures
 
@@ -7,10 +7,10 @@ from server.admission.memory_budget import MemoryBudget, MemoryReservation
 
 
 class AdmittedCall:
-    """A call that has been admitted, until `release`.
+    """The record of a call that counts in the limits on requests and on memory until `release`.
 
     Attributes:
-      memory: the memory that the call uses; the size of its message at first.
+      memory: the call's reservation in the memory budget. At first it has the size of the message.
     """
 
     __slots__ = ("_controller", "_peer_name", "memory")
@@ -18,23 +18,32 @@ class AdmittedCall:
     def __init__(
         self, controller: AdmissionController | None, peer_name: str, memory: MemoryReservation
     ) -> None:
-        """Create the record of a call that the controller has counted in."""
+        """Create the record of a call that is already counted as in flight.
+
+        Args:
+          controller: the controller that has counted the call; None if no controller limits calls.
+          peer_name: the name of the client, from `peers.peer_name`.
+          memory: the call's reservation in the memory budget.
+        """
         self._controller = controller
         self._peer_name = peer_name
         self.memory = memory
 
     def release(self) -> None:
-        """Count the call as ended, and release its memory. Must be called exactly once."""
+        """Count the call as no longer in flight, and release its memory.
+
+        Must be called exactly once.
+        """
         self.memory.release()
         if self._controller is not None:
             self._controller.release(self._peer_name)
 
 
 class CallAdmission:
-    """Admits the calls of one gRPC method.
+    """Admits or refuses the calls of one gRPC method.
 
     Attributes:
-      rejection_pool: the thread pool in which refused calls are ended.
+      rejection_pool: the thread pool that sends the error to the clients of refused calls.
     """
 
     def __init__(
@@ -43,19 +52,19 @@ class CallAdmission:
         budget: MemoryBudget,
         rejection_pool: futures.ThreadPoolExecutor,
     ) -> None:
-        """Create the admission of a method.
+        """Create the admission control of a method.
 
         Args:
           controller: limits the calls in flight; None for no limit.
           budget: bounds the memory of all requests together.
-          rejection_pool: the thread pool in which refused calls are ended.
+          rejection_pool: the thread pool that sends the error to the clients of refused calls.
         """
         self._controller = controller
         self._budget = budget
         self.rejection_pool = rejection_pool
 
     def admit(self, message: bytes, peer_name: str) -> AdmittedCall:
-        """Admit a call whose message has arrived.
+        """Admit a call whose message has arrived, or raise an error.
 
         Args:
           message: the message, whose bytes count as memory of the call.

@@ -1,4 +1,4 @@
-"""The interface of the thread pools that run gRPC calls."""
+"""The interface of the thread pools that run the handlers of gRPC calls."""
 
 import time
 from abc import ABC, abstractmethod
@@ -45,7 +45,8 @@ class CallExecutor(ABC):
         Args:
           max_concurrent_calls: the largest number of calls that run at the same time.
           limits: the limits of calls whose first message has not arrived; None for the defaults.
-          queues: decide which calls run; None for queues that no other frontend shares.
+          queues: the queue of each model, in which calls wait until they may run; None for queues
+            that no other frontend shares.
         """
         self._max_concurrent_calls = max_concurrent_calls
         self._queues = RequestQueues() if queues is None else queues
@@ -54,7 +55,7 @@ class CallExecutor(ABC):
 
     @abstractmethod
     def start(self, server: grpc.Server) -> None:
-        """Start a server that was created with this executor."""
+        """Start a grpc.Server that was created with this executor as its thread pool."""
 
     @abstractmethod
     def register(
@@ -66,26 +67,41 @@ class CallExecutor(ABC):
         admission: CallAdmission | None = None,
         read_model_name: ReadModelName = lambda raw: "",
     ) -> None:
-        """Choose the threads that run a gRPC method. The default is the executor's own threads.
+        """Choose the threads that run the calls of a gRPC method.
+
+        By default, the executor's own threads run them.
 
         Args:
           behavior: the function that implements the method. Its arguments are an iterator of
             messages and a ServicerContext. The function takes the first message with
             `receive_first`.
-          pool: a thread pool that runs the method instead, for methods that take long.
+          pool: a thread pool that runs the calls instead of the executor's own threads, for a
+            method that takes long; None for the executor's own threads.
           is_quick: whether the method neither waits nor computes for long. The executor runs such a
             method at once, even if `max_concurrent_calls` calls run already.
-          admission: the admission control of the calls; None for none.
+          admission: admits or refuses the calls when their message has arrived; None to admit all
+            calls.
           read_model_name: reads the model's name from the serialised request. The call waits in the
-            queue of this model for one of the executor's own threads.
+            queue of this model until it may run in one of the executor's own threads.
         """
 
     @abstractmethod
     def submit(self, *args: Any, **kwargs: Any) -> CallFuture:
-        """Run a call. Only grpcio calls this method, with a function and its arguments."""
+        """Run a call in one of the threads chosen with `register`.
+
+        Only grpcio calls this method.
+
+        Args:
+          args: grpcio's function that runs the call, and the positional arguments of this function.
+          kwargs: the keyword arguments of the function.
+        """
 
     def receive_first(self, messages: Iterator[bytes], call: CancellableCall) -> bytes | None:
-        """Block until the first message of a call has arrived, and return it.
+        """Block until the first message of a call has arrived, and return the message.
+
+        Args:
+          messages: the iterator over messages that was passed to the handler of the call.
+          call: the call, which is cancelled if its message is late.
 
         Returns:
           The serialised message; None if the client ends the stream without a message.
@@ -105,17 +121,17 @@ class CallExecutor(ABC):
         """Receive the first message of a call, as `receive_first` does, and admit the call.
 
         Args:
-          messages: the messages of the call.
+          messages: the iterator over messages that was passed to the handler of the call.
           context: the context of the call.
-          admission: the admission with which the method was registered.
+          admission: the admission control that was passed to `register` for the method.
 
         Returns:
-          The message, and the admitted call, which the caller must release; None and None if there
-          is no message.
+          A pair: the serialised message, and the admitted call, which the caller must release. Both
+          are None if the client ends the stream without a message.
 
         Raises:
           grpc.RpcError: as in `receive_first`.
-          TpuserveError: the call is refused; see `CallAdmission.admit`.
+          TpuserveError: the call is refused, for one of the reasons of `CallAdmission.admit`.
         """
         message = self.receive_first(messages, context)
         if message is None:
@@ -123,60 +139,79 @@ class CallExecutor(ABC):
         return message, admission.admit(message, peers.peer_name(context.peer()))
 
     def received_ns(self, messages: Iterator[bytes]) -> int:
-        """Return when the first message of a call arrived, from `time.perf_counter_ns`.
+        """Return the time at which the first message of a call arrived.
 
-        The handler calls this method when it begins, and, if the executor had not received the
-        message by then, again when it has the message.
+        The handler of a call uses the time in its metrics. If the executor does not know the time,
+        it returns the present time; the handler then asks again as soon as it has the message.
 
         Args:
-          messages: the iterator that was passed to the handler of the call.
+          messages: the iterator over messages that was passed to the handler of the call.
+
+        Returns:
+          The time in nanoseconds of `time.perf_counter_ns`.
         """
         return time.perf_counter_ns()
 
     def suspend(self, messages: Iterator[bytes], call: object, pending: Pending[Any]) -> None:
-        """Let a call wait without a thread; return at once if the executor does not support that.
+        """Free the thread of a call that must wait for a result, if the executor supports that.
+
+        An executor that supports it ends the handler with an exception, and calls the handler again
+        when the result is there. Another executor does nothing: the handler then has to block.
 
         Args:
-          messages: the iterator that was passed to the handler of the call.
-          call: the object that the handler needs to go on later.
+          messages: the iterator over messages that was passed to the handler of the call.
+          call: the state that the handler needs when it is called again.
           pending: the result that the call waits for.
 
         Raises:
-          CallSuspended: the handler must pass this exception on. The handler will be called again
-            when `pending` is complete, and `resume` then returns `call`.
+          CallSuspended: the executor supports suspension. The handler must let this exception
+            propagate. When `pending` is complete, the executor calls the handler again, and
+            `resume` returns `call`.
         """
         return
 
     def resume(self, messages: Iterator[bytes]) -> Any:
-        """Return the argument `call` of `suspend`; None for a call that was not suspended."""
+        """Return the state that the handler of a suspended call has passed to `suspend`.
+
+        The handler calls this method first, to learn whether it is called for the second time.
+
+        Args:
+          messages: the iterator over messages that was passed to the handler of the call.
+
+        Returns:
+          The argument `call` of `suspend`; None for a call that was not suspended.
+        """
         return None
 
     @abstractmethod
     def await_turn(
         self, messages: Iterator[bytes], context: grpc.ServicerContext, model: Callable[[], str]
     ) -> None:
-        """Wait until a call may run in one of the executor's own threads.
+        """Block until a call may run, if it runs in one of the executor's own threads.
+
+        Each model limits how many of its requests run at the same time. Further requests wait in
+        the queue of the model.
 
         Args:
-          messages: the iterator that was passed to `receive_first`.
+          messages: the iterator over messages that was passed to the handler of the call.
           context: the context of the call.
-          model: returns the name of the model.
+          model: returns the name of the model that the call runs.
 
         Raises:
           QueueFull, WaitedTooLong: the queue of the model refuses the call.
+          Cancelled: the client has cancelled the call.
         """
 
     @abstractmethod
     def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
         """Return the function that sends the messages of a response stream.
 
-        Where grpcio permits it, the returned function queues a message instead of waiting until the
-        client has read the previous messages.
+        If the installed grpcio has the required private API, the returned function queues a message
+        and returns at once. Otherwise the function may block while the client does not read.
 
         Args:
           context: the context of the call.
-          send: grpcio's function that sends a message. The function may block while the client does
-            not read.
+          send: grpcio's own function that sends a message, which may block.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The future of a submitted gRPC call."""
+"""The future that the executors return to grpcio for a gRPC call."""
 
 import logging
 from collections.abc import Callable
@@ -24,13 +24,13 @@ class CallFuture:
         args: tuple[Any, ...],
         resuming_thread: ResumingThread | None = None,
     ) -> None:
-        """Create a future. `run` calls `function` with `args`.
+        """Create a future, whose method `run` calls `function` with `args`.
 
         Args:
           function: grpcio's function that runs the handler of the call.
           args: the arguments of `function`.
-          resuming_thread: calls `run` again if the handler raises CallSuspended; None if the
-            handler never does.
+          resuming_thread: the thread that calls `run` again after the handler has raised
+            CallSuspended; None if the handler never raises it.
         """
         self._resuming_thread = resuming_thread
         self._function = function
@@ -39,7 +39,7 @@ class CallFuture:
         self._is_done = False
 
     def add_done_callback(self, callback: Callable[["CallFuture"], object]) -> None:
-        """Call `callback` with this future when the call is done; at once if it is done already."""
+        """Call a function with this future when the call is done; at once if it is done already."""
         self._callbacks.append(callback)
         if self._is_done:
             self._call_callbacks()
@@ -58,8 +58,8 @@ class CallFuture:
             self._resuming_thread.resume_when_complete(self, suspended)
             return False
         except BaseException:
-            # Catch every exception: even SystemExit must not end the thread, which also runs other
-            # calls.
+            # Catch every exception: even SystemExit must not end the current thread, which runs
+            # other calls afterwards.
             logger.exception("a call has failed")
         self._args = ()
         self._is_done = True
