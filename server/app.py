@@ -45,7 +45,8 @@ class Server:
         Args:
           settings: the settings of the server, in which the values of the platform config file
             (--platform_config_file) have replaced those of flags.
-          load: loads the model in a version's directory; None for the loader of SavedModels.
+          load: a function that loads the model in the directory of a version; None to load
+            SavedModels.
           on_failure: called with the reason, from any thread, if a frontend ends although nobody
             has stopped it.
           platform: the batching and warm-up settings of the platform config file; None without
@@ -102,8 +103,8 @@ class Server:
         flight finish. Then it stops accepting connections.
 
         Returns:
-          Whether everything is closed. False if a request outlasts the grace period or a load is
-          still in progress.
+          Whether everything is closed. False if a request outlasts the grace period or a model is
+          still being loaded.
         """
         self._frontends.drain()
         self._engine.stop_polling()
@@ -128,7 +129,7 @@ def run(
 
     Args:
       settings: the settings of the server.
-      load: loads the model in a version's directory; None for the loader of SavedModels.
+      load: a function that loads the model in the directory of a version; None to load SavedModels.
       ignored: the names of the flags on the command line that have no effect; they are logged.
       signals: the installed handlers of the signals that stop the server, such as SIGTERM; None to
         install new handlers.

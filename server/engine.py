@@ -65,7 +65,8 @@ class Engine:
         Args:
           settings: the settings of the server, in which the values of the platform config file
             (--platform_config_file) have replaced those of flags.
-          load: loads the model in a version's directory; None for the loader of SavedModels.
+          load: a function that loads the model in the directory of a version; None to load
+            SavedModels.
           metrics: the registry in which the runs of models are counted.
           platform: the batching and warm-up settings of the platform config file; None without
             such a file.
@@ -85,8 +86,8 @@ class Engine:
             platform.session_config if platform else b"",
             runner_factory.make_batch_size_finder(settings, platform),
         )
-        # Model name → the runtime that the field `engine` of the model config file chooses for the
-        # model; "" if the file does not set the field.
+        # Model name → runtime, from the field `engine` of the model config file; "" if it is not
+        # set.
         self._engines: Mapping[str, str] = {}
         # Model name → local base path. The base path may itself be the directory of a version.
         self._base_paths: Mapping[str, Path] = {}
@@ -94,8 +95,7 @@ class Engine:
 
         def make_runner_and_set_limits(model: Model, directory: Path, name: str) -> InferenceRunner:
             runner = make_runner(model, directory, name)
-            # Tell the limits of the model whether its requests are batched: if they are not, the
-            # runner is the model itself.
+            # If the requests of the version are not batched, its runner is the model itself.
             self._limits.set_batched(name.rpartition("/")[0], runner is not model)
             return runner
 
@@ -226,7 +226,8 @@ class Engine:
           unload_seconds: how long to wait for requests that still use a model.
 
         Returns:
-          Whether every model is closed; False if a request still runs or a load is in progress.
+          Whether every model is closed; False if a request still runs or a model is still being
+          loaded.
         """
         self._close_batching()
         self._request_log.close(log_seconds)
@@ -271,11 +272,11 @@ class Engine:
         causes: list[tuple[str, TpuserveError]] = []
         for model in config.models:
             if model.is_remote:
-                return  # The files of a remote model are not downloaded yet.
+                return  # Skip the check: the files of a remote model are not downloaded yet.
             try:
                 versions = self._source.find_versions(model)
             except TpuserveError:
-                return  # A model without versions is no error: the server waits for a version.
+                return  # Skip the check: the server waits for a version of this model.
             for version, directory in versions.items():
                 try:
                     self._check_version(directory, model.path if directory == model.path else None)

@@ -28,7 +28,7 @@ def make_runner_factory(
 ) -> tuple[MakeRunner, Callable[[], None]]:
     """Return a function that creates the runner of a version, and another that closes all runners.
 
-    A runner runs the requests of a version; if batching is enabled, it combines them to batches.
+    A runner runs the requests of a version; if batching is enabled, it combines them into batches.
 
     Args:
       settings: the settings of the server.

@@ -47,7 +47,7 @@ class Frontend(Protocol):
         """
 
     def report_health(self, is_serving: bool) -> None:
-        """Report in health checks from now on whether the server answers requests."""
+        """Set whether health checks report from now on that the server answers requests."""
 
     def drain(self) -> None:
         """Report in health checks that the server is about to stop. Connections stay open.
@@ -70,7 +70,7 @@ class FrontendContext:
       settings: the settings of the server.
       dataplane: finds the model of a request and runs the model.
       metrics: the registry in which requests are counted.
-      admission: the controller that limits the number of requests that run at the same time.
+      admission: the controller that limits the number of requests in flight.
       memory_budget: bounds the memory of the requests of all frontends together.
       queues: the queue of each model, in which the requests of all frontends wait until they may
         run.
@@ -96,7 +96,11 @@ class FrontendContext:
 
 
 def import_rest_modules() -> None:
-    """Import the modules of the REST frontend, which need no TensorFlow."""
+    """Import the modules of the REST frontend.
+
+    They do not import TensorFlow, so that the frontend can answer health checks before the slow
+    import of TensorFlow.
+    """
     _import_modules("server.frontends.rest.app", "server.frontends.rest.transport.server")
 
 
@@ -124,7 +128,7 @@ def start_grpc(context: FrontendContext, reserved: socket.socket | None) -> Fron
     """Start the gRPC frontend.
 
     Args:
-      context: the dependencies of the frontend.
+      context: the objects that the frontends share.
       reserved: the bound socket with which `reserve_port` keeps other processes from taking the
         port. The function closes the socket when gRPC has bound the port itself. None to listen on
         a UNIX socket only.
@@ -160,7 +164,7 @@ def start_rest(context: FrontendContext, reserved: socket.socket) -> Frontend:
     """Start the REST frontend.
 
     Args:
-      context: the dependencies of the frontend.
+      context: the objects that the frontends share.
       reserved: a socket that is bound to the port. The frontend listens on this socket.
 
     Raises:

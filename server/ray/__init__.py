@@ -1,1 +1,1 @@
-"""Serves models with Ray Serve; users import these functions from `tpuserve.ray`."""
+"""Serves models with Ray Serve. Users import its functions from `tpuserve.ray`."""

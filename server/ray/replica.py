@@ -30,7 +30,7 @@ _FLAGS_OF_PORTS = frozenset(
 
 
 class MessageBytes:
-    """A response that is serialised already, in the form of a protobuf message.
+    """A serialised response, with the interface of a protobuf message that Ray needs.
 
     Ray calls only the method `SerializeToString` of the messages that a replica returns.
     """

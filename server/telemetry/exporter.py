@@ -113,8 +113,8 @@ class Exporter(Generic[Item]):
             while not is_last:
                 self._wake.wait(_BATCH_SECONDS)
                 self._wake.clear()
-                # Read the flag before the items are sent, not afterwards. So all items that were
-                # added before `close` are sent.
+                # Read `_is_closed` before the items are sent, not afterwards, so that all items
+                # that were added before `close` are sent.
                 is_last = self._is_closed
                 while self._items:
                     self._send_batch(lambda batch: send(batch, _EXPORT_SECONDS, metadata))

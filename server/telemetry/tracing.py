@@ -128,7 +128,7 @@ class Tracing:
             resource = resource.merge(Resource({SERVICE_NAME: _PACKAGE}))
         attributes = {key: str(value) for key, value in resource.attributes.items()}
         self._encoder = span_bytes.RequestEncoder(attributes, _PACKAGE, version(_PACKAGE))
-        # Create a provider only to get its sampler, which it chooses as the environment says.
+        # Create a TracerProvider only to get the sampler that the environment variables choose.
         self._sampler = TracerProvider(shutdown_on_exit=False).sampler
         self._propagator = TraceContextTextMapPropagator()
         self._describe_bytes = lru_cache(maxsize=4096)(_describe_bytes)

@@ -181,7 +181,10 @@ def _to_object_array(values: Any) -> Array:
 
 
 def _fill(values: Array, count: int) -> Array:
-    """Return `count` values: cut an array of shape [n], or repeat its last value."""
+    """Cut an array of shape [n] to `count` values, or extend it by repeating its last value.
+
+    An empty array becomes zeros or empty strings.
+    """
     if len(values) == count:
         return values
     if len(values) > count:

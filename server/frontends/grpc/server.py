@@ -159,7 +159,7 @@ class GrpcServer:
         self._executor.start(self._server)
 
     def report_health(self, is_serving: bool) -> None:
-        """Report in health checks from now on whether the server answers requests."""
+        """Set whether health checks report from now on that the server answers requests."""
         for service in self._services:
             service.report_health(is_serving)
 

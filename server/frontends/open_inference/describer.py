@@ -103,11 +103,13 @@ class Describer:
     def model_config(self, spec: ModelSpec) -> Message:
         """Return Triton's ModelConfig of a model version.
 
-        The model has a batch dimension if the first dimension of each tensor of the signature
-        "serving_default" has an unknown size, and each input has further dimensions. The second
-        condition holds because Triton's clients send no tensors without further dimensions. With a
-        batch dimension, `max_batch_size` is the largest int32, because requests of any batch size
-        are answered, and the fields `dims` do not contain the batch dimension.
+        The model counts as batched if the first dimension of each tensor of the signature
+        "serving_default" has an unknown size, and each input has further dimensions. An input
+        without further dimensions would have empty `dims`, and Triton's clients send no tensor
+        without dimensions.
+
+        For a batched model, `max_batch_size` is the largest int32, because requests of any batch
+        size are answered, and the fields `dims` do not contain the first dimension.
 
         Raises:
           ModelNotFound: the requested version is not available.

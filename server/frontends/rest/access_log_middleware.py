@@ -45,7 +45,7 @@ class AccessLogMiddleware:
           headers: The headers of the request.
 
         Returns:
-          None if the application must answer the request in the usual way.
+          The function. None if the application must answer the request through its ASGI interface.
         """
         handler = self._app.find_fast_path(url, headers)
         return None if handler is None else partial(self._handle_synchronously, handler, url)

@@ -104,8 +104,9 @@ class RootApp:
           headers: The headers of the request, whose body has not arrived.
 
         Returns:
-          The function. None if the request may take long, so that a thread must run it, or if it is
-          refused, because an error is sent before the body has arrived.
+          The function. None if the request may take long, so that a thread must run it. Also None
+          for a request that is refused, because its error response is sent without waiting for the
+          body.
         """
         if self._admission is not None and (
             self._admission.startup_activity or self._admission.is_draining

@@ -8,7 +8,7 @@ from tpuserve.errors import Code, MemoryBudgetExceeded, RequestTooLarge, Shuttin
 
 logger = logging.getLogger(__name__)
 
-# The HTTP status of each canonical code. Source:
+# Canonical status code, as in gRPC → HTTP status. Source:
 # tensorflow_serving/model_servers/http_rest_api_util.cc.
 HTTP_STATUS: dict[Code, int] = {
     Code.CANCELLED: 499,
@@ -28,8 +28,8 @@ HTTP_STATUS: dict[Code, int] = {
     Code.DATA_LOSS: 500,
     Code.UNAUTHENTICATED: 401,
 }
-# Error class → HTTP status, for errors whose status differs from the status of their canonical
-# code.
+# Error class → HTTP status, for errors whose HTTP status differs from that of their canonical
+# status code.
 _SPECIAL_STATUS: dict[type[TpuserveError], int] = {
     RequestTooLarge: 413,
     MemoryBudgetExceeded: 503,

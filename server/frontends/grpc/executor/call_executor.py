@@ -156,7 +156,8 @@ class CallExecutor(ABC):
         """Free the thread of a call that must wait for a result, if the executor supports that.
 
         An executor that supports it ends the handler with an exception, and calls the handler again
-        when the result is there. Another executor does nothing: the handler then has to block.
+        when the result is there. An executor that does not support it does nothing: the handler
+        then has to block.
 
         Args:
           messages: the iterator over messages that was passed to the handler of the call.

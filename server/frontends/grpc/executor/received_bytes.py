@@ -38,7 +38,7 @@ def received_bytes_by_address() -> dict[tuple[str, int], int]:
                 (count,) = struct.unpack_from(_FORMAT, info, _OFFSET)
                 received[host.removeprefix("::ffff:"), port] = count
         except (OSError, struct.error):
-            continue  # Skip a UDP or listening socket, and any on a Linux without the count.
+            continue  # Skip UDP and listening sockets, and all on a Linux without the count.
         finally:
             # Keep the socket object from closing the descriptor, which belongs to gRPC.
             connection.detach()

@@ -135,7 +135,7 @@ def _write_classification(proto: Any, result: Classification) -> None:
 
     Args:
       proto: the ClassificationResult message.
-      result: the labels and scores, each of shape [examples, classes], or None.
+      result: the labels and the scores, each of shape [examples, classes]. Either may be None.
     """
     # Mark the message as present in the response. Otherwise protobuf would omit the field `result`
     # of a response without examples, because its message is empty.

@@ -92,7 +92,7 @@ class GrpcService(ABC):
         """Return the handlers of the service's methods, to be added to the gRPC server."""
 
     def report_health(self, is_serving: bool) -> None:  # noqa: B027
-        """Report in health checks from now on whether the server answers requests."""
+        """Set whether health checks report from now on that the server answers requests."""
 
     def drain(self) -> None:  # noqa: B027
         """End open streams, because the server is about to stop."""

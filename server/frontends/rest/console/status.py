@@ -48,7 +48,8 @@ class StatusReporter:
         families = _Families(() if self._metrics is None else self._metrics.collect())
         try:
             models = self._dataplane.list_models()
-        except TpuserveError as error:  # The process that runs the models has ended or is starting.
+        except TpuserveError as error:
+            # Report no models while the process that runs them is starting or has ended.
             models, unready_reason = {}, unready_reason or str(error)
         return {
             "time_ms": time.time_ns() // 1_000_000,

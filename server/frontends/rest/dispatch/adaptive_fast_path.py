@@ -6,8 +6,8 @@ from server.frontends.rest.dispatch.workers import MAX_INLINE_BYTES
 from server.frontends.rest.transport.headers import Headers, Peer
 from server.frontends.rest.transport.responses import AnySyncResponse, SyncHandler
 
-# After a request that turned out to need a thread, this number of following requests run in threads
-# at once: the event loop would probably parse them in vain, as it has parsed that request.
+# If the event loop has parsed a request that then turns out to need a thread, this number of
+# following requests go directly to threads: the event loop would probably parse them in vain, too.
 _REQUESTS_IN_THREADS = 64
 
 _RUN, _WAIT = NonBlocking(), NonBlocking(may_run=False)

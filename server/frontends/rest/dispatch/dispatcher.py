@@ -403,7 +403,7 @@ class Dispatcher:
         Args:
           pending: The response that is not complete yet.
           cancellation: Is set to stop the work for the request. None if it cannot be stopped.
-          model: The name of the model. The responses of the models are sent in turn.
+          model: The name of the model. Responses of different models are sent in turn.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Response] = loop.create_future()

@@ -26,8 +26,8 @@ MAX_INLINE_BYTES = 4096
 # A request with more bytes than this is large. At most half of the requests of a model that run at
 # the same time may be large, so that small requests never wait until large ones are parsed.
 _MAX_SMALL_BYTES = MAX_LOCAL_BYTES
-# The largest number of threads. It is large, because the queues of the models limit how many
-# requests run at the same time.
+# The largest number of threads. It is so large that it does not limit the requests that run at the
+# same time: the queues of the models do that.
 _MAX_THREADS = 4096
 # The number of threads that load and unload models at the request of clients.
 _CHANGE_THREADS = 4

@@ -50,7 +50,8 @@ class FastPathProtocol(TimeoutProtocol):
         if uvicorn must handle the request.
     """
 
-    # The type is Any, because mypy would treat a callable class attribute as a method.
+    # The type of `find_fast_path` is Any, because mypy would treat a callable class attribute as a
+    # method.
     find_fast_path: ClassVar[Any] = staticmethod(lambda url, headers: None)
 
     _handler: SyncHandler

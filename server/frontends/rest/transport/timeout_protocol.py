@@ -132,7 +132,10 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self.headers = []
 
     def on_message_complete(self) -> None:
-        """Pause reading until a complete request is answered. The parser calls this at its end."""
+        """Pause reading until the request is answered.
+
+        The parser calls this method when it has read the end of a request.
+        """
         if self.parser.should_upgrade():
             # Ignore the call if the request asks for a protocol upgrade: the request is not
             # complete then. The parser has reported its end too early, because it takes the body

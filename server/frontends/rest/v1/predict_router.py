@@ -9,7 +9,7 @@ class PredictRouter:
     """The router of one path, which answers like TensorFlow Serving's path :predict of a model.
 
     Vertex AI and SageMaker prescribe the path. Their requests and responses have the same JSON as
-    those of TensorFlow Serving. The interface is `dispatch.router.Router`.
+    those of TensorFlow Serving. The class implements the interface `dispatch.router.Router`.
     """
 
     def __init__(self, path: str, model: str, v1: V1Router) -> None:

@@ -24,7 +24,10 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
 
 
 class V1Router:
-    """The router of TensorFlow Serving's REST API. The interface is `dispatch.router.Router`."""
+    """The router of TensorFlow Serving's REST API.
+
+    The class implements the interface `dispatch.router.Router`.
+    """
 
     prefix = "/v1/"
 

@@ -44,7 +44,7 @@ _OUT_OF_RESOURCES = 507
 class SageMakerRouter:
     """The router of the paths with which SageMaker loads, lists, unloads and invokes models.
 
-    The interface is `dispatch.router.Router`.
+    The class implements the interface `dispatch.router.Router`.
     """
 
     prefix = "/models"

@@ -45,7 +45,8 @@ class InferResult(NamedTuple):
 def split_body(headers: Headers, body: bytes) -> tuple[bytes, memoryview]:
     """Split the body of an infer request into its JSON and its binary data.
 
-    A header has the size of the JSON. Without this header, the whole body is JSON.
+    The header Inference-Header-Content-Length has the size of the JSON. Without this header, the
+    whole body is JSON.
 
     Raises:
       InvalidInput: The value of the header is no number, or larger than the body.

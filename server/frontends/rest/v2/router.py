@@ -27,7 +27,10 @@ _BINARY = b"application/octet-stream"
 
 
 class V2Router:
-    """The router of the Open Inference Protocol. The interface is `dispatch.router.Router`."""
+    """The router of the Open Inference Protocol.
+
+    The class implements the interface `dispatch.router.Router`.
+    """
 
     prefix = "/v2"
 

@@ -28,7 +28,7 @@ _CONTENTS: Fields = {**dict.fromkeys(range(1, 6), VARINTS), **dict.fromkeys((6, 
 # The numbers of the fields of a ModelInferRequest that may be long: the contents of inputs, and
 # `raw_input_contents`. `parse_within_limits` refuses a request with another long field.
 _LONG_FIELDS: Fields = {5: {5: _CONTENTS}, 7: COPIED}
-# The serialised tag of the field `raw_output_contents` of a ModelInferResponse.
+# The serialised protobuf tag of the field `raw_output_contents` of a ModelInferResponse.
 _RAW_OUTPUT_TAG = protobuf_wire.field_tag(6)
 
 
