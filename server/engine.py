@@ -86,8 +86,7 @@ class Engine:
             platform.session_config if platform else b"",
             runner_factory.make_batch_size_finder(settings, platform),
         )
-        # Model name → runtime, from the field `engine` of the model config file; "" if it is not
-        # set.
+        # Model name → runtime, from the field `engine` of the model config file; "" if unset.
         self._engines: Mapping[str, str] = {}
         # Model name → local base path. The base path may itself be the directory of a version.
         self._base_paths: Mapping[str, Path] = {}

@@ -63,7 +63,8 @@ class DefaultThreadPool(CallExecutor):
         self._quick_pool = futures.ThreadPoolExecutor(_QUICK_THREADS, "grpc-quick")
         self._size = 0
         self._num_awaiting_turn = 0
-        # The entry in `RequestQueues` of the call that the current thread runs.
+        # Its attribute `ticket` is the entry in `RequestQueues` of the call that the current thread
+        # runs. The entry is released when the call has ended.
         self._current = threading.local()
         self._lock = threading.Lock()
         for _ in range(max_concurrent_calls):

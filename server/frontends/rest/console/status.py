@@ -40,7 +40,8 @@ class StatusReporter:
     def build(self, unready_reason: str) -> Json:
         """Return the status of the server as JSON.
 
-        The method may block, because it asks other processes if the models or metrics are there.
+        If the models or the metrics are in other processes, the method blocks until these processes
+        have sent their state.
 
         Args:
           unready_reason: Why the server is not ready; "" if it is ready.
