@@ -9,13 +9,13 @@ from tpuserve.errors import InvalidSetting, ShuttingDown, TooManyRequests
 class AdmissionController:
     """Counts the requests in flight, bounds their number, and refuses new requests while draining.
 
-    The frontend that receives a request acquires one slot for the request. The data plane does not
-    count the request again.
+    The frontend (the REST or the gRPC server) that receives a request calls `acquire` for this
+    request. The code that the frontend calls does not count the request again.
 
     Attributes:
       max_requests_in_flight: The largest number of requests in flight. None means no bound.
-      max_requests_in_flight_per_peer: The largest number of requests in flight from one peer, so
-        that one client cannot take all slots. None means no bound.
+      max_requests_in_flight_per_peer: The largest number of requests in flight from one client, so
+        that one client cannot use the whole bound. None means no bound.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class AdmissionController:
         Args:
           max_requests_in_flight: The largest number of requests in flight. None and 0 mean no
             bound.
-          max_requests_in_flight_per_peer: The largest number of requests in flight from one peer.
+          max_requests_in_flight_per_peer: The largest number of requests in flight from one client.
             None and 0 mean no bound.
 
         Raises:
@@ -42,14 +42,15 @@ class AdmissionController:
         self.max_requests_in_flight = max_requests_in_flight or None
         self.max_requests_in_flight_per_peer = max_requests_in_flight_per_peer or None
         self._in_flight = 0
-        # The number of requests in flight of each peer that has any.
+        # The name of a client → the number of its requests in flight. Clients without a request in
+        # flight are removed, so that the dictionary stays small.
         self._in_flight_of_peers: dict[str, int] = {}
         self._is_draining = False
         self._has_started = False
         self._describe_startup: Callable[[], str] | None = None
         self._num_waiters = 0
-        # Requests acquire `_lock` directly, because acquiring the same lock through `_idle` takes
-        # twice as long.
+        # The threads of requests acquire `_lock` itself, and not the condition `_idle`, which wraps
+        # `_lock`: acquiring the condition takes twice as long.
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
 
@@ -65,7 +66,7 @@ class AdmissionController:
 
     @property
     def is_ready(self) -> bool:
-        """Whether load balancers should send requests: after the start, unless draining."""
+        """Whether load balancers should send requests: after `mark_ready` and before `drain`."""
         return self._has_started and self._describe_startup is None and not self._is_draining
 
     @property
@@ -75,12 +76,13 @@ class AdmissionController:
         return "" if describe is None else describe()
 
     def begin_startup(self, describe: Callable[[], str]) -> None:
-        """Report the server as starting until `mark_ready`.
+        """Report the server as not ready, with an activity, until `mark_ready` is called.
 
-        Call this method again when another activity begins.
+        Call this method again with another function when another activity of the start begins.
 
         Args:
-          describe: Returns the present activity, such as "importing TensorFlow".
+          describe: Returns the present activity as text, such as "importing TensorFlow".
+            `startup_activity` calls this function each time.
         """
         self._describe_startup = describe
 
@@ -120,7 +122,9 @@ class AdmissionController:
                 self._num_waiters -= 1
 
     def acquire(self, peer: str = "") -> None:
-        """Count one more request in flight. Each call needs one call of `release`.
+        """Count one more request in flight.
+
+        The caller must call `release` once when the request ends.
 
         Args:
           peer: The name of the client, from `peers.network_of_host`. "" for a client to which
@@ -129,7 +133,7 @@ class AdmissionController:
         Raises:
           ShuttingDown: The server is draining.
           TooManyRequests: `max_requests_in_flight` requests are in flight, or
-            `max_requests_in_flight_per_peer` of the peer.
+            `max_requests_in_flight_per_peer` requests of the peer are.
         """
         with self._lock:
             self.raise_if_draining()

@@ -24,7 +24,7 @@ class ApiKeys:
     """
 
     def __init__(self, path: Path | None) -> None:
-        """Read the keys.
+        """Read the keys from the file.
 
         Args:
           path: The file with the keys. None disables authentication.
@@ -60,10 +60,11 @@ class ApiKeys:
             return
         self._reload_if_changed(self._path)
         scheme, _, key = (authorization or "").strip().partition(" ")
-        # Compare digests of the keys, which all have the same length, so that the duration reveals
-        # nothing about a key.
+        # Compare digests instead of the keys. All digests have the same length, so the duration of
+        # the comparison reveals nothing about a key.
         sent = _digest(key.strip())
-        # Compare all keys, so that the duration does not reveal which key matched.
+        # Compare the request's key with all valid keys, even after a match, so that the duration
+        # does not reveal which key matched.
         matches = [hmac.compare_digest(sent, digest) for digest in self._digests]
         if scheme.lower() != _SCHEME or not any(matches):
             raise Unauthenticated(_REFUSAL)
@@ -86,7 +87,8 @@ class ApiKeys:
         logger.info("API keys: read %d from %s", len(digests), path)
 
     def _keep_previous_keys(self, signature: tuple[int, ...], path: Path, error: Exception) -> None:
-        # Log the error once for each state of the file: a line per request would fill the log.
+        # Each request checks the file. Log the error only if the file has changed since the last
+        # check: a log line for each request would fill the log.
         with self._lock:
             has_changed, self._file_signature = signature != self._file_signature, signature
         if has_changed:

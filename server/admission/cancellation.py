@@ -13,7 +13,7 @@ MESSAGE = "the request was cancelled: its client no longer waits for the answer.
 
 
 class Cancellation:
-    """Tells the code that works on one request that the request was cancelled. Thread-safe.
+    """Informs the code that handles a request that the request was cancelled. Thread-safe.
 
     A frontend creates one object per request, and calls `cancel` when the client closes the
     connection or cancels the call, and when the time limit of the request has passed. Code that
@@ -23,7 +23,7 @@ class Cancellation:
     __slots__ = ("_callbacks", "_is_cancelled", "_lock")
 
     def __init__(self) -> None:
-        """Create the object of a request that is not cancelled."""
+        """Create the cancellation of one request, which is not cancelled yet."""
         self._is_cancelled = False
         self._callbacks: list[Callback] = []
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class Cancellation:
     def remove_callback(self, callback: Callback) -> None:
         """Remove a function that `add_callback` has added; do nothing if there is no such function.
 
-        A thread that is in `cancel` at the same time may still call the function.
+        If another thread executes `cancel` at the same time, it may still call the function.
         """
         with self._lock:
             if callback in self._callbacks:

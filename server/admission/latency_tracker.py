@@ -3,33 +3,38 @@
 import math
 from collections.abc import Callable
 
-# A request that takes less than this time is quick. A route whose requests are quick runs in the
-# event loop, until its requests become slow: passing a request to a thread and back takes longer
-# than a small model runs, and would reduce the requests/s of such a model to a quarter.
+# A request that takes less than this time is quick. A route is one method (such as predict) of one
+# model. While the requests of a route are quick, the server runs them in the event loop and not in
+# a thread of a pool: passing a request to a thread and back takes longer than a small model runs,
+# and would reduce the requests/s of a small model to a quarter.
 _QUICK_SECONDS = 0.001
-# A new route runs in threads for this number of requests. The fastest of them decides whether the
-# route is quick, because the latency of the others may include waiting for other threads.
+# The first requests of a route (one method of one model) run in threads of a pool, and not in the
+# event loop. This is their number. The fastest of these requests decides whether the route is
+# quick, because the latency of the slower ones may include waiting for other threads.
 _FIRST_RUNS = 8
-# A route that has become too slow for the event loop runs in threads for a number of requests. This
-# number doubles each time, up to _MAX_RUNS, so that a route on a busy machine does not switch back
-# and forth. After _RUNS_UNTIL_RESET quick requests in the event loop, the number starts at
-# _FIRST_RUNS again.
+# When the requests of a route (one method of one model) have become too slow for the event loop,
+# its next n requests run in threads of a pool. n begins with _FIRST_RUNS and doubles each time that
+# this happens, up to _MAX_RUNS, so that a route on a busy machine does not switch back and forth.
+# After _RUNS_UNTIL_RESET quick requests in the event loop, n is _FIRST_RUNS again.
 _MAX_RUNS = 4096
 _RUNS_UNTIL_RESET = 4096
-# A quick route becomes slow after four slow requests, or after one very slow request. Ten quick
-# requests cancel one slow request.
+# After _MAX_SLOW_RUNS (four) slow requests, or one that takes at least _VERY_SLOW_SECONDS, the next
+# requests of a route run in threads and not in the event loop. Each quick request reduces the count
+# of slow requests by _CREDIT_PER_QUICK_RUN (0.1), because a few slow requests among many quick ones
+# do not matter.
 _MAX_SLOW_RUNS, _CREDIT_PER_QUICK_RUN = 4.0, 0.1
 _VERY_SLOW_SECONDS = 0.05
-# While the requests of a route are quick, the tracker calls `read_wait` only once in this number of
-# requests, because the call reads a file and so takes time itself.
+# While requests are quick, the tracker reads only once in this number of requests how long the
+# thread has waited for a CPU: each reading opens a file in /proc and so takes time itself.
 _RUNS_PER_READING = 64
 _SCHEDULER_FILE = "/proc/thread-self/schedstat"
 
 
 def runqueue_wait_seconds() -> float:
-    """Return how many seconds the calling thread has waited for a CPU so far; 0 if unknown.
+    """Return the seconds that the calling thread has waited for a CPU so far; 0 if unknown.
 
-    Source: https://docs.kernel.org/scheduler/sched-stats.html. Available on Linux alone.
+    The value comes from Linux; on other systems it is unknown. Source:
+    https://docs.kernel.org/scheduler/sched-stats.html.
     """
     try:
         with open(_SCHEDULER_FILE, "rb") as file:
@@ -39,12 +44,13 @@ def runqueue_wait_seconds() -> float:
 
 
 class LatencyTracker:
-    """Tracks the latencies of a route, such as predict of one model.
+    """Tracks the latencies of a route, which is one method (such as predict) of one model.
 
-    The tracker predicts from these latencies whether the next request is quick.
+    The tracker predicts from these latencies whether the next request is quick. The server runs
+    quick requests in the event loop and all others in threads.
 
     On a busy machine even a quick request occasionally takes long, because its thread waits for a
-    CPU. So the tracker subtracts this wait from the latency.
+    CPU. So the tracker subtracts the time of this wait from the latency.
 
     Attributes:
       is_quick: Whether the next request is expected to be quick.
@@ -62,7 +68,7 @@ class LatencyTracker:
     )
 
     def __init__(self, read_wait: Callable[[], float] = runqueue_wait_seconds) -> None:
-        """Create a tracker. The route counts as slow until its first requests have run.
+        """Create a tracker, whose `is_quick` is False until the first requests have run.
 
         Args:
           read_wait: Returns the seconds that the calling thread has waited for a CPU so far.
@@ -76,7 +82,7 @@ class LatencyTracker:
         self._num_quick_runs = 0
 
     def record(self, seconds: float) -> None:
-        """Record the latency of one request, and update `is_quick`."""
+        """Record the latency of one request in seconds, and update `is_quick`."""
         if not self.is_quick:
             self._record_in_thread(seconds)
         elif seconds < _QUICK_SECONDS:
@@ -108,8 +114,9 @@ class LatencyTracker:
         if self._remaining_runs > 0:
             return
         self.is_quick = self._fastest < _QUICK_SECONDS
-        # Discard the last result of `read_wait`: it dates from before the requests ran in threads,
-        # and the difference to the next result would include all waits since then.
+        # Discard the last reading of the time that the thread has waited for a CPU. The reading is
+        # older than the requests that have run in threads, so the difference to the next reading
+        # would include waits that do not belong to the next requests.
         self._last_wait = None
         self._remaining_runs = self._num_runs_in_threads
         self._fastest = math.inf

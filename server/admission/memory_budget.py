@@ -18,7 +18,7 @@ class MemoryBudget:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        """Create a budget of which nothing is reserved.
+        """Create a budget without reservations.
 
         Args:
           max_bytes: The largest number of bytes that all requests may reserve together.
@@ -43,13 +43,14 @@ class MemoryBudget:
         """Reserve memory for one request.
 
         Args:
-          num_bytes: The number of bytes to reserve at once; `MemoryReservation.grow` adds more.
+          num_bytes: The number of bytes to reserve now; `MemoryReservation.grow` adds more later.
 
         Returns:
-          The reservation, on which the caller must call `release`.
+          The reservation. The caller must call its `release` when the request ends.
 
         Raises:
-          RequestTooLarge, MemoryBudgetExceeded: See `MemoryReservation.grow`.
+          RequestTooLarge: The request alone needs more than the whole budget.
+          MemoryBudgetExceeded: All requests together would need more than the budget.
         """
         reservation = MemoryReservation(self)
         if num_bytes:
@@ -82,7 +83,7 @@ class MemoryReservation:
     __slots__ = ("_budget", "num_bytes")
 
     def __init__(self, budget: MemoryBudget) -> None:
-        """Create a reservation of 0 bytes."""
+        """Create a reservation of 0 bytes from a budget."""
         self._budget = budget
         self.num_bytes = 0
 

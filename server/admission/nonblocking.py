@@ -1,7 +1,7 @@
-"""Marks threads that must not block, such as the event loop's.
+"""Marks the threads that must not block, such as the thread of the event loop.
 
-Code that would wait for other requests, for example for a batch to fill, checks
-`blocking_allowed` and raises `WouldBlock` instead of waiting.
+Code that would wait for other requests, for example until a batch is full, first calls
+`blocking_allowed`. If the result is False, the code raises `WouldBlock` instead of waiting.
 """
 
 import threading
@@ -9,9 +9,9 @@ from types import TracebackType
 
 
 class WouldBlock(Exception):
-    """A request would have to wait for other requests, but its thread must not block.
+    """A request would have to wait, or to run a slow model, but its thread must not block.
 
-    The request had no effect yet, so that another thread can run it.
+    The request had no effect yet, so the caller can pass it to a thread that may block.
     """
 
 
@@ -34,22 +34,23 @@ def running_allowed() -> bool:
 
 
 def check_running_allowed() -> None:
-    """Check that the calling thread may run a model.
+    """Raise WouldBlock if the calling thread must not run a model.
 
     Raises:
-      WouldBlock: the thread must not run a model, because that takes too long.
+      WouldBlock: the thread, such as that of the event loop, must not run a model, because the run
+        may take too long.
     """
     if not _thread_state.running_allowed:
         raise WouldBlock
 
 
 class NonBlocking:
-    """A context manager in whose body the calling thread must not block. It cannot be nested."""
+    """A context manager that forbids the calling thread to block in its body. Cannot be nested."""
 
     __slots__ = ("_may_run",)
 
     def __init__(self, may_run: bool = True) -> None:
-        """Create a context manager.
+        """Create the context manager, which has an effect only while its body runs.
 
         Args:
           may_run: whether the thread may run a model in the body; True if the model is known to be
