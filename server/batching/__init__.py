@@ -1,1 +1,4 @@
-"""Request batching, as in TensorFlow Serving. Used only with the flag --enable_batching."""
+"""Runs several requests together in one batch, as TensorFlow Serving does.
+
+Used only if the server is started with the flag --enable_batching.
+"""

@@ -32,14 +32,14 @@ class BatchingContext:
     """The objects that all batching queues of one model version share.
 
     Attributes:
-      parameters: the allowed sizes and the padding of batches.
-      metrics: records the batches of the server.
-      statistics: records the batches of the version.
-      labels: the model, version and metagraph, for metrics.
-      pool_name: the name of the threads that run batches, for metrics.
+      parameters: the batching parameters: among others the allowed batch sizes.
+      metrics: records the batches of all versions, for the metrics endpoint.
+      statistics: records the batches of this version.
+      labels: the label values of the metrics: model name, version and metagraph.
+      pool_name: the name of the thread pool that runs batches, a label value of the metrics.
       clock: returns seconds, as `time.monotonic` does.
-      returning: is told of the end of each batch, so that the queues can wait for the next requests
-        of the same clients; None with policies that do not wait for them.
+      returning: records the end of each batch, so that the next batch can wait for the next
+        requests of the same clients. None if the batching policy does not wait for such requests.
     """
 
     parameters: BatchingParameters
@@ -52,7 +52,7 @@ class BatchingContext:
 
 
 class BatchExecutor:
-    """Runs the batches of one batching queue."""
+    """Runs the batches of one batching queue, and passes the outputs to the requests."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class BatchExecutor:
         """Create the executor of a queue.
 
         Args:
-          name: the name of the signature, for the log and for metrics.
-          run: runs the model.
-          context: the parameters, the clock and the statistics of the version.
+          name: the name of the signature that the queue serves, for the log and for metrics.
+          run: runs the model on the inputs of a whole batch.
+          context: the objects that all queues of the model version share.
         """
         self._name = name
         self._run_model = run
@@ -74,10 +74,11 @@ class BatchExecutor:
         self._labels = model, version, name, metagraph
 
     def __call__(self, batch: Batch) -> None:
-        """Run a batch and pass its outputs or an error to each task.
+        """Run a batch, and pass to each task its outputs or an error.
 
-        If the inputs of the requests cannot all be concatenated, the batch is split into groups of
-        requests that fit together, and the groups run one after another.
+        If the inputs of the requests cannot all be concatenated, because their element types or
+        shapes differ, the batch is split into groups of requests with equal types and shapes. The
+        groups run one after another.
         """
         now = self._context.clock()
         slices = [task_slice for task_slice in batch.slices if self._is_pending(task_slice, now)]
@@ -102,8 +103,8 @@ class BatchExecutor:
             if len(group) == 1:
                 _fail(group, error)
                 return
-            # The error does not tell which request of the batch is invalid. Run each request
-            # alone, so that only the invalid requests fail.
+            # The model refused the batch, and the error does not say which of the requests is
+            # invalid. Run each request again by itself, so that only the invalid requests fail.
             for task_slice in group:
                 if not task_slice.task.is_done:
                     self._run_group([task_slice], self._context.clock(), AloneReason.AFTER_ERROR)
@@ -141,14 +142,18 @@ class BatchExecutor:
 
 
 def _time_limit_ms(slices: list[TaskSlice], now: float) -> float | None:
-    """Return the milliseconds until a batch's last deadline; None if a task has no deadline."""
+    """Return the milliseconds until the last deadline of the tasks; None if a task has no deadline.
+
+    The result is the time limit of the batch's run: until then, a task may still wait for the
+    outputs.
+    """
     deadlines = [task_slice.task.deadline for task_slice in slices]
     latest = max((deadline for deadline in deadlines if deadline is not None), default=None)
     return None if latest is None or None in deadlines else (latest - now) * 1000
 
 
 def _cancel_when_done(slices: list[TaskSlice]) -> Cancellation:
-    """Return a cancellation that is cancelled when no request of a batch waits any more.
+    """Return a cancellation that stops a batch's run when no request of the batch waits for it.
 
     A request stops waiting when its client is gone, when its deadline has passed, or when it has
     its outputs. In the last case the run has already ended, and the cancellation has no effect.

@@ -1,4 +1,4 @@
-"""The policy "continuous": when a run of the model ends, all waiting tasks form a batch."""
+"""The batching policy "continuous": when a batch has run, all waiting requests form the next."""
 
 from collections import deque
 from itertools import takewhile
@@ -8,31 +8,31 @@ from server.batching.tasks import AloneReason, Batch, BatchTask, TaskSlice
 from server.config.batching_parameters import BatchingParameters
 from tpuserve.errors import QueueFull
 
-# After a batch of several requests, the next batch waits for further requests of the same clients:
-# for the share _MAX_RETURN_SHARE of the time that the run has taken, but at most for
+# After a batch of several requests, the next batch waits for further requests of the same clients.
+# The longest wait is _MAX_RETURN_SHARE times the duration of the last run, but at most
 # _MAX_RETURN_SECONDS.
 _MAX_RETURN_SHARE = 0.25
 _MAX_RETURN_SECONDS = 0.001
 
 
 class ReturningClients:
-    """Predicts that the clients of a batch send their next requests soon after their responses.
+    """Expects that the clients of a batch send their next requests soon after their responses.
 
-    `ContinuousPolicy` delays the next batch until the waiting requests together have `rows` rows,
-    or until the time `until`. Without this delay, the first of the expected requests would run
-    alone, and all others would wait for that run. After a request that ran alone, no request is
-    expected. All queues of a version share one such object, because a queue exists only while tasks
-    wait in it.
+    `ContinuousPolicy` delays the next batch until the waiting requests together have `rows` rows
+    (examples), or until the time `until`. Without this delay, the first of the expected requests
+    would run alone, and all others would wait until this run ends. After a request that ran alone,
+    no request is expected. All batching queues of a model version share one ReturningClients: a
+    queue could not hold it, because a queue exists only while requests wait in it.
 
     Attributes:
-      rows: the number of rows that the expected requests have together.
-      until: until when the requests are expected, in seconds of the scheduler's clock.
+      rows: the number of rows (examples) that the expected requests have together.
+      until: the time until which the requests are expected, in seconds of the scheduler's clock.
     """
 
     __slots__ = ("rows", "until")
 
     def __init__(self) -> None:
-        """Create an object that expects no request."""
+        """Expect no request at first."""
         self.rows, self.until = 0, 0.0
 
     def run_ended(self, requests: int, rows: int, began: float, ended: float) -> None:
@@ -50,12 +50,13 @@ class ReturningClients:
 
 
 class ContinuousPolicy:
-    """Forms a batch of all waiting tasks, up to the largest batch, in the order of their arrival.
+    """Forms a batch of all waiting tasks, up to the largest size, in the order of their arrival.
 
-    Batches grow with the load, because more requests arrive while a batch runs. A task waits for
-    others only right after a batch of several requests, whose clients are likely to return. The
-    queue holds at most as many rows as `max_enqueued_batches` batches of the largest size, so that
-    this number of runs can answer all waiting tasks.
+    Batches grow with the load, because more requests arrive while a batch runs. A task (a waiting
+    request) waits for further tasks only right after a batch of several requests, whose clients are
+    likely to send their next requests soon. The queue holds at most as many rows (examples) as
+    `max_enqueued_batches` batches of the largest size, so that `max_enqueued_batches` runs can
+    answer all waiting tasks.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class ContinuousPolicy:
         """Create an empty queue.
 
         Args:
-          parameters: the sizes and bounds of batches.
-          returning: predicts the next requests of clients; None to expect none.
+          parameters: the batching parameters: the allowed batch sizes and `max_enqueued_batches`.
+          returning: the requests that the next batch waits for; None to wait for no request.
         """
         self._returning = ReturningClients() if returning is None else returning
         self._parameters = parameters
@@ -75,14 +76,14 @@ class ContinuousPolicy:
 
     @property
     def waiting(self) -> int:
-        """The number of task slices that wait; a task is one slice or several slices."""
+        """The number of waiting task slices. A large task is split into several slices."""
         return len(self._slices)
 
     def add(self, task: BatchTask, now: float) -> None:
         """Enqueue a task; a task that is larger than a batch is split into several slices.
 
         Raises:
-          BatchTooLarge: the task has more rows than any batch may have.
+          BatchTooLarge: the task has more rows (examples) than any batch may have.
           QueueFull: the queue would hold more rows than `max_enqueued_batches` batches.
         """
         check_size(task, self._parameters.max_batch_size)
@@ -99,7 +100,10 @@ class ContinuousPolicy:
         self._rows += task.size
 
     def take(self, now: float) -> Batch | None:
-        """Dequeue the batch to run now; return None if no task waits or more tasks are expected."""
+        """Dequeue the next batch.
+
+        The result is None if no task waits, or if the batch must wait for more tasks.
+        """
         if not self._slices or now < self._ready_time():
             return None
         max_rows = self._choose_size()
@@ -112,7 +116,10 @@ class ContinuousPolicy:
         return Batch(tuple(slices), AloneReason.FULL if self._slices else AloneReason.ONLY_ONE)
 
     def next_time(self) -> float | None:
-        """Return the time from which `take` returns a batch: 0 for now; None if no task waits."""
+        """Return the time from which `take` returns a batch.
+
+        0 means now. None means that no task waits.
+        """
         return self._ready_time() if self._slices else None
 
     def remove(self, task: BatchTask) -> None:
@@ -123,16 +130,19 @@ class ContinuousPolicy:
             self._rows -= task_slice.size
 
     def _ready_time(self) -> float:
-        """Return when the waiting tasks may run; 0 for now. At least one task must wait."""
+        """Return the time from which the waiting tasks may run; 0 means now.
+
+        Requires a waiting task.
+        """
         if self._rows >= self._returning.rows:
             return 0
-        # Bound the wait of each task, because batches of other queues can postpone
-        # `ReturningClients.until` again and again.
+        # Bound the wait of the oldest task: all queues of the version share `self._returning`, so
+        # the batches of other queues can postpone the end of the wait again and again.
         latest = self._slices[0].task.enqueued + _MAX_RETURN_SECONDS
         return min(self._returning.until, latest)
 
     def _choose_size(self) -> int:
-        """Return the largest number of rows that the next batch may take from the queue.
+        """Return the largest number of rows (examples) that the next batch may take from the queue.
 
         If the number of waiting rows is no allowed batch size, the batch either takes all of them
         and is padded to the next larger size, or takes the next smaller size and leaves the rest to

@@ -1,4 +1,4 @@
-"""Creates the batching runner of each model version."""
+"""Creates for each model version the batching runner, which runs requests in batches."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -29,8 +29,8 @@ FindUnbatched: TypeAlias = Callable[[Model, Path, BatchingParameters], Mapping[s
 class BatchingRunnerFactory:
     """Creates the batching runners, which run the requests of a version in batches.
 
-    Each version has a scheduler with threads of its own, so that the batches of a slow model do not
-    delay those of another model. In TensorFlow Serving all versions share the threads.
+    Each version has its own scheduler and threads, so that the batches of a slow model do not delay
+    those of another model. In TensorFlow Serving, in contrast, all versions share the threads.
     """
 
     def __init__(
@@ -47,12 +47,15 @@ class BatchingRunnerFactory:
 
         Args:
           parameters: the batching parameters of the server.
-          metrics: records batches; None for a new registry of metrics.
-          per_model: whether each version's directory may hold a file with the version's own
-            parameters. The requests of a version without the file are then not batched. With the
-            policy "timeout", the number of threads is still that of `parameters`.
-          make_policy: creates the policy of a queue where the parameters say "timeout".
-          find_unbatched: finds the signatures that must not be batched by the policy "continuous".
+          metrics: records batches for the metrics endpoint; None for new metrics that nobody reads.
+          per_model: whether the directory of each version may hold a file with batching parameters
+            for this version, as with TensorFlow Serving's flag
+            --enable_per_model_batching_parameters. If True, the requests of a version without the
+            file are not batched. With the policy "timeout", the number of threads is always that of
+            `parameters`.
+          make_policy: creates the batching policy of a queue if the parameters say "timeout".
+          find_unbatched: finds the signatures of a model that the policy "continuous" must not
+            batch, because the rows of a batch would change each other's outputs.
           clock: returns seconds, as `time.monotonic` does.
         """
         self._parameters = parameters
@@ -61,8 +64,8 @@ class BatchingRunnerFactory:
         self._make_policy = make_policy
         self._find_unbatched = find_unbatched
         self._clock = clock
-        # Name of a version → its scheduler. The references are weak, so that a scheduler is freed
-        # with its version.
+        # The name of a version → its scheduler. The references are weak, so that a scheduler is
+        # freed when its version is unloaded.
         self._schedulers: WeakValueDictionary[str, Scheduler] = WeakValueDictionary()
         self._metrics.watch_queue(self._count_waiting)
         self._metrics.watch_batching(self._read_runs)
@@ -73,10 +76,10 @@ class BatchingRunnerFactory:
         Args:
           model: the version's model.
           directory: the version's directory, which may hold batching parameters.
-          name: the name of the version.
+          name: the name of the version, such as "resnet/3".
 
         Raises:
-          InvalidConfig: the version's own parameters are invalid.
+          InvalidConfig: the file of batching parameters in the version's directory is invalid.
         """
         parameters = self._parameters
         if self._per_model:
@@ -117,7 +120,10 @@ class BatchingRunnerFactory:
         )
 
     def close(self, timeout_seconds: float = 1) -> None:
-        """Run the waiting tasks and end the threads; see `Scheduler.close`."""
+        """Refuse new tasks, run the waiting tasks of all versions, and end the threads.
+
+        `timeout_seconds` is the longest wait for the end of each thread.
+        """
         for scheduler in list(self._schedulers.values()):
             scheduler.close(timeout_seconds)
 
@@ -137,6 +143,6 @@ class BatchingRunnerFactory:
 
 
 def _model_and_version(name: str) -> tuple[str, str]:
-    """Split the name of a version, such as "resnet/3"."""
+    """Split the name of a version, such as "resnet/3", into ("resnet", "3")."""
     model, _, version = name.rpartition("/")
     return model, version

@@ -1,7 +1,9 @@
-"""Merges the inputs of several requests into a batch, and splits a batch's outputs.
+"""Merges the inputs of several requests into a batch, and splits the batch's outputs again.
 
-The error texts are TensorFlow Serving's.
-Source: tensorflow_serving/batching/batching_session.cc and batching_util.cc.
+A row is one example of a request: one index of the first dimension of all inputs.
+
+The error texts are TensorFlow Serving's. Source: tensorflow_serving/batching/batching_session.cc
+and batching_util.cc.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +21,7 @@ Request = TypeVar("Request")
 
 
 def count_rows(inputs: Mapping[str, Array]) -> int:
-    """Return the number of rows of a request.
+    """Return the number of rows (examples) of a request, the first dimension of its inputs.
 
     Args:
       inputs: alias → [rows, ...].
@@ -36,14 +38,18 @@ def count_rows(inputs: Mapping[str, Array]) -> int:
 
 
 def layout(inputs: Mapping[str, Array], is_padded: bool) -> Layout:
-    """Return what the inputs of requests must have in common to be concatenated.
+    """Return the layout of a request: two requests can be concatenated if their layouts are equal.
 
-    Element types are part of the layout: numpy would convert different types to a common type, and
-    the batch would then answer requests that the model refuses when they run alone.
+    The layout holds for each input the alias, the element type, and the shape of a row.
+
+    Element types are part of the layout, because NumPy would concatenate different types by
+    converting them to a common type. A request with a wrong type would then be answered in a batch,
+    and refused when it runs alone.
 
     Args:
       inputs: alias → [rows, ...].
-      is_padded: whether rows of different shapes are padded to one shape.
+      is_padded: whether rows of different shapes are padded to one shape. The layout then holds the
+        number of dimensions instead of the shape.
     """
     return tuple(
         (alias, array.dtype, array.ndim if is_padded else array.shape[1:])
@@ -52,7 +58,10 @@ def layout(inputs: Mapping[str, Array], is_padded: bool) -> Layout:
 
 
 def group_by_layout(requests: Sequence[Request], layouts: Sequence[Layout]) -> list[list[Request]]:
-    """Group requests by layout; the groups are in the order of their first requests."""
+    """Group the requests that have equal layouts.
+
+    `layouts` holds the layout of each request. The groups are in the order of their first requests.
+    """
     groups: dict[Layout, list[Request]] = {}
     for request, request_layout in zip(requests, layouts, strict=True):
         groups.setdefault(request_layout, []).append(request)
@@ -64,15 +73,16 @@ def concat_and_pad(
     size: int,
     parameters: BatchingParameters,
 ) -> dict[str, Array]:
-    """Concatenate the inputs of several requests, and pad them to an allowed batch size.
+    """Concatenate the inputs of several requests, and append padding up to an allowed batch size.
 
-    The size is the smallest allowed batch size that holds all rows.
+    The padded size is the smallest allowed batch size that is not less than `size`.
 
-    The padding repeats the first row, which is known to be valid input; zeros may be invalid.
+    The padding repeats the first row (example): that row is valid input of the model, while zeros
+    may be invalid.
 
     Args:
-      requests: alias → [rows, ...], of each request. All requests have the same `layout`.
-      size: the number of rows of all requests together.
+      requests: for each request, input alias → [rows, ...]. `layout` is the same for all requests.
+      size: the sum of the numbers of rows of all requests.
       parameters: the allowed batch sizes.
 
     Returns:
@@ -96,15 +106,15 @@ def concat_and_pad(
 def split_outputs(
     outputs: Mapping[str, Array], sizes: Sequence[int], run_size: int
 ) -> Iterator[dict[str, Array]]:
-    """Yield the outputs of each request without the padding.
+    """Yield the part of a batch's outputs that belongs to each request, without the padding.
 
     Args:
-      outputs: alias → [run_size, ...].
-      sizes: the number of rows of each request.
+      outputs: output alias → [run_size, ...].
+      sizes: the number of rows (examples) of each request, in the order of the batch.
       run_size: the number of rows of the batch, including padding.
 
     Yields:
-      Alias → [rows, ...], of each request.
+      Output alias → [rows, ...], for one request after the other.
 
     Raises:
       UnbatchableTensor: an output does not have run_size rows.
@@ -127,9 +137,11 @@ def split_outputs(
 
 
 def _pad_rows(arrays: list[Array]) -> list[Array]:
-    """Pad the rows of several requests to one shape: the largest size in each dimension.
+    """Pad the rows (examples) of one input of several requests to a common shape.
 
-    Each array is padded with copies of its first element.
+    The common shape has the largest size in each dimension.
+
+    Each array is padded with copies of its first element. Each array has the shape [rows, ...].
     """
     shape = [max(sizes) for sizes in zip(*(array.shape[1:] for array in arrays), strict=True)]
     padded_arrays = []

@@ -9,46 +9,50 @@ from tpuserve.errors import BatchTooLarge
 
 
 class BatchingPolicy(Protocol):
-    """Holds the waiting tasks of one queue and forms batches.
+    """Holds the waiting tasks (requests) of one batching queue, and forms batches of them.
 
-    Only one thread at a time calls a policy, so a policy needs no lock. A policy never blocks and
-    reads no clock. A new policy is a class with this interface, passed to `BatchingRunnerFactory`.
+    The scheduler calls a policy under its lock, so a policy needs no lock. A policy must not block,
+    and gets the time as an argument instead of reading a clock. To add a policy, pass a class with
+    this interface to `BatchingRunnerFactory`.
     """
 
     @property
     def waiting(self) -> int:
-        """The number of task slices that wait; a task is one slice or several slices."""
+        """The number of waiting task slices. A large task is split into several slices."""
 
     def add(self, task: BatchTask, now: float) -> None:
-        """Enqueue a task as one slice or several slices.
+        """Enqueue a task as one slice, or as several slices if the task is larger than a batch.
 
         Args:
-          task: the task.
+          task: the waiting request.
           now: the time in seconds of the scheduler's clock.
 
         Raises:
           BatchTooLarge: the task has more rows than any batch may have.
-          QueueFull: the queue has no room at the moment.
+          QueueFull: the queue is full at the moment.
         """
 
     def remove(self, task: BatchTask) -> None:
-        """Dequeue the slices of a task that no longer waits; do nothing if none is enqueued."""
+        """Dequeue the slices of a cancelled or timed-out task, if slices of it are enqueued."""
 
     def take(self, now: float) -> Batch | None:
-        """Dequeue the batch to run now; return None if the tasks should wait for more tasks."""
+        """Dequeue the batch to run now; None if no task waits or the batch should grow further."""
 
     def next_time(self) -> float | None:
-        """Return when `take` will return a batch even without new tasks; None if no task waits."""
+        """Return the time at which `take` returns a batch even if no further task arrives.
+
+        The scheduler calls `take` again at this time. None means that no task waits.
+        """
 
 
 MakePolicy: TypeAlias = Callable[[BatchingParameters], BatchingPolicy]
 
 
 def check_size(task: BatchTask, max_batch_size: int) -> None:
-    """Check that a task is not larger than the parameter max_batch_size.
+    """Check that a task has no more rows (examples) than the parameter max_batch_size.
 
     Raises:
-      BatchTooLarge: the task has more rows. The text is TensorFlow's.
+      BatchTooLarge: the task has more rows. The error text is that of TensorFlow.
     """
     if task.size > max_batch_size:
         raise BatchTooLarge(

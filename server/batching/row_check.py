@@ -1,10 +1,10 @@
-"""Checks at load whether the rows of a batch depend on each other.
+"""Checks, when a model is loaded, whether the rows (examples) of a batch depend on each other.
 
 The outputs of a row must not depend on the other rows of its batch, which belong to requests of
-other clients. A model with batch normalisation in training mode, or with a softmax over the rows,
-would answer a request with numbers that other requests change. The operator would not notice. So a
-signature is batched only if it was seen to compute the same for a row alone and in a batch; a
-signature that cannot be checked is not batched either.
+other clients. If a model with batch normalisation in training mode, or with a softmax over the
+rows, were batched, other requests would change the numbers in a response, and the operator would
+not notice. So a signature is batched only if the check finds that its outputs for a row are equal
+in a batch and alone. A signature that cannot be checked is not batched either.
 """
 
 import logging
@@ -26,18 +26,19 @@ MakeRows: TypeAlias = Callable[[Model, Path, str], Mapping[str, Array]]
 
 _LIMIT_SECONDS = 10.0
 _ROWS = 3
-# The precisions (distances from 1 to the next float) of types that numpy's finfo does not know.
+# The precisions (distances from 1 to the next float) of the types that numpy.finfo does not
+# support. `_tolerance` computes from them the difference that rounding can cause.
 _PRECISIONS = {"bfloat16": 2.0**-7, "float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
 
 logger = logging.getLogger(__name__)
 
 
 class _NotBatchable(Exception):
-    """The signature must not be batched, for the reason in the message."""
+    """Raised for a signature that must not be batched; the message says why."""
 
 
 class RowCheck:
-    """Finds out which signatures of a model must not be batched."""
+    """Finds the signatures of a model that must not be batched, and why."""
 
     def __init__(
         self,
@@ -45,12 +46,12 @@ class RowCheck:
         limit_seconds: float = _LIMIT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create a check.
+        """Create a check, which can be called for any number of models.
 
         Args:
-          make_rows: makes valid inputs of a signature.
-          limit_seconds: the time in which all signatures of a model must be checked; signatures
-            that are not checked by then are not batched.
+          make_rows: returns valid inputs of a signature, of at least two different rows (examples).
+          limit_seconds: the longest time for the check of a model, in seconds. Signatures that are
+            not checked within this time are not batched.
           clock: returns seconds, as `time.monotonic` does.
         """
         self._make_rows = make_rows
@@ -62,8 +63,13 @@ class RowCheck:
     ) -> dict[str, str]:
         """Find the signatures that must not be batched, and log each of them.
 
-        The check never fails, because a model that cannot be checked can be served without
-        batching.
+        The method never raises an error, because a model that cannot be checked can still be served
+        without batching.
+
+        Args:
+          model: the loaded model, on which the check runs sample inputs.
+          directory: the directory of the model version.
+          parameters: the batching parameters of the version.
 
         Returns:
           Signature name → why its requests must not be batched.
@@ -127,7 +133,7 @@ class RowCheck:
 
 
 def _check_shapes(signature: Signature) -> None:
-    """Check that the first dimension of all inputs and outputs may have any size."""
+    """Raise _NotBatchable unless each input and output has a first dimension of any size."""
     for kind, specs in (("input", signature.inputs), ("output", signature.outputs)):
         for alias, spec in specs.items():
             if spec.shape == () or (spec.shape and spec.shape[0] is not None):
@@ -145,7 +151,10 @@ def _uncheckable(reason: str) -> str:
 
 
 def _difference(alone: Array, together: Array) -> str:
-    """Describe how the outputs of a row differ beyond rounding; empty if they do not."""
+    """Describe how an output of a row differs between two runs, beyond rounding; "" if equal.
+
+    `alone` is from a run with this row (example) only, `together` from a run with several rows.
+    """
     alone, together = np.asarray(alone), np.asarray(together)
     if alone.shape != together.shape:
         return f"has the shape {list(alone.shape)} alone, and {list(together.shape)}"
@@ -165,16 +174,17 @@ def _difference(alone: Array, together: Array) -> str:
 
 
 def _tolerance(array: Array) -> float | None:
-    """Return the largest relative difference that rounding explains; None for exact types.
+    """Return the largest relative difference that rounding can cause; None for exact types.
 
     The difference is relative to the largest absolute value of the output.
 
-    The result is the square root of the precision (the distance from 1 to the next float). Rounding
-    differs, because a batch may be summed in another order than one row: the error of a sum of n
-    terms is about the precision times the square root of n, and at worst the precision times n. So
-    the result allows sums of 1 / precision terms, more than any layer has, and at worst sums of
-    2,900 terms of float32. If rows depend on each other, the outputs differ by much more, because
-    the sample rows differ much from each other.
+    Rounding differs between a batch and a single row (example), because their sums may be computed
+    in different orders. The result is the square root of the precision (the distance from 1 to the
+    next float), for this reason: the error of a sum of n terms is usually about the precision times
+    the square root of n, and at worst the precision times n. So the result usually suffices for
+    sums of 1 / precision terms, which is more than any layer has, and at worst for sums of 2,900
+    terms of float32. If rows depend on each other, the outputs differ by much more, because the
+    sample rows differ much from each other.
     """
     precision = _PRECISIONS.get(array.dtype.name)
     if precision is None and array.dtype.kind in "fc":

@@ -1,52 +1,57 @@
-"""Limits of the number of batches of a model that run at the same time."""
+"""Classes that decide how many batches of a model version may run at the same time."""
 
 import logging
 from dataclasses import dataclass
 from typing import Protocol
 
-# A measurement covers at least _MIN_RUNS runs and lasts at least _MIN_SECONDS.
+# A measurement of the throughput covers at least _MIN_RUNS batches and lasts at least _MIN_SECONDS,
+# so that chance has little influence on it.
 _MIN_RUNS = 32
 _MIN_SECONDS = 0.2
-# The limit changes if the new limit gives at least this many times the rows per second of the old
-# limit: a smaller gain is within the noise of a measurement.
+# The limit changes if the new limit gives at least 1.05 times the rows (examples) per second of the
+# old limit. A smaller gain is within the noise of a measurement.
 _MIN_GAIN = 1.05
-# The pause between two experiments. It begins with _FIRST_PAUSE_SECONDS, doubles after each
-# experiment without a gain up to _MAX_PAUSE_SECONDS, and begins anew when the limit or the load has
-# changed.
+# The pause between two experiments, each of which tries another limit. The pause is
+# _FIRST_PAUSE_SECONDS at first, and doubles after each experiment without a gain, up to
+# _MAX_PAUSE_SECONDS. When the limit or the load has changed, the pause is _FIRST_PAUSE_SECONDS
+# again.
 _FIRST_PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 64.0
-# The load has changed if the rows per run are this many times more or less than at the last
-# experiment.
+# The load counts as changed if the mean number of rows (examples) per batch is 1.5 times more or
+# less than at the last experiment. The next experiment then begins without a pause.
 _LOAD_CHANGE = 1.5
 
 logger = logging.getLogger(__name__)
 
 
 class RunLimit(Protocol):
-    """Says how many batches of a version may run at the same time.
+    """Decides how many batches of a model version may run at the same time.
 
     Not thread-safe: the scheduler calls all methods under its lock.
     """
 
     @property
     def limit(self) -> int:
-        """How many batches may run at the same time; at least 1."""
+        """The number of batches that may run at the same time now; at least 1."""
 
     @property
     def max_limit(self) -> int:
-        """The largest value that `limit` ever has."""
+        """The largest value that `limit` can reach."""
 
     @property
     def inline_limit(self) -> int:
-        """How many batches may run at the same time if a request's thread runs one of them."""
+        """The number of batches that may run at the same time if the new batch is to run inline.
+
+        Inline means in the thread that received the request, and not in a thread of the pool.
+        """
 
     def run_ended(self, rows: int, now: float, has_waiting: bool) -> None:
-        """Record the end of a run.
+        """Record that a batch has run.
 
         Args:
-          rows: the number of rows of the batch.
+          rows: the number of rows (examples) of the batch.
           now: the time in seconds of the scheduler's clock.
-          has_waiting: whether other tasks wait at this moment.
+          has_waiting: whether other requests or batches wait to run at this moment.
         """
 
 
@@ -58,21 +63,21 @@ class FixedRunLimit:
 
     @property
     def max_limit(self) -> int:
-        """The limit itself, which never changes."""
+        """The limit, which never changes."""
         return self.limit
 
     @property
     def inline_limit(self) -> int:
-        """The limit itself: a request's thread may run any of the batches."""
+        """The limit: any batch may run inline, in the thread that received the request."""
         return self.limit
 
     def run_ended(self, rows: int, now: float, has_waiting: bool) -> None:
-        """Ignore the end of a run."""
+        """Do nothing, because the limit never changes."""
 
 
 @dataclass
 class _Measurement:
-    """Counts the runs since the beginning of a measurement."""
+    """Counts the runs and their rows (examples) since a time, to measure the rows per second."""
 
     began: float
     runs: int = 0
@@ -81,7 +86,7 @@ class _Measurement:
 
     @property
     def is_saturated(self) -> bool:
-        """Whether tasks waited at the ends of most runs, so that the limit mattered."""
+        """Whether requests waited at the ends of most runs, so that the limit had an effect."""
         return 2 * self.saturated_runs > self.runs
 
     @property
@@ -96,30 +101,32 @@ class _Measurement:
 
 
 class MeasuredRunLimit:
-    """A limit that follows from measurements of the rows per second (hill climbing).
+    """A limit that maximises the measured rows (examples) per second, by hill climbing.
 
-    The limit begins with 1. While tasks wait, an experiment compares the limit with a neighbour:
-    the rows per second are measured with the limit, with the neighbour, and with the limit again.
-    If the neighbour gives at least 5 % more than both measurements with the limit, the neighbour
-    becomes the limit, and the next experiment tries the following number in the same direction.
-    Otherwise the next experiment tries the other direction, after a pause. The second measurement
-    with the limit shows whether the load changed during the experiment.
+    The limit begins with 1. While requests wait, an experiment compares the limit with the next
+    larger or smaller number, its neighbour: the rows per second are measured with the limit, with
+    the neighbour, and with the limit again. If the neighbour gives at least 5 % more rows per
+    second than both measurements with the limit, the neighbour becomes the limit, and the next
+    experiment tries the following number in the same direction. Otherwise the next experiment tries
+    the other direction, after a pause. The limit is measured twice to notice if the load changed
+    during the experiment.
 
-    While no tasks wait, the limit does not matter and stays.
+    While no requests wait, the limit has no effect and is not changed.
 
     Attributes:
-      inline_limit: 1, so that a request's thread runs a batch only on an idle server. Under load
-        the threads of the frontends must be free to receive the requests of the next batches.
+      inline_limit: 1, so that a batch runs inline, in the thread that received the request, only if
+        no other batch runs. Under load the receiving threads must be free to receive the requests
+        of the next batches.
     """
 
     inline_limit = 1
 
     def __init__(self, max_limit: int, name: str = "") -> None:
-        """Create a limit of 1.
+        """Create a limit that begins with 1.
 
         Args:
-          max_limit: the largest value of `limit`.
-          name: the name of the version, for the log.
+          max_limit: the largest value that `limit` can reach.
+          name: the name of the model version, for the log.
         """
         self.max_limit = max_limit
         self.limit = 1
@@ -130,13 +137,19 @@ class MeasuredRunLimit:
         self._next_experiment = 0.0
         self._rows_per_run = 0.0
         self._measurement: _Measurement | None = None
-        # The rows per second that the present experiment has measured so far: with the limit from
-        # before the experiment, and with the neighbour of this limit. Empty while no experiment
-        # runs.
+        # The results of the present experiment so far, in rows (examples) per second: first with
+        # the present limit, then with the limit that the experiment tries. Empty while no
+        # experiment runs.
         self._rates: list[float] = []
 
     def run_ended(self, rows: int, now: float, has_waiting: bool) -> None:
-        """Record the end of a run, and change the limit if this run completes an experiment."""
+        """Record that a batch has run, and change the limit if this run completes an experiment.
+
+        Args:
+          rows: the number of rows (examples) of the batch.
+          now: the time in seconds of the scheduler's clock.
+          has_waiting: whether other requests or batches wait to run at this moment.
+        """
         measurement = self._measurement
         if measurement is None:
             self._measurement = _Measurement(now)
@@ -173,7 +186,8 @@ class MeasuredRunLimit:
         if neighbour >= _MIN_GAIN * max(before, after):
             old_limit = self._base_limit
             self.limit = self._base_limit = old_limit + self._direction
-            # Begin the next experiment at once, if the limit can change further in this direction.
+            # If the limit can change further in the direction that gave a gain, begin the next
+            # experiment without a pause.
             has_next = 1 <= self.limit + self._direction <= self.max_limit
             self._pause_seconds = _FIRST_PAUSE_SECONDS
             self._next_experiment = now if has_next else now + _FIRST_PAUSE_SECONDS

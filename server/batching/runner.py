@@ -1,4 +1,4 @@
-"""The batching runner of a version."""
+"""The batching runner: runs the requests of a model version in batches."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
@@ -20,9 +20,10 @@ from tpuserve.saved_model import signature as signatures
 
 
 class BatchingRunner:
-    """Runs the requests of a model version in batches.
+    """Runs the requests of a model version in batches, with the interface of the model itself.
 
-    The requests of a batch ask for the same outputs of the same signature.
+    All requests of a batch ask for the same outputs of the same signature. A row is one example of
+    a request: one index of the first dimension of all inputs.
     """
 
     def __init__(
@@ -34,15 +35,16 @@ class BatchingRunner:
         unbatched: Mapping[str, str],
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create the runner of a model.
+        """Create the runner of a model version.
 
         Args:
-          model: the model.
-          make_policy: creates the policy of a queue.
-          scheduler: runs the batches.
-          context: the objects that the queues share.
-          unbatched: signature name → why its requests run alone.
-          close: ends the scheduler, if no other runner uses it.
+          model: the loaded model, which runs the batches.
+          make_policy: creates the batching policy of each batching queue.
+          scheduler: holds the batching queues, and the threads that run batches.
+          context: the objects that all batching queues of the version share.
+          unbatched: for the signatures that must not be batched: signature name → the reason.
+          close: ends the scheduler; a function that does nothing if other runners use the
+            scheduler.
         """
         self._model = model
         self._make_policy = make_policy
@@ -53,7 +55,7 @@ class BatchingRunner:
 
     @property
     def statistics(self) -> Mapping[str, object]:
-        """The batching statistics so far; see `BatchingStatistics.snapshot`."""
+        """The counts of batches and waiting times so far, from `BatchingStatistics.snapshot`."""
         return self._context.statistics.snapshot()
 
     def run(
@@ -65,10 +67,10 @@ class BatchingRunner:
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> dict[str, Array]:
-        """Compute the outputs of a signature; blocks until the request's batch has run.
+        """Compute the outputs of a signature, and wait until the request's batch has run.
 
-        A request without inputs runs alone, and so does a request for a signature whose rows depend
-        on each other.
+        A request without inputs runs alone, and so does a request for a signature that must not be
+        batched.
 
         Args:
           signature_name: the name of the signature.
@@ -76,8 +78,8 @@ class BatchingRunner:
           output_names: the aliases of the outputs to compute; None for all outputs.
           timeout_ms: the time limit in milliseconds, including the wait for a batch; None for no
             limit.
-          cancellation: tells whether the request is cancelled; None if it cannot be cancelled. A
-            cancelled request leaves its queue at once.
+          cancellation: cancels the request: removes it from its queue at once. None if the request
+            cannot be cancelled.
 
         Returns:
           Alias → [rows, ...].
@@ -86,12 +88,13 @@ class BatchingRunner:
           InvalidTensor: the inputs have different numbers of rows.
           BatchTooLarge: the request has more rows than any batch may have.
           QueueFull: the queue has no room at the moment.
-          UnbatchableTensor: the inputs or the outputs cannot share a batch.
+          UnbatchableTensor: an output of the model does not have one row for each row of the
+            inputs.
           DeadlineExceeded: the time limit passed.
-          Cancelled: the request was cancelled before its batch had run. If no request of the batch
-            waits any more, the run is stopped, where the runtime can stop runs.
+          Cancelled: the request was cancelled before its batch had run. When no request of the
+            batch waits for the outputs, the run is stopped too, if the runtime can stop a run.
           TpuserveError: the model raised an error.
-          WouldBlock: the request must wait for a batch, in a thread that may not block.
+          WouldBlock: the request must wait for a batch, and the calling thread must not block.
         """
         outputs = self._start(
             signature_name,
@@ -114,14 +117,14 @@ class BatchingRunner:
         cancellation: Cancellation | None = None,
         timeline: Timeline | None = None,
     ) -> dict[str, Array] | Pending[dict[str, Array]]:
-        """Begin to compute the outputs of a signature; arguments and errors are those of `run`.
+        """Begin to compute the outputs of a signature; the arguments and errors are those of `run`.
 
-        A `timeline` records when the request's batch runs.
+        If a `timeline` is passed, it records when the request's batch began and ended.
 
         Returns:
-          The outputs, if the request ran alone in the calling thread. Otherwise a Pending, whose
-          `finish` returns the outputs or raises the error of the batch, and waits at most until the
-          time limit.
+          The outputs (alias → [rows, ...]) if the request ran alone in the calling thread.
+          Otherwise a Pending (a future), whose `finish` waits for the batch, at most until the time
+          limit, and then returns the outputs or raises the batch's error.
         """
         return self._start(signature_name, inputs, output_names, timeout_ms, cancellation, timeline)
 
@@ -176,17 +179,19 @@ class BatchingRunner:
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> dict[str, dict[str, Array]]:
-        """Compute the outputs of several signatures for the same inputs; errors are those of `run`.
+        """Compute the outputs of several signatures for the same inputs.
 
-        Requests for the same outputs of the same signatures share a batch. If the model cannot
-        compute several signatures in one run, or one of the signatures must not be batched, each
-        signature is computed by itself, as in `run`.
+        The errors are those of `run`.
+
+        Requests for the same outputs of the same signatures can share a batch. If the model cannot
+        compute several signatures in one run, or if one of the signatures must not be batched, the
+        method calls `run` for each signature.
 
         Args:
           output_names: signature name → the aliases of the outputs to compute.
           inputs: alias → [rows, ...].
           timeout_ms: the time limit in milliseconds; None for no limit.
-          cancellation: as for `run`.
+          cancellation: cancels the request; None if the request cannot be cancelled.
 
         Returns:
           Signature name → alias → [rows, ...].
@@ -205,13 +210,16 @@ class BatchingRunner:
         cancellation: Cancellation | None = None,
         timeline: Timeline | None = None,
     ) -> dict[str, dict[str, Array]] | Pending[dict[str, dict[str, Array]]]:
-        """Begin to compute the outputs of several signatures; arguments are those of `run_multi`.
+        """Begin to compute the outputs of several signatures.
 
-        A `timeline` records when the request's batch runs.
+        The arguments are those of `run_multi`.
+
+        If a `timeline` is passed, it records when the request's batch began and ended.
 
         Returns:
-          The outputs, if they were computed in the calling thread. Otherwise, if the signatures
-          share a batch, a Pending that returns the outputs.
+          The outputs (signature name → alias → [rows, ...]) if they were computed in the calling
+          thread. Otherwise a Pending (a future), whose `finish` waits for the batch and returns the
+          outputs.
         """
         return self._start_multi(output_names, inputs, timeout_ms, cancellation, timeline)
 
@@ -235,9 +243,9 @@ class BatchingRunner:
                 for name, outputs in output_names.items()
             }
         sorted_names = {name: tuple(sorted(output_names[name])) for name in sorted(output_names)}
-        # A batch has one mapping of outputs, in which outputs of several signatures need different
-        # keys. So the key of an output is the index of its signature name and alias in
-        # `flat_names`.
+        # A batch returns a single mapping of outputs, but outputs of different signatures may have
+        # the same alias. So the key of an output in this mapping is its index in the list of all
+        # pairs (signature name, alias).
         flat_names = [(name, alias) for name, aliases in sorted_names.items() for alias in aliases]
 
         def run(
@@ -316,7 +324,13 @@ class BatchingRunner:
     def _pend(
         self, key: Hashable, task: BatchTask, cancellation: Cancellation | None
     ) -> Pending[dict[str, Array]]:
-        """Return the Pending of an enqueued task. Cancelling the request dequeues the task."""
+        """Return the Pending (a future) that waits for the outputs of an enqueued task.
+
+        Args:
+          key: the key of the batching queue that holds the task.
+          task: the waiting request.
+          cancellation: removes the task from the queue when the request is cancelled.
+        """
 
         def withdraw() -> None:
             task.fail(Cancelled(cancellations.MESSAGE))

@@ -1,4 +1,4 @@
-"""The scheduler: the batching queues of a server, and the threads that run their batches."""
+"""The scheduler of a model version: its batching queues, and the threads that run their batches."""
 
 import logging
 import math
@@ -25,11 +25,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BatchingQueue:
-    """A queue of tasks that may share a batch.
+    """A queue of tasks (requests) that may share a batch.
 
     Attributes:
-      policy: holds the waiting tasks.
-      run: runs a batch; called in one of the scheduler's threads or in a request's thread.
+      policy: holds the waiting tasks, and decides which of them form a batch, and when.
+      run: runs a batch; called in a thread of the scheduler or in the thread that received a
+        request.
     """
 
     policy: BatchingPolicy
@@ -37,28 +38,28 @@ class BatchingQueue:
 
 
 class Scheduler:
-    """Passes the batches of all queues to a pool of threads, in round-robin order of the queues.
+    """Passes the batches of all batching queues to a thread pool, in round-robin order.
 
-    A queue exists only while tasks wait in it, so clients that request ever new combinations of
-    outputs do not fill the memory with queues.
+    Each combination of a signature and outputs has a queue. A queue exists only while tasks
+    (requests) wait in it, so that clients cannot fill the memory by requesting many combinations.
 
-    A batch of one task that is ready at once runs in the thread that received the request, because
-    passing the batch to a pool thread would cost more than the run of a small model. Such a batch
-    counts towards the limit of batches that run at the same time. A thread that receives requests
-    serves several clients. While clients wait for the outputs of other tasks, all batches run in
-    the pool, so that the receiving threads are free to receive the requests of the next batch and
-    to send the responses of the last batch.
+    If no other request waits, a request runs as a batch of its own, inline: in the thread that
+    received the request, because passing the batch to a thread of the pool would take longer than
+    the run of a small model. Inline batches count towards the limit of batches that run at the same
+    time. While clients wait for the outputs of other tasks, all batches run in the pool: a
+    receiving thread serves several clients, and must be free to receive the requests of the next
+    batch and to send the responses of the last batch.
 
     Attributes:
       clock: returns seconds, as `time.monotonic` does.
     """
 
     def __init__(self, runs: int | RunLimit, name: str, clock: Clock = time.monotonic) -> None:
-        """Create a scheduler; its threads start with the first task that needs them.
+        """Create a scheduler, whose threads start when the first task is enqueued.
 
         Args:
-          runs: how many batches run at the same time, or the object that decides this number; 0
-            for tests that call `take` themselves.
+          runs: the largest number of batches that run at the same time, or an object that decides
+            this number. Tests pass 0, so that no threads start, and call `take` themselves.
           name: the prefix of the threads' names.
           clock: returns seconds, as `time.monotonic` does.
         """
@@ -66,17 +67,18 @@ class Scheduler:
         self._run_limit = FixedRunLimit(runs) if isinstance(runs, int) else runs
         self._name = name
         self._queues: OrderedDict[Hashable, BatchingQueue] = OrderedDict()
-        # The number of batches that are running or in `_ready`. No batch is dequeued while the
-        # number equals the limit.
+        # The number of batches that run, or that wait in `_ready` for a thread. While this number
+        # equals the run limit, further batches stay in their queues.
         self._running = 0
-        # The number of enqueued tasks for which `task_answered` was not called yet.
+        # The number of enqueued tasks whose clients still wait for the outputs. While it is not 0,
+        # no batch runs in the thread that received its request.
         self._unanswered = 0
         self._ready: deque[ReadyBatch] = deque()
-        # The earliest time at which a sleeping thread wakes up by itself; infinite if no thread
-        # does.
+        # The earliest time at which a sleeping thread wakes up without a notification, to run a
+        # batch that is ready then; infinite if no thread does.
         self._next_wakeup = math.inf
-        # The threads of requests acquire `_lock` directly: to acquire the same lock through
-        # `_condition` takes twice as long.
+        # The threads of requests acquire `_lock` itself, and not the condition that wraps `_lock`:
+        # acquiring the condition takes twice as long.
         self._lock = threading.Lock()
         self._condition = threading.Condition(self._lock)
         self._threads: list[threading.Thread] = []
@@ -84,17 +86,17 @@ class Scheduler:
 
     @property
     def run_limit(self) -> int:
-        """How many batches may run at the same time."""
+        """The number of batches that may run at the same time now."""
         return self._run_limit.limit
 
     @property
     def running(self) -> int:
-        """The number of batches that run or wait for a thread."""
+        """The number of batches that run, or that are ready and wait for a thread."""
         return self._running
 
     @property
     def waiting(self) -> int:
-        """The number of task slices that wait in all queues; a task is one slice or several."""
+        """The number of task slices that wait in all queues; a large task has several slices."""
         with self._lock:
             return sum(queue.policy.waiting for queue in self._queues.values())
 
@@ -106,22 +108,23 @@ class Scheduler:
         blocking_allowed: bool = True,
         running_allowed: bool = True,
     ) -> ReadyBatch | None:
-        """Enqueue a task, or return its batch for the caller to run.
+        """Enqueue a task, or return a batch of this task that the caller must run at once.
 
         Args:
-          key: identifies the queue.
-          make_queue: creates the queue if no queue has the key.
-          task: the task.
-          blocking_allowed: whether the caller may wait for the task.
-          running_allowed: whether the caller may run a batch.
+          key: identifies the batching queue, which holds tasks with the same signature and outputs.
+          make_queue: creates the queue if no queue has this key.
+          task: the request to run.
+          blocking_allowed: whether the calling thread may wait for the outputs of the task.
+          running_allowed: whether the calling thread may run a batch itself.
 
         Returns:
-          A batch of this task alone: the caller runs the batch and then calls
-          `release_inline_slot`. None if the task was enqueued.
+          None if the task was enqueued. Otherwise the function that runs a batch, and a batch of
+          this task alone: the caller must call the function with the batch, and then
+          `release_inline_slot`.
 
         Raises:
           BatchTooLarge: the task has more rows than any batch may have.
-          QueueFull: the queue has no room at the moment.
+          QueueFull: the queue is full at the moment.
           Unavailable: the scheduler is closed.
           WouldBlock: the task must wait, and `blocking_allowed` is False; the task is not enqueued.
         """
@@ -153,10 +156,10 @@ class Scheduler:
             return None
 
     def release_inline_slot(self, rows: int) -> None:
-        """Declare that the run of a batch that `try_run_inline` returned has ended.
+        """Record the end of a batch that `try_run_inline` returned, so that other batches can run.
 
         Args:
-          rows: the number of rows of the batch.
+          rows: the number of rows (examples) of the batch.
         """
         with self._lock:
             now = self.clock()
@@ -167,28 +170,32 @@ class Scheduler:
     def submit(
         self, key: Hashable, make_queue: Callable[[], BatchingQueue], task: BatchTask
     ) -> None:
-        """Enqueue a task.
+        """Enqueue a task, which a thread of the scheduler runs in a batch.
 
         Args:
-          key: identifies the queue.
-          make_queue: creates the queue if no queue has the key.
-          task: the task.
+          key: identifies the batching queue, which holds tasks with the same signature and outputs.
+          make_queue: creates the queue if no queue has this key.
+          task: the request to run.
 
         Raises:
           BatchTooLarge: the task has more rows than any batch may have.
-          QueueFull: the queue has no room at the moment.
+          QueueFull: the queue is full at the moment.
           Unavailable: the scheduler is closed.
         """
         with self._lock:
             self._submit(key, make_queue, task)
 
     def task_answered(self) -> None:
-        """Declare that the outputs of an enqueued task were fetched. Call this once per task."""
+        """Record that the client's thread has fetched the outputs or the error of an enqueued task.
+
+        Must be called once for each enqueued task. As long as there are tasks for which the method
+        was not called, no batch runs inline.
+        """
         with self._lock:
             self._unanswered -= 1
 
     def remove(self, key: Hashable, task: BatchTask) -> None:
-        """Dequeue a task that no longer waits; do nothing if the task is not in the queue."""
+        """Dequeue a cancelled or timed-out task; do nothing if the task is not in the queue."""
         with self._lock:
             queue = self._queues.get(key)
             if queue is not None:
@@ -197,15 +204,18 @@ class Scheduler:
                     del self._queues[key]
 
     def take(self, now: float) -> ReadyBatch | None:
-        """Dequeue a batch to run now; return None if no batch is ready.
+        """Dequeue a batch to run now, with the function that runs it; None if no batch is ready.
 
-        The batch's queue moves to the end of the round-robin order.
+        The queue of the batch moves to the end of the round-robin order of the queues.
         """
         with self._lock:
             return self._take(now)
 
     def next_time(self) -> float | None:
-        """Return the time when a batch is ready even without new tasks; None if no task waits."""
+        """Return the time at which the next batch is ready even if no further task arrives.
+
+        The time is in seconds of the scheduler's clock; None if no task waits.
+        """
         with self._lock:
             return self._next_time()
 
@@ -213,8 +223,8 @@ class Scheduler:
         """Refuse new tasks, run the waiting tasks and end the threads.
 
         Args:
-          timeout_seconds: how long to wait for each thread. A thread that runs a model for longer
-            does not keep the process from ending.
+          timeout_seconds: the longest wait for the end of each thread. A thread that still runs a
+            model then is a daemon thread, which does not prevent the process from ending.
         """
         with self._lock:
             self._is_closed = True
@@ -241,14 +251,18 @@ class Scheduler:
         self._dispatch(now)
 
     def _dispatch(self, now: float) -> None:
-        """Pass ready batches to threads, and let a thread wake up in time for the next batch."""
+        """Pass ready batches to threads, as many as the run limit allows.
+
+        If no batch is ready, make sure that a sleeping thread wakes up when the next batch becomes
+        ready.
+        """
         while self._queues and self._running < self._run_limit.limit:
             ready = self._take(now)
             if ready is None:
                 next_time = self._next_time()
                 if next_time is not None and next_time < self._next_wakeup:
-                    # No thread will wake up by itself as early as `next_time`. Wake a thread, which
-                    # then sleeps until `next_time` at most.
+                    # All sleeping threads wake up later than the next batch is ready. Wake one of
+                    # them, which then sleeps again, but only until the batch is ready.
                     self._condition.notify()
                 return
             self._enqueue_ready(ready)
@@ -276,7 +290,7 @@ class Scheduler:
         return min((seconds for seconds in next_times if seconds is not None), default=None)
 
     def _start_threads(self) -> None:
-        """Start the threads that are missing for the current limit."""
+        """Start threads until there is one for each batch that may run at the same time."""
         for number in range(len(self._threads), self._run_limit.limit):
             name = f"{self._name}-{number}"
             thread = threading.Thread(target=self._run_batches, name=name, daemon=True)
@@ -290,24 +304,28 @@ class Scheduler:
             try:
                 run(batch)
             except Exception:
-                # Log the error and go on: the thread must live on to run later batches.
+                # Log the error and continue: the thread must run further batches.
                 logger.exception("a batch failed")
             rows = batch.size
-            # Drop the finished batch, which must not stay in memory while the thread waits.
+            # Delete the references to the finished batch, so that its arrays are freed while the
+            # thread waits for the next batch.
             del run, batch
             ready = None
             ready = self._wait_for_batch(rows)
 
     def _wait_for_batch(self, ended_rows: int | None = None) -> ReadyBatch | None:
-        """Wait for a batch that the calling thread must run; None if the scheduler is closed.
+        """Wait for the next batch that the calling thread must run.
+
+        The result is None if the scheduler is closed: the thread must then end.
 
         Args:
-          ended_rows: the number of rows of the batch that the thread has just run; None if the
-            thread has run no batch yet.
+          ended_rows: the number of rows (examples) of the batch that the thread has just run; None
+            if the thread has run no batch yet.
         """
         with self._lock:
-            # Hold the lock from the end of the old batch until a batch is claimed. Otherwise a new
-            # task could run in place of a batch that has waited for a free thread.
+            # Hold the lock from the end of the last batch until the thread has taken the next.
+            # Otherwise a request that arrives in between could run first, although another batch
+            # has waited longer for a free thread.
             if ended_rows is not None:
                 self._end_run(ended_rows, self.clock())
             while True:
@@ -338,8 +356,10 @@ class Scheduler:
     def _sleep(self, now: float) -> None:
         next_time = self._next_time() if self._running < self._run_limit.limit else None
         if next_time is None or next_time >= self._next_wakeup:
-            # Sleep until notified. Either no task waits; or another thread wakes up in time for the
-            # next batch; or all allowed batches run, and the thread that ends one takes the next.
+            # Sleep until another thread notifies this one. No wake-up time is needed, because
+            # either no task waits, or another thread will wake up when the next batch is ready, or
+            # as many batches run as the limit allows, and a thread that ends one of them takes the
+            # next.
             self._condition.wait()
             return
         self._next_wakeup = next_time

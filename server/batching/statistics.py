@@ -1,4 +1,4 @@
-"""Statistics of the batches of one version, for operators."""
+"""Statistics of the batches of one model version, for the server's operators."""
 
 import logging
 import threading
@@ -9,7 +9,7 @@ from typing import Any
 from server.batching.tasks import AloneReason
 from server.metrics import Metrics
 
-# The interval at which the statistics are logged, in seconds.
+# The shortest interval between two log lines with statistics, in seconds.
 _LOG_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,8 @@ class BatchingStatistics:
         Args:
           name: the name and version of the model.
           policy: the name of the batching policy.
-          metrics: counts the requests that ran alone; None for a new registry of metrics.
+          metrics: also counts the requests that ran alone, for the metrics endpoint; None for new
+            metrics that nobody reads.
         """
         self._name = name
         self._metrics = Metrics() if metrics is None else metrics
@@ -37,8 +38,9 @@ class BatchingStatistics:
         self._longest_wait_seconds = 0.0
         self._alone: Counter[AloneReason] = Counter()
         self._unbatched: dict[str, str] = {}
-        # The totals at the last log line, and the time of that line. The next line reports only
-        # what was added since.
+        # The totals (requests, batches, seconds in the queue) when the last line was logged, and
+        # the time of this line. Each line reports only the requests and batches since the last
+        # line.
         self._logged = 0, 0, 0.0
         self._last_log: float | None = None
         self.read_runs: Callable[[], tuple[int, int]] = lambda: (0, 0)
@@ -49,11 +51,11 @@ class BatchingStatistics:
         """Record the run of a batch.
 
         Args:
-          rows: the number of rows of the requests.
-          padding: the number of rows of padding.
-          waits: for each request the time in the queue, in seconds.
-          reason: why the batch has one request, if it has only one.
-          now: the time in seconds of the scheduler's clock.
+          rows: the number of rows (examples) of all requests in the batch, without padding.
+          padding: the number of rows that were appended to reach an allowed batch size.
+          waits: for each request of the batch its time in the queue, in seconds.
+          reason: why the batch has only one request; ignored if the batch has several.
+          now: the present time, in seconds of the scheduler's clock.
         """
         if len(waits) == 1:
             self._count_alone(reason)
@@ -74,17 +76,20 @@ class BatchingStatistics:
         logger.info("%s: %s", self._name, line)
 
     def count_unbatched(self) -> None:
-        """Record a request for a signature that is served without batching."""
+        """Count a request for a signature that is served without batching."""
         self._count_alone(AloneReason.NOT_BATCHABLE)
         with self._lock:
             self._alone[AloneReason.NOT_BATCHABLE] += 1
 
     def set_unbatched(self, reasons: Mapping[str, str]) -> None:
-        """Set which signatures are served without batching: signature name → reason."""
+        """Set which signatures are served without batching, for `snapshot`.
+
+        `reasons` is signature name → why the signature must not be batched.
+        """
         self._unbatched = dict(reasons)
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the statistics as a dictionary that JSON can represent."""
+        """Return all statistics so far as a dictionary that JSON can represent."""
         running, limit = self.read_runs()
         with self._lock:
             batches = self._sizes.total()
@@ -108,7 +113,11 @@ class BatchingStatistics:
         self._metrics.ran_alone(model, version, reason.value)
 
     def _histogram(self) -> dict[str, int]:
-        """Return ranges of rows → number of batches: "1", "2", "3-4", "5-8", and so on."""
+        """Return how many batches had how many rows (examples).
+
+        The keys are ranges of rows: "1", "2", "3-4", "5-8", and so on. The values are numbers of
+        batches.
+        """
         counts: Counter[int] = Counter()
         for size, count in self._sizes.items():
             counts[max(size - 1, 0).bit_length()] += count
@@ -129,7 +138,7 @@ class BatchingStatistics:
 
 
 def _format_range(power: int) -> str:
-    """Format the range of sizes from 2^(power-1) + 1 to 2^power, such as "5-8" for power 3."""
+    """Format the batch sizes from 2^(power-1) + 1 to 2^power, such as "5-8" for power 3."""
     last = 1 << power
     first = (last >> 1) + 1
     return str(last) if first >= last else f"{first}-{last}"

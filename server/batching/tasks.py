@@ -1,4 +1,7 @@
-"""Tasks (waiting requests), slices of tasks, and batches of slices."""
+"""The contents of batching queues: tasks (waiting requests), slices of tasks, and batches.
+
+A row is one example of a request: one index of the first dimension of all inputs.
+"""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -15,15 +18,15 @@ _TIMEOUT_MESSAGE = "Run() timeout exceeded while waiting in batching queue"
 
 
 class BatchTask:
-    """A request in a batching queue: its inputs, and finally its outputs or an error.
+    """A request in a batching queue: its inputs, and later its outputs or an error.
 
     Attributes:
-      inputs: alias → [size, ...].
-      size: the number of rows.
+      inputs: input alias → [size, ...].
+      size: the number of rows (examples), the first dimension of all inputs.
       enqueued: when the request arrived, in seconds of the scheduler's clock.
       deadline: when the request times out, in seconds of the same clock; None for no deadline.
       is_done: whether the request has its outputs or an error.
-      timeline: the times of the request.
+      timeline: records when the batch of the request began and ended.
     """
 
     __slots__ = (
@@ -49,7 +52,7 @@ class BatchTask:
         deadline: float | None,
         timeline: Timeline | None = None,
     ) -> None:
-        """Create a task that is not done."""
+        """Create a task that has neither outputs nor an error; the arguments are the attributes."""
         self.timeline = Timeline() if timeline is None else timeline
         self.inputs = inputs
         self.size = size
@@ -61,17 +64,18 @@ class BatchTask:
         self._callbacks: list[Callable[[], object]] = []
         self._lock = threading.Lock()
         self.is_done = False
-        # This lock is held until the task is done; to wait for the task, a thread acquires the
-        # lock. At most one thread waits, so a lock suffices. An Event costs several times as much.
+        # This lock stays acquired until the task is done: a thread waits for the end of the task by
+        # acquiring the lock. A threading.Event would take several times as long, and is not needed
+        # because at most one thread waits.
         self._done_lock = threading.Lock()
         self._done_lock.acquire()
 
     def deadline_exceeded(self, now: float) -> bool:
-        """Return whether the deadline has passed."""
+        """Return whether the task's deadline has passed at the time `now`."""
         return self.deadline is not None and now >= self.deadline
 
     def fail(self, error: TpuserveError) -> None:
-        """End the task with an error, unless the task is done."""
+        """End the task with an error, unless it already has its outputs or an error."""
         with self._lock:
             if self.is_done:
                 return
@@ -80,13 +84,14 @@ class BatchTask:
         self._call_back()
 
     def fail_deadline(self) -> None:
-        """End the task because its deadline has passed."""
+        """End the task with a DeadlineExceeded error, because its deadline has passed."""
         self.fail(DeadlineExceeded(_TIMEOUT_MESSAGE))
 
     def add_part(self, start: int, size: int, outputs: Mapping[str, Array]) -> None:
-        """Record the outputs of `size` rows from row `start` on.
+        """Record the outputs of some rows of the task, which one batch has computed.
 
-        The task is done once all of its rows have outputs.
+        `outputs` is alias → [size, ...], for the rows (examples) from row number `start` on. The
+        task is done when all of its rows have outputs.
         """
         with self._lock:
             self._parts[start] = outputs
@@ -98,9 +103,9 @@ class BatchTask:
         self._call_back()
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
-        """Call a function, in any thread, as soon as the task is done; at once if it is done now.
+        """Call a function as soon as the task is done; at once if the task is done already.
 
-        The function must not block and must not raise.
+        The thread that ends the task calls the function, which must not block and must not raise.
         """
         with self._lock:
             if not self.is_done:
@@ -109,13 +114,13 @@ class BatchTask:
         callback()
 
     def wait(self, now: float) -> dict[str, Array]:
-        """Wait for the outputs until the deadline.
+        """Wait for the outputs, at most until the deadline of the task.
 
         Args:
-          now: the time in seconds of the scheduler's clock.
+          now: the present time, in seconds of the scheduler's clock.
 
         Returns:
-          Alias → [size, ...].
+          Output alias → [size, ...].
 
         Raises:
           DeadlineExceeded: the deadline passed first.
@@ -126,8 +131,8 @@ class BatchTask:
             if not self._done_lock.acquire(timeout=timeout):
                 self.fail_deadline()
         if self._error is not None:
-            # Raise a new exception: the tasks of a batch share one error, and the traceback of a
-            # shared exception would grow with each thread that raises it.
+            # Raise a new exception, because all tasks of a batch have the same exception object.
+            # The traceback of a single object would grow with each thread that raises it.
             raise type(self._error)(*self._error.args) from self._error
         parts = [self._parts[start] for start in sorted(self._parts)]
         if len(parts) == 1:
@@ -139,7 +144,10 @@ class BatchTask:
         self._done_lock.release()
 
     def _call_back(self) -> None:
-        """Call the callbacks; no other thread adds one meanwhile, because the task is done."""
+        """Call the functions that wait for the end of the task.
+
+        No lock is needed: the task is done, so no other thread appends a function.
+        """
         for callback in self._callbacks:
             callback()
         self._callbacks.clear()
@@ -147,7 +155,16 @@ class BatchTask:
 
 @dataclass(frozen=True)
 class TaskSlice:
-    """Consecutive rows of a task that run in one batch; all rows of a task that is not split."""
+    """Consecutive rows (examples) of a task that run in one batch.
+
+    A task with more rows than a batch may have is split into several slices; any other task is one
+    slice.
+
+    Attributes:
+      task: the task.
+      start: the index of the first row of the slice in the task.
+      stop: the index after the last row.
+    """
 
     task: BatchTask
     start: int
@@ -155,23 +172,26 @@ class TaskSlice:
 
     @property
     def size(self) -> int:
-        """The number of rows of the slice."""
+        """The number of rows (examples) of the slice."""
         return self.stop - self.start
 
     @property
     def inputs(self) -> Mapping[str, Array]:
-        """Alias → [size, ...], the rows of the slice."""
+        """The inputs of the slice's rows: input alias → [size, ...]."""
         if self.size == self.task.size:
             return self.task.inputs
         return {alias: array[self.start : self.stop] for alias, array in self.task.inputs.items()}
 
     def succeed(self, outputs: Mapping[str, Array]) -> None:
-        """Pass the outputs of the slice's rows to the task."""
+        """Pass the outputs of the slice's rows to the task: output alias → [size, ...]."""
         self.task.add_part(self.start, self.size, outputs)
 
 
 class AloneReason(Enum):
-    """Why a request ran alone instead of in a batch with others; the values appear in metrics."""
+    """Why a request ran alone, and not in a batch with other requests.
+
+    A label value of the metrics.
+    """
 
     IDLE = "idle_server"
     """No other request ran or waited."""
@@ -191,11 +211,11 @@ class AloneReason(Enum):
 
 @dataclass
 class Batch:
-    """Slices of tasks that run together.
+    """Slices of tasks (requests) that one run of the model computes together.
 
     Attributes:
-      slices: the slices.
-      alone_reason: why the batch has one slice, if it has only one.
+      slices: one slice of each task, in the order of the rows in the batch.
+      alone_reason: why the batch has only one slice; has no meaning if the batch has several.
     """
 
     slices: tuple[TaskSlice, ...]
@@ -203,5 +223,5 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """The number of rows of the batch."""
+        """The number of rows (examples) of all slices together, without padding."""
         return sum(task_slice.size for task_slice in self.slices)

@@ -1,7 +1,7 @@
 """TensorFlow Serving's batching policy: a batch runs when it is full or its timeout has passed.
 
-The error texts are TensorFlow's.
-Source: tensorflow/core/kernels/batching_util/shared_batch_scheduler.h.
+The error texts are those of TensorFlow. Source:
+tensorflow/core/kernels/batching_util/shared_batch_scheduler.h.
 """
 
 from collections import deque
@@ -22,29 +22,30 @@ class _OpenBatch:
 
 
 class TimeoutPolicy:
-    """Forms batches that run when they are full or batch_timeout_micros after their first task.
+    """Forms batches that run when they are full, or batch_timeout_micros after their first task.
 
-    Batches run in the order of their creation. New tasks join the last batch, the open one, until
-    it is full.
+    Batches run in the order of their creation. A new task (request) joins the last batch, the open
+    batch, until this batch is full.
     """
 
     def __init__(self, parameters: BatchingParameters) -> None:
-        """Create an empty queue with the sizes, timeout and bounds of the parameters."""
+        """Create an empty queue, whose sizes and timeout are those of the parameters."""
         self._parameters = parameters
         self._timeout_seconds = parameters.batch_timeout_micros / 1e6
         self._batches: deque[_OpenBatch] = deque()
 
     @property
     def waiting(self) -> int:
-        """The number of task slices that wait; a task is one slice or several slices."""
+        """The number of waiting task slices. A large task is split into several slices."""
         return sum(len(batch.slices) for batch in self._batches)
 
     def add(self, task: BatchTask, now: float) -> None:
-        """Enqueue a task in the open batch, or in new batches where the open batch has no room.
+        """Enqueue a task in the last batch, and if this batch has no room, in new batches.
 
         Raises:
-          BatchTooLarge: the task has more rows than any batch may have.
-          QueueFull: max_enqueued_batches batches are waiting.
+          BatchTooLarge: the task has more rows (examples) than any batch may have.
+          QueueFull: the task needs a new batch, and max_enqueued_batches batches are already
+            waiting.
         """
         parameters = self._parameters
         check_size(task, parameters.max_batch_size)
@@ -68,7 +69,7 @@ class TimeoutPolicy:
             start += largest
 
     def remove(self, task: BatchTask) -> None:
-        """Dequeue the slices of a task; a batch without other slices is dequeued too."""
+        """Dequeue the slices of a task, and each batch that has no other slices."""
         for batch in self._batches:
             slices = [task_slice for task_slice in batch.slices if task_slice.task is not task]
             if len(slices) < len(batch.slices):
@@ -77,7 +78,10 @@ class TimeoutPolicy:
         self._batches = deque(batch for batch in self._batches if batch.slices)
 
     def take(self, now: float) -> Batch | None:
-        """Dequeue the oldest batch if it is full, timed out, or not the last; else return None."""
+        """Dequeue the oldest batch if it is complete or has timed out; else return None.
+
+        A batch is complete if it has the largest size, or if a later batch exists.
+        """
         if not self._batches:
             return None
         oldest = self._batches[0]
@@ -88,7 +92,7 @@ class TimeoutPolicy:
         return Batch(slices, AloneReason.FULL if self._batches else AloneReason.ONLY_ONE)
 
     def next_time(self) -> float | None:
-        """Return when the oldest batch times out; None if no task waits."""
+        """Return the time at which the oldest batch times out; None if no task waits."""
         return self._batches[0].started + self._timeout_seconds if self._batches else None
 
     def _append(self, task_slice: TaskSlice) -> None:
