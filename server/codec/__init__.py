@@ -1,4 +1,4 @@
-"""Converts between the JSON of the REST API and arrays.
+"""Converts between arrays and the JSON of TensorFlow Serving's REST API.
 
 Source: https://www.tensorflow.org/tfx/serving/api_rest, tensorflow_serving/util/json_tensor.cc.
 """

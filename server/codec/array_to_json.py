@@ -23,8 +23,8 @@ _KINDS.update(
     (np.dtype(dtype), "other")
     for dtype in ("int8", "int16", "int32", "int64", "uint8", "uint32", "uint64", "bool")
 )
-# For arrays of up to this number of elements, `floats.encode_small` is faster than
-# `floats.encode_floats`.
+# An array of floats with at most this number of elements is encoded by `floats.encode_small`, which
+# is faster for small arrays than `floats.encode_floats`.
 _FEW = 48
 CHUNK_SIZE = 1 << 14
 """Larger arrays are encoded in chunks of this number of elements.
@@ -81,7 +81,11 @@ def encode_tensor(name: str, array: Array) -> JsonText:
 
 
 def append_tensor(text: bytearray, name: str, array: Array) -> None:
-    """Append what `encode_tensor` returns to a text, without an extra copy of large JSON."""
+    """Append the JSON of a tensor to a text.
+
+    The JSON is the result of `encode_tensor`, which has the same arguments. A large tensor is
+    encoded into `text` itself, so that its JSON is not copied.
+    """
     kind = _KINDS.get(array.dtype)
     if kind in ("float", "other") and array.size > CHUNK_SIZE:
         _append_chunked(text, array, kind)
@@ -90,14 +94,14 @@ def append_tensor(text: bytearray, name: str, array: Array) -> None:
 
 
 def encode_rows(name: str, array: Array) -> list[JsonText]:
-    """Encode each row of an array as JSON.
+    """Encode each row of an array (each index of its first dimension) as JSON by itself.
 
     Args:
       name: The alias of the tensor in its signature.
       array: An array of shape [n, ...].
 
     Returns:
-      n texts, one for each row.
+      n JSON texts, one for each row.
 
     Raises:
       InvalidTensor: JSON cannot represent the array's dtype.
@@ -105,8 +109,8 @@ def encode_rows(name: str, array: Array) -> list[JsonText]:
     if array.dtype == object or not array.size:
         return [encode_tensor(name, row) for row in _split_rows(array)]
     opening, closing = b"[" * array.ndim, b"]" * array.ndim
-    # Encode the whole array, and split its text into rows: numbers contain no brackets, so the
-    # separator occurs between rows only.
+    # Encode the whole array, which is faster than each row by itself, and split the JSON into rows.
+    # The separator, such as "], [", occurs only between rows, because numbers contain no brackets.
     separator = closing[1:] + b", " + opening[1:]
     rows: list[JsonText] = [
         *encode_tensor(name, array)[len(opening) : -len(closing)].split(separator)
@@ -115,7 +119,7 @@ def encode_rows(name: str, array: Array) -> list[JsonText]:
 
 
 def quote_string(string: bytes) -> bytes:
-    """Encode a string as JSON. Bytes that are not UTF-8 are copied unchanged."""
+    """Encode a string of bytes as a JSON string. Bytes that are not UTF-8 are copied unchanged."""
     return b'"' + _MUST_BE_ESCAPED.sub(_escape, string) + b'"'
 
 
@@ -127,14 +131,14 @@ def _escape(match: "re.Match[bytes]") -> bytes:
 def _encode_numbers(array: Array, kind: str) -> bytes:
     if kind == "float":
         return floats.encode_floats(array)
-    # Convert the array to C order, because orjson accepts no other memory layout.
+    # Convert the array to C (row-major) order, because orjson accepts no other memory layout.
     array = np.ascontiguousarray(array)
     return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ")
 
 
 def _append_chunked(text: bytearray, array: Array, kind: str) -> None:
-    # A chunk consists of whole rows with at most `CHUNK_SIZE` numbers together. If a single row is
-    # larger, the row itself is appended in chunks.
+    # A chunk consists of as many whole rows (indices of the first dimension) as have at most
+    # CHUNK_SIZE numbers together. If a single row is larger, this row is itself appended in chunks.
     row_size = array[0].size
     text += b"["
     if row_size > CHUNK_SIZE:
@@ -150,8 +154,8 @@ def _append_chunked(text: bytearray, array: Array, kind: str) -> None:
 
 
 def _split_rows(array: Array) -> list[Array]:
-    # Index with an ellipsis, so that each row is an array. Otherwise a row of a one-dimensional
-    # object array would be a bare Python object.
+    # Index with an ellipsis, so that each row is an array. Without the ellipsis, a row of a
+    # one-dimensional object array would be the Python object in it.
     return [array[position, ...] for position in range(array.shape[0])]
 
 

@@ -1,4 +1,4 @@
-"""Converts the JSON examples of classify and regress to serialised tf.train.Example messages."""
+"""Converts the JSON of classify and regress requests to serialised tf.train.Example messages."""
 
 import struct
 import sys
@@ -13,17 +13,20 @@ from server.servables.servable import Array
 from tpuserve.errors import InvalidJson
 
 _INT64_MAX = 2**63 - 1
-# The numbers of the protobuf fields. Source: tensorflow/core/example/example.proto, feature.proto.
+# The numbers of the protobuf fields that this module writes. Source:
+# tensorflow/core/example/example.proto, feature.proto.
 _FEATURES = 1
 _KEY, _VALUE = 1, 2
 _LISTS = {"bytes": 1, "float": 2, "int64": 3}
 _TYPES: dict[str, set[type]] = {"bytes": {str}, "float": {float}, "int64": {int, bool}}
-# Shorter lists of integers are encoded faster in Python than with NumPy.
+# Lists of integers that are shorter than this are encoded in Python, which is faster than NumPy for
+# short lists.
 _MIN_ARRAY_SIZE = 16
-# The number of integers that `_encode_varints` encodes at a time: it bounds the memory of the
-# intermediate arrays.
+# The largest number of integers that are encoded with NumPy at a time. The number bounds the memory
+# of the intermediate arrays.
 _CHUNK_SIZE = 1 << 14
-# A bound slightly below the largest float32, so that no number below the bound rounds to infinity.
+# A bound slightly below the largest float32. A number below the bound does not round to infinity,
+# so it is packed without a check for overflow.
 _MAX_FLOAT32 = 3.4e38
 _VARINT_SHIFTS = np.arange(0, 64, 7, dtype=np.uint64)
 
@@ -34,10 +37,12 @@ def decode_examples(document: Json) -> list[bytes]:
     Error texts say "classify" even for a regress request, as those of TensorFlow Serving do.
 
     Args:
-      document: The parsed request body, an object.
+      document: The parsed request body: a JSON object with the members "examples" and, optionally,
+        "context".
 
     Returns:
-      One serialised tf.train.Example per example, merged with the request's context.
+      One serialised tf.train.Example per example, merged with the features of the request's
+      context.
 
     Raises:
       InvalidJson: The request has no examples, or an example is invalid.
@@ -46,7 +51,13 @@ def decode_examples(document: Json) -> list[bytes]:
 
 
 def decode_separately(document: Json) -> tuple[bytes, list[bytes]]:
-    """Return the serialised context of a request, and its examples; see `decode_examples`."""
+    """Decode a classify or regress request, without merging the context with the examples.
+
+    `document` and the errors are those of `decode_examples`.
+
+    Returns:
+      The context as a serialised tf.train.Example, and one serialised tf.train.Example per example.
+    """
     context = encode_example(document["context"]) if "context" in document else b""
     if "examples" not in document:
         raise InvalidJson("When method is classify, key 'examples' is expected and was not found")
@@ -61,28 +72,28 @@ def decode_separately(document: Json) -> tuple[bytes, list[bytes]]:
 
 
 def merge_with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
-    """Merge a serialised context with each serialised example.
+    """Merge the serialised context of a request with each of its serialised examples.
 
-    Protobuf parses a concatenation as one merged message, in which the fields of the example take
-    precedence.
+    The function concatenates the bytes of two messages: protobuf parses the concatenation as one
+    merged message, in which the features of the example replace those of the context.
     """
     return [context + example for example in examples]
 
 
 def count_bytes(context: bytes, examples: Sequence[bytes]) -> int:
-    """Return the memory of the result of `merge_with_context`, in bytes."""
+    """Return the memory that the result of `merge_with_context` will take, in bytes."""
     return len(examples) * sys.getsizeof(context) + sum(map(len, examples))
 
 
 def encode_example(value: Json) -> bytes:
     """Serialise an object {feature: value or list of values} as a tf.train.Example.
 
-    A feature of integers or booleans becomes an Int64List, of other numbers a FloatList, of strings
-    or {"b64": "..."} objects a BytesList.
+    A feature of integers or booleans becomes an Int64List, a feature of other numbers a FloatList,
+    and a feature of strings or {"b64": "..."} objects a BytesList.
 
     Raises:
-      InvalidJson: The value is no object, a feature cannot hold a value, or the values of a
-        feature are of different kinds.
+      InvalidJson: `value` is not a JSON object, a value has a type that no feature can hold, or the
+        values of a feature have different types.
     """
     if type(value) is not dict:
         raise InvalidJson(f"Example must be JSON object but got JSON {json_type_name(value)}")
@@ -109,8 +120,8 @@ def _encode_feature(name: str, value: Json) -> bytes:
     if not values:
         return b""
     kind = _get_kind(name, values[0])
-    # Check the Python types of all values first. For most lists this suffices, and takes a fraction
-    # of the time of checking each value.
+    # Check the set of Python types of all values first, which is much faster than checking each
+    # value. Only a list that does not pass this check is checked value by value.
     if not set(map(type, values)) <= _TYPES[kind] or kind == "int64" and max(values) > _INT64_MAX:
         for item in values:
             if _get_kind(name, item) != kind:
@@ -143,7 +154,8 @@ def _encode_list(kind: str, values: Sequence[Json]) -> bytes:
         return _encode_message(1, _encode_int64_list(values))
     if len(values) == 1 and -_MAX_FLOAT32 < values[0] < _MAX_FLOAT32:
         return _encode_message(1, struct.pack("<f", values[0]))
-    with np.errstate(over="ignore"):  # Numbers beyond the range of float32 become infinity.
+    # Numbers beyond the range of float32 become infinity, without a warning of NumPy.
+    with np.errstate(over="ignore"):
         return _encode_message(1, np.array(values, np.float64).astype("<f4").tobytes())
 
 
@@ -156,8 +168,9 @@ def _encode_int64_list(values: Sequence[Json]) -> bytes:
 
 
 def _encode_varints(numbers: Array) -> bytes:
-    # Split each number into groups of 7 bits, the lowest first. All groups but the last have bit 7
-    # set, and the groups after the highest bit of the number are omitted.
+    # A varint of protobuf is a number in groups of 7 bits, one group per byte, the lowest first.
+    # Bit 7 is set in each byte except the last. The groups above the highest bit of the number are
+    # omitted.
     groups = numbers[:, np.newaxis] >> _VARINT_SHIFTS
     is_used = groups != 0
     is_used[:, 0] = True
@@ -175,7 +188,8 @@ def _to_utf8(text: str) -> bytes:
 
 
 def _encode_message(field_number: int, content: bytes) -> bytes:
-    # Use wire type 2 of protobuf, which marks a field that begins with the length of its content.
+    # Write the field number with protobuf's wire type 2: the length of the content follows, and
+    # then the content.
     size = len(content)
     if size <= 0x7F:
         return b"%c%c%b" % (field_number << 3 | 2, size, content)

@@ -1,4 +1,4 @@
-"""Formats whole arrays of floats as TensorFlow Serving formats each float."""
+"""Writes arrays of floats as JSON, with the same digits as TensorFlow Serving."""
 
 import re
 import struct
@@ -8,18 +8,19 @@ import orjson
 
 from server.servables.servable import Array
 
-# The range of the absolute values that `_round_to_decimals` handles. Such a number can be written
-# without an exponent, and the power of ten that scales the number to an integer of nine digits is
-# exact in a double.
+# The range of the absolute values that `_round_to_decimals` can round. A number in this range is
+# written without an exponent, and the power of ten that scales the number to an integer of nine
+# digits is exact in a float64.
 _LOWEST, _HIGHEST = 1e-4, 1e9
-# TensorFlow Serving writes a number that six significant digits represent exactly with an exponent
-# if its absolute value is at least this bound.
+# From this absolute value on, TensorFlow Serving writes a number with an exponent if six
+# significant digits represent the number exactly.
 _HIGHEST_OF_SIX = 1e6
 _EXPONENTS = tuple(10.0**exponent for exponent in range(-3, 9))
 _POWERS = np.array([10.0**exponent for exponent in range(14)])
 
-# Matches a number in orjson's output that TensorFlow Serving may write differently: a number that
-# has more than six digits or an exponent, is below 0.0001, or is null.
+# Matches each number in orjson's output that TensorFlow Serving may write differently: a number of
+# more than six digits, with an exponent, or below 0.0001; or null, which orjson writes for NaN and
+# infinity.
 _DIFFERS_FROM_SIX = re.compile(rb"[0-9.]{8}|[en]|0\.0000")
 
 _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -28,9 +29,9 @@ _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 def encode_floats(array: Array) -> bytes:
     """Encode an array of floats as JSON on one line, for example as "[0.5, 1e-05, NaN]".
 
-    A number is written with six significant digits if parsing the six digits gives the same float32
-    or float64 again, else with nine (float32) or seventeen (float64). An integral number ends in
-    ".0". Source: tensorflow_serving/util/json_tensor.cc.
+    A number is written with six significant digits if these digits identify the float32 or float64
+    exactly, and otherwise with nine (float32) or seventeen (float64) digits. An integral number
+    ends in ".0". Source: tensorflow_serving/util/json_tensor.cc.
 
     The function first rounds each number to its six or nine digits, and then lets orjson, which is
     fast, write the rounded numbers. orjson writes the shortest decimal that identifies a double,
@@ -44,8 +45,8 @@ def encode_floats(array: Array) -> bytes:
     text = orjson.dumps(decimals, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ")
     if is_known.all():
         return text
-    # orjson has written null for each number that `_round_to_decimals` does not handle. Replace
-    # each null by the number, formatted in Python.
+    # orjson has written null for each number that could not be rounded and is NaN in `decimals`.
+    # Replace each null by the original number, formatted in Python.
     fragments = text.split(b"null")
     others = [element.encode() for element in format_elements(array[~is_known])]
     pairs = zip(fragments, others, strict=False)
@@ -53,13 +54,21 @@ def encode_floats(array: Array) -> bytes:
 
 
 def encode_small(array: Array) -> bytes | None:
-    """Encode a small array with orjson; None if TensorFlow Serving may write it differently."""
+    """Encode a small array of floats as JSON with orjson.
+
+    The result is None if TensorFlow Serving may write one of the numbers differently: the caller
+    must then use `format_elements`.
+    """
     shortest = orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
     return None if _DIFFERS_FROM_SIX.search(shortest) else shortest.replace(b",", b", ")
 
 
 def format_elements(array: Array) -> list[str]:
-    """Format each float as TensorFlow Serving writes it in JSON, one by one in Python."""
+    """Format each float of an array as TensorFlow Serving writes it in JSON.
+
+    The function is slow, because it formats one float at a time in Python. The texts are in
+    row-major order.
+    """
     numbers = array.reshape(-1).tolist()
     texts = [f"{number:.6g}" for number in numbers]
     if array.dtype == np.float32:
@@ -80,15 +89,17 @@ def _round_to_decimals(array: Array) -> tuple[Array, Array]:
     """Round each number to the decimal of six or nine digits that TensorFlow Serving writes.
 
     Returns:
-      Two arrays of the shape of `array`: the doubles nearest to the decimals, with NaN for each
-      number that this function cannot round; and a mask that is False for these numbers.
+      Two arrays of the shape of `array`. The first holds the float64 nearest to each decimal, and
+      NaN for each number that this function cannot round. The second is a mask, which is False for
+      the numbers that cannot be rounded.
     """
     size = np.abs(array, dtype=np.float64)
     is_zero = size == 0
     with np.errstate(invalid="ignore"):
         in_range = (size >= _LOWEST) & (size < _HIGHEST)
     size = np.where(in_range, size, 1.0)
-    # The decimal logarithm of each number, rounded down: 0.00012 → -4, 123.0 → 2.
+    # The decimal exponent of each number, which is its decimal logarithm rounded down: -4 for
+    # 0.00012, 2 for 123.0.
     exponent = np.full(array.shape, -4, np.int8)
     for least in _EXPONENTS:
         exponent += size >= least
@@ -96,9 +107,9 @@ def _round_to_decimals(array: Array) -> tuple[Array, Array]:
     is_six = six.astype(array.dtype) == size
     known = is_six & (size < _HIGHEST_OF_SIX)
     if array.dtype == np.float32 and not known.all():
-        # Use nine digits where six do not identify the float32. The float32 has a significand of 24
-        # bits, and the power of ten that scales it has at most 28 bits. So their product is exact
-        # in a double (53 bits), and is rounded correctly.
+        # Use nine digits where six digits do not identify the float32. Scaling the number to an
+        # integer of nine digits is exact: the significand of a float32 has 24 bits, the power of
+        # ten has at most 28 bits, and their product fits into the 53 bits of a float64.
         six = np.where(is_six, six, _round_decimals(size, 8 - exponent))
         known |= ~is_six
     known &= in_range
@@ -108,8 +119,9 @@ def _round_to_decimals(array: Array) -> tuple[Array, Array]:
 
 
 def _round_decimals(size: Array, places: Array) -> Array:
-    # Round to `places` decimal places, which may be negative. The division yields the double that
-    # is nearest to the decimal.
+    # Scale each number by a power of ten, round it to an integer, and scale it back. `places` is
+    # the number of decimal places to keep; -2 means multiples of 100. The final division yields the
+    # float64 that is nearest to the decimal.
     up = _POWERS[np.maximum(places, 0)]
     down = _POWERS[np.maximum(-places, 0)]
     if places.min() >= 0:

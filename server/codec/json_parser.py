@@ -1,4 +1,4 @@
-"""Parses JSON with the tolerance that TensorFlow Serving's RapidJSON has."""
+"""Parses JSON as tolerantly as RapidJSON, the parser of TensorFlow Serving."""
 
 import json
 import math
@@ -20,31 +20,33 @@ Json: TypeAlias = Any
 MAX_NESTING = 512
 """The deepest nesting of arrays and objects in a document, in levels."""
 
-# `extract_numeric_arrays` is used only if the rest of the document nests no deeper than this. An
-# array has at most 32 dimensions, so that the rest and an array together stay far below
-# `MAX_NESTING`.
+# The deepest nesting of the document around large arrays that are parsed separately. Together with
+# the at most 32 dimensions of such an array, the nesting stays far below the allowed `MAX_NESTING`.
 _MAX_NESTING_AROUND_ARRAYS = 64
 _MAX_SHOWN_CHARACTERS = 256
 _SPACE = " \t\r\n"
 _BLANKS = _SPACE.encode()
 _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
-# The number of decimal digits of 2^64 - 1. Longer integers are parsed as floats at once, because
-# int() refuses texts of several thousand digits.
+# The number of decimal digits of 2^64 - 1. Longer integers are parsed as floats without calling
+# int(), because int() refuses texts of several thousand digits.
 _MAX_INTEGER_DIGITS = 20
-# The number of decimal digits of 2^63, the least integer that int64 cannot hold.
+# The number of decimal digits of 2^63, the least positive integer that int64 cannot hold. Integers
+# with fewer digits are parsed without a check of their range.
 _MIN_DIGITS_BEYOND_64_BITS = 19
 _CONTAINERS = frozenset((dict, list))
-# The number of bytes that `_check_structure` visits at a time: it bounds the memory of the
-# intermediate arrays.
+# The number of bytes of the document whose nesting is checked at a time. The number bounds the
+# memory of the intermediate arrays.
 _CHUNK_BYTES = 1 << 16
 _PLACEHOLDER = re.compile(r"@[0-9]+")
-# Replaces every digit by 0 and "E" by "e", so that a plain search finds numbers of many digits.
+# A table for bytes.translate that replaces each digit by 0 and "E" by "e". A search for a fixed
+# string of zeros then finds numbers with many digits.
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
-# A document with a number beyond 64 bits or beyond the largest double contains one of these byte
-# strings after its translation by `_DIGITS_TO_ZEROS`.
+# After all digits of a document are replaced by 0, it contains one of these byte strings if it has
+# a number beyond 64 bits or beyond the largest double. Only such a document needs slow parsing of
+# its numbers.
 _SIGNS_OF_BIG_NUMBERS = (b"0" * 19, b"e000", b"e+000")
-# Matches the escape sequence of a surrogate without its other half, in a text without escaped
-# backslashes.
+# Matches the escape sequence (\uD800 to \uDFFF) of a surrogate without the other half of its pair,
+# which RapidJSON refuses. The searched text must not contain escaped backslashes.
 _LONE_SURROGATE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
@@ -57,15 +59,16 @@ _ERROR_ENCODER = json.JSONEncoder(
 def parse_json(body: bytes) -> Json:
     """Parse the first JSON value of a request body.
 
-    As in RapidJSON, NaN, Infinity and Inf are numbers, text after the value is ignored, the
-    first of duplicate keys counts, and integers beyond 64 bits become floats. Bytes that are not
-    UTF-8 become lone surrogates (PEP 383).
+    As in RapidJSON, NaN, Infinity and Inf are numbers, text after the value is ignored, the first
+    of duplicate keys counts, and integers beyond 64 bits become floats. Bytes that are not UTF-8
+    become lone surrogates (PEP 383).
 
     Returns:
       None, bool, int, float, str, list or dict. A large array of numbers is a `RawNumericArray`.
 
     Raises:
-      InvalidJson: The body does not begin with a JSON value, or nests too deep.
+      InvalidJson: The body does not begin with a JSON value, or its arrays and objects are nested
+        more than `MAX_NESTING` levels deep.
     """
     if not body.strip(_BLANKS):
         raise _parse_error("The document is empty")
@@ -78,11 +81,11 @@ def parse_numeric_json(body: bytes, max_other_bytes: int) -> Json | None:
 
     Args:
       body: The JSON text.
-      max_other_bytes: The largest size of the text without the arrays.
+      max_other_bytes: The largest allowed size of the text without the large arrays, in bytes.
 
     Returns:
-      The result of `parse_json`. None if the body has no such arrays, has more other text than
-      `max_other_bytes`, or may be invalid.
+      The result of `parse_json`. None if the body has no large arrays, has more than
+      `max_other_bytes` bytes of other text, or may be invalid.
     """
     extracted = extract_numeric_arrays(body) if len(body) >= MIN_BYTES else None
     if extracted is None or len(extracted[0]) > max_other_bytes:
@@ -91,15 +94,16 @@ def parse_numeric_json(body: bytes, max_other_bytes: int) -> Json | None:
     try:
         return _insert_arrays(_parse(document, _MAX_NESTING_AROUND_ARRAYS), arrays)
     except InvalidJson:
-        # The body is invalid, or an extracted array was part of a string: parse the original body.
+        # The body is invalid, or numbers inside of a string were taken for an array. The caller
+        # then parses the original body in the usual way.
         return None
 
 
 def format_for_error(value: Json) -> str:
-    """Format a value as JSON for an error text; cut the JSON after 256 characters."""
+    """Format a parsed value as JSON for an error text, of at most 256 characters and "..."."""
     if isinstance(value, (list, dict, RawNumericArray)):
-        # Encode only as many chunks as characters are shown, and one more: each chunk has at least
-        # one character.
+        # Each chunk of the encoder has at least one character. So this number of chunks is enough
+        # for the characters that are shown, and a large value is not encoded as a whole.
         text = "".join(islice(_ERROR_ENCODER.iterencode(value), _MAX_SHOWN_CHARACTERS + 1))
     else:
         text = json.dumps(value, ensure_ascii=False)
@@ -126,8 +130,8 @@ def _parse(body: bytes, max_nesting: int) -> Json:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
         return _parse_tolerantly(body, max_nesting)
-    # Parse a document with duplicate keys again, because orjson keeps the last of the members that
-    # have the same key, and RapidJSON, which TensorFlow Serving uses, finds the first.
+    # Parse a document with duplicate keys again, because orjson keeps the last of the members with
+    # the same key, and TensorFlow Serving's RapidJSON uses the first.
     if _check_structure(body, value, max_nesting):
         return value
     del value
@@ -137,12 +141,21 @@ def _parse(body: bytes, max_nesting: int) -> Json:
 def _parse_tolerantly(
     body: bytes, max_nesting: int, keep_first_of_equal_keys: bool = False
 ) -> Json:
-    """Parse as RapidJSON does, with Python's slower `json`.
+    """Parse a document that orjson refuses or parses differently, as RapidJSON does.
 
-    Python functions that `json` would call for each number and object take several times as long
-    as the parsing itself. So they are passed to `json` only if the document may need them.
+    The function uses Python's `json`, which is slower than orjson.
+
+    Big numbers and duplicate keys need Python functions that `json` calls for each number or
+    object. These calls take several times as long as the parsing itself, so the functions are
+    passed to `json` only if the document may need them.
+
+    Args:
+      body: The JSON text.
+      max_nesting: The deepest allowed nesting of arrays and objects.
+      keep_first_of_equal_keys: Whether the document is known to have duplicate keys, of which the
+        first counts.
     """
-    # RapidJSON accepts Inf and -NaN as numbers, and Python's `json` refuses them.
+    # RapidJSON accepts Inf and -NaN as numbers, but Python's `json` does not, so replace them.
     if b"Inf" in body or b"-NaN" in body:
         body = _rewrite_special_numbers(body)
     text = body.decode("utf-8", "surrogateescape")
@@ -161,7 +174,8 @@ def _parse_tolerantly(
     except RecursionError:
         raise _too_deep(max_nesting) from None
     document = text[:end].encode("utf-8", "surrogateescape")
-    # Do not check the structure of a document with duplicate keys: `_parse` has checked it.
+    # If the document is known to have duplicate keys, `_parse` has already checked its nesting, and
+    # this decoder has already kept the first of equal keys.
     is_done = keep_first_of_equal_keys or _check_structure(document, value, max_nesting)
     has_surrogates = b"\\ud" in body or b"\\uD" in body
     if has_surrogates and _LONE_SURROGATE.search(text.replace("\\\\", "  "), 0, end):
@@ -172,8 +186,9 @@ def _parse_tolerantly(
 
 
 def _rewrite_special_numbers(body: bytes) -> bytes:
-    """Replace Inf by Infinity and the sign of -NaN by a space, outside of strings."""
-    # Blank escape sequences out, so that every remaining quotation mark begins or ends a string.
+    """Replace Inf by Infinity and -NaN by NaN, outside of strings, for Python's `json`."""
+    # Replace the escape sequences of backslashes and quotation marks by spaces, so that each
+    # remaining quotation mark begins or ends a string.
     without_escapes = body.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
     quotes = np.flatnonzero(np.frombuffer(without_escapes, np.uint8) == ord('"'))
     octets = np.frombuffer(bytearray(body), np.uint8)
@@ -194,7 +209,13 @@ def _rewrite_special_numbers(body: bytes) -> bytes:
 
 
 def _find_outside_of_strings(token: bytes, octets: Array, quotes: Array) -> Array:
-    """Return the offsets of a token in a text, except for those between two quotation marks."""
+    """Return the offsets of a token in a text, without those inside of strings.
+
+    Args:
+      token: The text to find, such as b"Inf".
+      octets: The bytes of the document, as uint8.
+      quotes: The ascending offsets of the quotation marks that begin and end strings.
+    """
     num_offsets = max(0, len(octets) - len(token) + 1)
     is_token = np.ones(num_offsets, np.bool_)
     for index, octet in enumerate(token):
@@ -205,7 +226,7 @@ def _find_outside_of_strings(token: bytes, octets: Array, quotes: Array) -> Arra
 
 
 def _check_structure(document: bytes, value: Json, max_nesting: int) -> bool:
-    """Check the nesting of a valid document, and whether its keys are unique.
+    """Check how deep a valid document is nested, and whether an object repeats a key.
 
     Args:
       document: The text that `value` was parsed from.
@@ -216,19 +237,21 @@ def _check_structure(document: bytes, value: Json, max_nesting: int) -> bool:
       True if no object in the document repeats a key. False if some object may repeat a key.
 
     Raises:
-      InvalidJson: The arrays and objects nest too deep.
+      InvalidJson: The arrays and objects are nested more than `max_nesting` levels deep.
     """
     num_colons = document.count(b":")
     is_flat = document.count(b"[") + document.count(b"{") <= max_nesting
     if is_flat and (not num_colons or type(value) is dict and num_colons == len(value)):
         return True
-    # Blank escape sequences out, so that every remaining quotation mark begins or ends a string.
+    # Replace the escape sequences of backslashes and quotation marks by spaces, so that each
+    # remaining quotation mark begins or ends a string.
     text = document.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
     depth = num_quotes = num_keys = 0
     for start in range(0, len(text), _CHUNK_BYTES):
         octets = np.frombuffer(text, np.uint8, min(_CHUNK_BYTES, len(text) - start), start)
         quotes = num_quotes + np.cumsum(octets == ord('"'), dtype=np.int32)
-        # In ASCII, "{" and "}" are "[" and "]" with this bit set.
+        # Setting bit 0x20 turns "[" and "]" into "{" and "}" in ASCII, so that both kinds of
+        # brackets can be counted as one. Octets inside of strings become 0.
         braces = np.where(quotes & 1, 0, octets | 0x20)
         steps = (braces == ord("{")).view(np.int8) - (braces == ord("}")).view(np.int8)
         depths = depth + np.cumsum(steps, dtype=np.int32)
@@ -240,10 +263,14 @@ def _check_structure(document: bytes, value: Json, max_nesting: int) -> bool:
 
 
 def _count_keys(value: Json) -> int:
-    """Count the keys of all objects in a value; lists that begin with a scalar are skipped."""
+    """Count the keys of all objects in a parsed value.
+
+    If the count is less than the number of keys in the text, the text may repeat a key. Objects in
+    a list that begins with a scalar are not counted, because looking for them would take long.
+    """
     count = 0
-    # Visit all values of one nesting level together, with functions in C for each step: this takes
-    # a fraction of the time of a loop in Python.
+    # Each iteration visits all values of one nesting level with functions that are implemented in
+    # C, which takes a fraction of the time of a Python loop over the values.
     level = [value]
     while not _CONTAINERS.isdisjoint(types := set(map(type, level))):
         objects = _find_nonempty(dict, level, types)
@@ -257,12 +284,12 @@ def _count_keys(value: Json) -> int:
 
 
 def _find_nonempty(kind: type, values: list[Json], types: Set[type]) -> list[Json]:
-    """Return the containers of one type, `dict` or `list`, that are not empty.
+    """Return those of some values that are of one type, `dict` or `list`, and not empty.
 
     Args:
       kind: The type of the containers.
-      values: Any values.
-      types: The types that the values have.
+      values: The parsed values to choose from.
+      types: The set of the types of all values, which the caller already knows.
     """
     if kind not in types:
         return []
@@ -281,7 +308,7 @@ def _keep_first_of_equal_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _parse_integer(text: str) -> int | float:
-    """Parse an integer; an integer beyond 64 bits becomes a float, as in RapidJSON."""
+    """Parse the text of an integer; an integer beyond 64 bits becomes a float, as in RapidJSON."""
     if len(text) < _MIN_DIGITS_BEYOND_64_BITS:
         return int(text)
     if len(text) <= _MAX_INTEGER_DIGITS:
@@ -299,11 +326,11 @@ def _parse_float(text: str) -> float:
 
 
 class _NumberCache(dict[str, Json]):
-    """Maps the texts of numbers to numbers, and parses texts that it does not hold yet.
+    """Maps the texts of numbers to numbers, and parses a text when it is first looked up.
 
-    `json` calls a function for each number. Looking up a number that occurs again takes a fraction
-    of the time of a Python function. Many different numbers need many digits, so that the time per
-    byte of the document stays bounded even if no number occurs again.
+    Python's `json` calls a function for each number. Looking up a number that occurs again takes a
+    fraction of the time of a call of a Python function. If no number occurs again, the time per
+    byte of the document still stays bounded, because many different numbers have many digits.
     """
 
     def __init__(self, parse: Callable[[str], Json]) -> None:
@@ -316,12 +343,13 @@ class _NumberCache(dict[str, Json]):
 
 
 def _create_decoder(checks_numbers: bool, keeps_first_of_equal_keys: bool) -> json.JSONDecoder:
-    """Create a decoder of Python's `json` module.
+    """Create a decoder of Python's `json` module that treats some documents as RapidJSON does.
 
     Args:
-      checks_numbers: Whether the parser treats numbers as RapidJSON does, if they are beyond 64
-        bits or beyond the largest double.
-      keeps_first_of_equal_keys: Whether the first of duplicate keys counts, and not the last.
+      checks_numbers: Whether integers beyond 64 bits become floats, and numbers beyond the largest
+        double are refused. This makes parsing slower.
+      keeps_first_of_equal_keys: Whether the first of several equal keys counts, and not the last.
+        This makes parsing slower.
     """
     hook = _keep_first_of_equal_keys if keeps_first_of_equal_keys else None
     if not checks_numbers:
@@ -344,7 +372,11 @@ def _too_deep(max_nesting: int) -> InvalidJson:
 
 
 def _insert_arrays(value: Json, arrays: list[RawNumericArray]) -> Json:
-    """Replace the placeholders "@0", "@1" ... in a parsed value by the arrays they stand for."""
+    """Replace the placeholder strings "@0", "@1" ... in a parsed value by arrays.
+
+    `extract_numeric_arrays` has put these placeholders into the document: "@0" is the first of
+    `arrays`.
+    """
     if type(value) is str and _PLACEHOLDER.fullmatch(value):
         return arrays[int(value[1:])]
     if type(value) is list:

@@ -14,16 +14,18 @@ from server.servables.servable import Array
 from tpuserve.errors import InvalidTensor, UnsupportedType
 from tpuserve.saved_model import dtypes
 
-# The largest number of dimensions of an array in NumPy 1.
+# The largest number of dimensions that an array can have in NumPy 1. Lists that are nested deeper
+# are refused.
 _MAX_RANK = 32
 
 _FLOATS = frozenset(("float32", "float64"))
 _NUMBERS = frozenset((int, float))
 _NESTED = frozenset((list, RawNumericArray))
-# Arrays of fewer elements are checked for overflow with Python's min and max, which are then faster
-# than NumPy.
+# Lists of fewer numbers are checked for overflow with Python's min and max, which are faster than
+# NumPy for short lists.
 _FEW = 64
-# A bound slightly below the largest float32, so that no number below the bound rounds to infinity.
+# A bound slightly below the largest float32. Numbers whose absolute values are below the bound do
+# not round to infinity, so they are converted without np.errstate.
 _MAX_FLOAT32 = 3.4e38
 _INTEGERS: dict[str, type[Any]] = {
     "int8": np.int8,
@@ -34,13 +36,13 @@ _INTEGERS: dict[str, type[Any]] = {
     "uint32": np.uint32,
     "uint64": np.uint64,
 }
-# TensorFlow Serving reads numbers of these types as 32-bit integers, and then drops the high bits
-# without an error.
+# The integer types whose numbers TensorFlow Serving reads as 32-bit integers. It then drops the
+# high bits without an error, and so does this module.
 _NARROW = frozenset(("int8", "int16", "uint8"))
 
 
 def decode_value(value: Json, dtype: str, *, explains_ragged: bool = True) -> Array:
-    """Convert nested lists of JSON values to an array. A bare value becomes a scalar.
+    """Convert nested lists of JSON values to an array. A value outside of a list becomes a scalar.
 
     The first element at each nesting level implies the shape. The function checks all lists of a
     level together, which takes a tenth of the time of checking element by element.
@@ -48,15 +50,15 @@ def decode_value(value: Json, dtype: str, *, explains_ragged: bool = True) -> Ar
     Args:
       value: Nested lists of numbers, booleans, strings or {"b64": "..."} objects.
       dtype: TensorFlow's name of the element type, for example "float32".
-      explains_ragged: Whether the error for ragged lists names the first list or scalar that does
-        not fit. Finding it takes as long as decoding.
+      explains_ragged: Whether the error for ragged lists (lists of different sizes or depths) names
+        the first list or scalar that does not fit. Finding this item takes as long as decoding.
 
     Returns:
       The array. Strings become an array of bytes objects.
 
     Raises:
-      InvalidTensor: The lists are ragged, or an element is not of the type.
-      UnsupportedType: JSON cannot represent the type.
+      InvalidTensor: The lists are ragged, or an element cannot be converted to `dtype`.
+      UnsupportedType: JSON cannot represent `dtype`.
     """
     if type(value) is RawNumericArray:
         array = value.to_array(dtype)
@@ -86,7 +88,7 @@ def decode_value(value: Json, dtype: str, *, explains_ragged: bool = True) -> Ar
 
 
 def infer_shape(value: Json) -> tuple[int, ...]:
-    """Return the shape that the first element at each nesting level of the lists implies.
+    """Return the shape of nested lists, from the size of the first list at each nesting level.
 
     Raises:
       InvalidTensor: The lists have more levels than an array can have dimensions.
@@ -115,7 +117,17 @@ def find_first(flags: Iterable[bool]) -> int | None:
 
 
 def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> Array | None:
-    """Stack RawNumericArrays to one array; None if shapes differ or an item is something else."""
+    """Stack separately parsed arrays of numbers (RawNumericArray) to one array.
+
+    Args:
+      level: The items of the innermost lists, in document order.
+      shape: The shape of the lists around these items.
+      dtype: TensorFlow's name of the element type.
+
+    Returns:
+      An array of `shape`, followed by the shape of an item. None if an item is not a
+      RawNumericArray, cannot be converted to `dtype`, or has another shape than the first.
+    """
     arrays: list[Array] = []
     for item in level:
         array = item.to_array(dtype) if type(item) is RawNumericArray else None
@@ -129,7 +141,7 @@ def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> 
 
 
 def _expand_raw_arrays(value: Json) -> Json:
-    """Replace each RawNumericArray in nested lists by lists of numbers."""
+    """Replace each separately parsed array of numbers in nested lists by lists of numbers."""
     if type(value) is RawNumericArray:
         return value.tolist()
     return list(map(_expand_raw_arrays, value)) if type(value) is list else value
@@ -144,7 +156,7 @@ def decode_base64(text: str) -> bytes:
     try:
         return _decode_padded(text)
     except ValueError:
-        pass  # The text is invalid, or contains line breaks, which are removed below.
+        pass  # The text may be valid base64 with line breaks, so decode it again without them.
     try:
         return _decode_padded("".join(text.split()))
     except ValueError as error:
@@ -184,19 +196,21 @@ def _check_types(leaves: list[Json], types: Set[type], allowed: Set[type], dtype
 def _to_floats(leaves: list[Json], dtype: str) -> Array:
     if dtype == "float64":
         return np.array(leaves, np.float64)
-    # Convert small arrays in a way that needs no np.errstate, which would take longer than all
-    # other work for a small request.
+    # Convert small arrays without np.errstate, because np.errstate takes longer than all other work
+    # for a small request.
     if 0 < len(leaves) < _FEW and min(leaves) > -_MAX_FLOAT32 and max(leaves) < _MAX_FLOAT32:
         return np.array(leaves, np.float32)
     doubles = np.array(leaves, np.float64)
-    with np.errstate(over="ignore"):  # Numbers beyond the type's range become infinity.
+    # Numbers beyond the range of float32 become infinity, without a warning of NumPy.
+    with np.errstate(over="ignore"):
         return doubles.astype(np.float32)
 
 
 def _to_integers(leaves: list[Json], dtype: str) -> Array:
     bounds = np.iinfo(np.int32 if dtype in _NARROW else _INTEGERS[dtype])
     if leaves:
-        # Compare the numbers as Python integers, because NumPy 1 wraps integers that do not fit.
+        # Check the range with Python integers: NumPy 1 would convert an integer beyond the range of
+        # the type to another number without an error.
         for extreme in (min(leaves), max(leaves)):
             if not int(bounds.min) <= extreme <= int(bounds.max):
                 raise _type_mismatch(extreme, dtype)
@@ -213,8 +227,8 @@ def _to_strings(leaves: list[Json]) -> Array:
 
 def _to_bytes(value: Json) -> bytes:
     if type(value) is str:
-        # Convert lone surrogates back to the bytes that are not UTF-8, which `parse_json` keeps in
-        # this form.
+        # The parser has replaced each byte that is not UTF-8 by a lone surrogate (PEP 383). The
+        # error handler "surrogateescape" converts the surrogates back to these bytes.
         return value.encode("utf-8", "surrogateescape")
     if not is_base64(value):
         raise _type_mismatch(value, "string")
@@ -229,12 +243,18 @@ def _type_mismatch(value: Json, dtype: str) -> InvalidTensor:
 
 
 def _ragged_error(value: Json, shape: tuple[int, ...], explains: bool) -> InvalidTensor:
-    """Return the error for the first list or scalar, in document order, that does not fit."""
+    """Return the error for the first list or scalar, in document order, that does not fit.
+
+    Args:
+      value: Nested lists that do not all have the sizes of `shape`.
+      shape: The expected shape, from `infer_shape`.
+      explains: Whether the error names the list or scalar that does not fit.
+    """
     if not explains:
         return InvalidTensor("The lists are ragged")
-    # Check one nesting level after the other, which takes far less time than walking through the
-    # document. An item that does not fit comes before everything behind it on its own level, and
-    # after the contents of the items before it. So look for an earlier error in these items alone.
+    # Check one nesting level after the other, which takes far less time than visiting the items in
+    # document order. If an item of a level does not fit, an earlier error in document order can
+    # only be inside of the items before it. So only these items are searched on the next level.
     error: InvalidTensor | None = None
     items = [value]
     for level, size in enumerate(shape):

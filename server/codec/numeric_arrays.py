@@ -1,7 +1,7 @@
-"""Extracts large arrays of numbers from a document before the document is parsed.
+"""Extracts large arrays of numbers from a JSON document before the document is parsed.
 
-An ordinary parser creates a Python object for each number, and spends most of the time of a large
-request on these objects. This module avoids them.
+An ordinary parser creates a Python object for each number, which takes most of the time of a large
+request. This module parses the arrays with simdjson, without these objects.
 """
 
 import math
@@ -14,7 +14,8 @@ import orjson
 
 from server.servables.servable import Array
 
-# simdjson is an optional dependency. Without simdjson, large requests take longer.
+# simdjson is an optional dependency. Without simdjson, large arrays are not extracted, and requests
+# with such arrays take longer.
 simdjson: Any
 try:
     import simdjson
@@ -24,14 +25,15 @@ except ImportError:
 MIN_BYTES = 2048
 """The least size of an extracted array in bytes. Below, the general parser is as fast."""
 _NOT_STRUCTURE = b"0123456789.+-eE \t\r\n"
-# `_guess_single_region` assumes that the array begins within this number of bytes from the start of
-# the document, and ends within this number from the end.
+# A document that holds one large array and little else is recognised without a search: the array
+# must begin within this number of bytes from the start of the document, and end within this number
+# of bytes from the end.
 _EDGE_BYTES = 512
 _NOT_NUMERIC = re.compile(rb"[^0-9eE+\-.,\[\] \t\r\n]")
-# For each of the 256 values of a byte, whether the byte cannot be part of an array of numbers.
+# For each of the 256 values of a byte, whether the byte cannot occur in a JSON array of numbers.
 _IS_NOT_NUMERIC = np.array([_NOT_NUMERIC.match(bytes([byte])) is not None for byte in range(256)])
-# The number of bytes that `_find_regions` classifies at a time: it bounds the memory of the
-# intermediate arrays.
+# The number of bytes of the document that are searched for arrays at a time. The number bounds the
+# memory of the intermediate arrays.
 _CHUNK_BYTES = 1 << 16
 _SEPARATORS = b", \t\r\n"
 # The largest number of dimensions of an array in NumPy 1.
@@ -51,12 +53,12 @@ class RawNumericArray:
     """A rectangular JSON array of numbers, parsed without a Python object for each number."""
 
     def __init__(self, text: bytes, shape: tuple[int, ...], parsed: Any) -> None:
-        """Wrap the text of an array and simdjson's parse of the text.
+        """Create the array from its text and from the result of simdjson.
 
         Args:
-          text: The JSON array.
-          shape: The shape that the brackets and commas of the text imply.
-          parsed: The simdjson array of the text.
+          text: The JSON text of the array.
+          shape: The shape of the array, computed from the brackets and commas of the text.
+          parsed: The simdjson.Array that simdjson has parsed from the text.
         """
         self._text = text
         self._shape = shape
@@ -69,8 +71,9 @@ class RawNumericArray:
           dtype: TensorFlow's name of the element type, for example "float32".
 
         Returns:
-          The array, or None if some number does not fit the type. The caller then decodes the
-          result of `tolist` element by element, which raises an error that names the number.
+          The array. None if a number is not in the range of the type, or if the type is not
+          supported: the caller then decodes the result of `tolist` element by element, which either
+          succeeds or raises an error that names the number.
         """
         if dtype in _FLOATS:
             return self._convert("d", np.float64, _FLOATS[dtype])
@@ -88,16 +91,17 @@ class RawNumericArray:
         except (TypeError, ValueError):
             return None
         if array.size != math.prod(self._shape):
-            # Refuse text with empty lists. An empty list has the same brackets as a list of one
-            # number, so the shape counts more numbers than there are.
+            # The text has empty lists, and is refused. An empty list has the same brackets and
+            # commas as a list of one number, so the shape has more elements than there are numbers.
             return None
         if wide is np.int64 and narrow is not np.int64:
-            # Refuse numbers beyond 32 bits for all narrower integer types, as TensorFlow Serving
-            # does. A number of 32 bits that is too large for the type loses its high bits.
+            # For int8, int16, uint8 and int32, refuse numbers beyond 32 bits, as TensorFlow Serving
+            # does. A smaller number that is still too large for the type loses its high bits.
             bounds = np.iinfo(np.int32)
             if array.min() < bounds.min or array.max() > bounds.max:
                 return None
-        with np.errstate(over="ignore"):  # Numbers beyond the type's range become infinity.
+        # Numbers beyond the range of float32 become infinity, without a warning of NumPy.
+        with np.errstate(over="ignore"):
             return array.astype(narrow, copy=False).reshape(self._shape)
 
 
@@ -106,7 +110,7 @@ def extract_numeric_arrays(body: bytes) -> tuple[bytes, list[RawNumericArray]] |
 
     Returns:
       The document with the placeholders, and the arrays. None if the document has no large array,
-      or an array that simdjson cannot parse: the caller must then parse the original document.
+      or has one that simdjson cannot parse: the caller must then parse the original document.
     """
     if simdjson is None:
         return None
@@ -125,22 +129,24 @@ def _extract(
         array = _parse_array(body[start:end])
         if array is None:
             return None
-        # The numbers may be part of a string. Then the quotes of the placeholder make the document
-        # invalid JSON, so that the caller parses the original document instead.
+        # Replace the array by a placeholder string. If the numbers were inside of a string, the
+        # quotation marks of the placeholder make the document invalid JSON, and the caller then
+        # parses the original document.
         rest += [body[previous_end:start], b'"@%d"' % len(arrays)]
         arrays.append(array)
         previous_end = end
     rest.append(body[previous_end:])
-    # Extract nothing if the rest of the document contains "@", because a string in the rest may
-    # look like a placeholder.
+    # Extract nothing if the document contains "@" outside of the arrays, because a string in the
+    # document may look like a placeholder, such as "@0".
     if not arrays or any(b"@" in text or b"\\u0040" in text for text in rest[::2]):
         return None
     return b"".join(rest), arrays
 
 
 def _guess_single_region(body: bytes) -> tuple[int, int] | None:
-    # Guess that the document holds one array and little else, as most large documents do. Searching
-    # the whole document would take as long as parsing it.
+    # Assume that the document holds one large array and little else, as most large documents do,
+    # and look for the brackets of this array only near both ends. Searching the whole document
+    # would take as long as parsing it.
     start = body.find(b"[", max(0, body.rfind(b'"', 0, _EDGE_BYTES)))
     edge = len(body) - _EDGE_BYTES
     other = _NOT_NUMERIC.search(body, edge)
@@ -149,14 +155,15 @@ def _guess_single_region(body: bytes) -> tuple[int, int] | None:
 
 
 def _find_regions(body: bytes) -> Iterator[tuple[int, int]]:
-    """Find the long stretches of a document that may be arrays of numbers.
+    """Find the parts of a document that may be large arrays of numbers.
 
-    The time is proportional to the size of the document. A regular expression would take far longer
-    for some documents, because it would search on from every bracket of a stretch that is too
-    short.
+    Such a part has only characters of numbers, brackets, commas and white space. The time is
+    proportional to the size of the document. A regular expression would take far longer for
+    documents with many short arrays.
 
     Yields:
-      The start and the end of each stretch that begins with "[" and has at least `MIN_BYTES` bytes.
+      The start and the end (exclusive), in bytes, of each part that begins with "[" and has at
+      least `MIN_BYTES` bytes.
     """
     octets = np.frombuffer(body, np.uint8)
     previous = -1
@@ -178,31 +185,32 @@ def _parse_array(text: bytes) -> RawNumericArray | None:
     if shape is None:
         return None
     try:
-        # Create a parser for each array: a simdjson parser cannot be reused while one of its
-        # documents is alive.
+        # Create a new parser for each array, because a simdjson parser cannot parse again while the
+        # result of an earlier parse is still in use.
         return RawNumericArray(text, shape, simdjson.Parser().parse(text))
     except (ValueError, RuntimeError):
         return None
 
 
 class _ShapeCache:
-    """Maps the brackets and commas of recent arrays to their shapes.
+    """Remembers the shapes of recent arrays, by the brackets and commas of their JSON text.
 
-    Most requests to a server contain arrays of the same few shapes. Comparing the brackets takes a
-    twentieth of the time of computing the shape.
+    Most requests to a server contain arrays of the same few shapes. Comparing the brackets and
+    commas with those of an earlier array takes a twentieth of the time of computing the shape.
     """
 
     _MAX_ENTRIES, _MAX_BYTES = 4, 1 << 20
 
     def __init__(self) -> None:
-        # Replace the tuple of entries as a whole, so that threads can read it without a lock.
+        # Pairs (brackets and commas, shape). A change replaces the whole tuple, so that other
+        # threads can read the tuple without a lock.
         self._entries: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
 
     def get_shape(self, structure: bytes) -> tuple[int, ...] | None:
         """Return the shape of nested lists, or None if the lists are ragged.
 
         Args:
-          structure: The text of the lists without anything but brackets and commas.
+          structure: The brackets and commas of the lists, such as "[[,],[,]]".
         """
         for known_structure, shape in self._entries:
             if known_structure == structure:
@@ -220,9 +228,9 @@ def _compute_shape(structure: bytes) -> tuple[int, ...] | None:
     shape: list[int] = []
     inner = b""
     for level in reversed(range(rank)):
-        # The first list of a nesting level ends at the first run of (rank - level) closing
-        # brackets. The outermost list ends with the text, so skip the search, which would take
-        # long.
+        # The first list at a nesting level ends at the first sequence of (rank - level) closing
+        # brackets. The outermost list (level 0) ends at the end of the text, so no search is
+        # needed.
         end = structure.find(b"]" * (rank - level), level) if level else len(structure) - rank
         if end < 0:
             return None

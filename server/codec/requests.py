@@ -1,4 +1,4 @@
-"""Decodes the body of a predict request to the input arrays of a signature."""
+"""Decodes the JSON body of a predict request to the input arrays of a signature."""
 
 import sys
 from collections.abc import Mapping, Set
@@ -16,7 +16,8 @@ from tpuserve.saved_model.signature import Signature, TensorSpec
 Inputs: TypeAlias = Mapping[str, TensorSpec]
 Arrays: TypeAlias = dict[str, Array]
 
-# `_find_row_error` narrows its search down to this number of rows, which it decodes one by one.
+# The search for an invalid row of a request narrows down to this number of rows by bisection, and
+# then decodes these rows one by one.
 _FEW_ROWS = 16
 
 
@@ -146,10 +147,10 @@ def _decode_named_rows(rows: list[Json], inputs: Inputs) -> Arrays:
 
 
 def _count_rows_with_names(rows: list[Json], names: Set[str]) -> int:
-    """Return a number n such that the first n rows are objects with exactly the expected names.
+    """Return a number n such that the first n rows are JSON objects whose keys are `names`.
 
-    The number may be too small, but is never too large. Finding it takes far less time than a loop
-    over the rows.
+    The caller checks only the other rows one by one, because this function takes far less time per
+    row. n may be too small, but is never too large.
     """
     if names == {"b64"} or rows[0].keys() != names:
         return 0
@@ -166,7 +167,7 @@ def _decode_stacked(rows: list[Json], dtype: str, key: str | None = None) -> Arr
     try:
         return decode_value(rows, dtype, explains_ragged=False)
     except TpuserveError as error:
-        # Decode the rows again one by one, so that the error names the invalid row.
+        # Find the first invalid row, so that the error names this row as TensorFlow Serving does.
         row_error = _find_row_error(rows, dtype, key)
         if row_error is not None:
             raise row_error from None
@@ -176,11 +177,21 @@ def _decode_stacked(rows: list[Json], dtype: str, key: str | None = None) -> Arr
 
 
 def _find_row_error(rows: list[Json], dtype: str, key: str | None) -> TpuserveError | None:
-    """Return the error of the first row that is invalid or has another shape than row 0."""
+    """Return the error of the first row that is invalid or whose shape differs from row 0.
+
+    Args:
+      rows: The JSON value of one input in each row of "instances".
+      dtype: TensorFlow's name of the element type.
+      key: The name of the input in each row, for the text of the error; None if the rows are plain
+        values.
+
+    Returns:
+      The error, or None if each row is valid by itself and has the shape of row 0.
+    """
     start, end = 0, len(rows)
-    # Decoding many rows at once takes a fraction of the time of decoding them one by one. So first
-    # narrow the search down to few rows: again and again decode the first half of the remaining
-    # rows, together with row 0, to see which half has the error.
+    # Bisect, because decoding many rows at once takes a fraction of the time of decoding them one
+    # by one: decode the first half of the remaining rows, together with row 0 for its shape, and
+    # continue with the half that has the first error.
     while end - start > _FEW_ROWS:
         middle = (start + end) // 2
         try:
@@ -189,8 +200,9 @@ def _find_row_error(rows: list[Json], dtype: str, key: str | None) -> TpuserveEr
             end = middle
         else:
             start = middle
-    # Rows that have too many dimensions cannot be decoded together, although each may be valid. The
-    # search above can then end at the wrong rows, so check all rows.
+    # Decoding rows together adds a dimension, so rows with the largest number of dimensions fail
+    # together although each is valid. The bisection can then end at the wrong rows, so check all
+    # rows if these rows have no error.
     return _check_rows(rows, start, end, dtype, key) or _check_rows(rows, 0, len(rows), dtype, key)
 
 

@@ -1,4 +1,4 @@
-"""Encodes the outputs of a model as the body of a response.
+"""Encodes the outputs of a model as the JSON body of a REST response.
 
 The layout is TensorFlow Serving's: objects indented by four spaces a level, arrays on one line.
 """
@@ -16,14 +16,14 @@ _INDENT = b"    "
 
 
 def encode_row_format(outputs: Mapping[str, Array]) -> JsonText:
-    """Encode outputs in row format: {"predictions": [...]}.
+    """Encode the outputs of predict in row format: {"predictions": [...]}.
 
-    Each row is an object with a member for each output. If there is only one output, a row is the
-    value of this output without the object.
+    Each item of the list is a row (one index of the first dimension): an object with a member for
+    each output. If there is only one output, each item is the value of this output itself.
 
     Args:
-      outputs: The array of each output, by the alias of the output. Each array has the shape
-        [b, ...], with the same b for all outputs.
+      outputs: The array of each output, by the alias of the output. Each array has the shape [b,
+        ...], with the same b for all outputs.
 
     Raises:
       InvalidTensor: There is no output, the outputs have no common batch size, or JSON cannot
@@ -37,8 +37,8 @@ def encode_row_format(outputs: Mapping[str, Array]) -> JsonText:
     count = _get_batch_size(outputs)
     if not count:
         return _encode_object({"predictions": b"[]"})
-    # Encode the rows in chunks: a separate bytes object for every row would take several times the
-    # memory of the body.
+    # Encode a limited number of rows at a time, because bytes objects for all rows at once would
+    # take several times the memory of the body.
     row_size = max(array.size // count for array in outputs.values())
     step = max(1, array_to_json.CHUNK_SIZE // max(1, row_size))
     encoded = bytearray(b'{\n    "predictions": [')
@@ -56,10 +56,10 @@ def encode_row_format(outputs: Mapping[str, Array]) -> JsonText:
 
 
 def encode_columnar_format(outputs: Mapping[str, Array]) -> JsonText:
-    """Encode outputs in columnar format: {"outputs": ...}.
+    """Encode the outputs of predict in columnar format: {"outputs": ...}.
 
     The value of "outputs" is an object with the array of each output. If there is only one output,
-    the value is the array of this output without the object.
+    the value is the array of this output itself.
 
     Args:
       outputs: The array of each output, by the alias of the output, of any shape.
@@ -81,14 +81,15 @@ def encode_columnar_format(outputs: Mapping[str, Array]) -> JsonText:
 
 
 def encode_classifications(classes: Array | None, scores: Array | None) -> JsonText:
-    """Encode classifications: {"results": [[[label, score], ...], ...]}.
+    """Encode the result of classify: {"results": [[[label, score], ...], ...]}.
 
     Args:
-      classes: [n, k] of bytes. None means empty labels.
-      scores: [n, k] of float32. None means zeros.
+      classes: The labels, an object array of bytes of shape [n, k], for n examples and k classes.
+        None means empty labels.
+      scores: The scores, float32 of shape [n, k]. None means that all scores are 0.
 
     Raises:
-      InvalidTensor: There is no classification.
+      InvalidTensor: The result has no examples.
     """
     arrays = (classes, scores, np.empty((0, 0)))
     shape = next(array.shape for array in arrays if array is not None)
@@ -108,13 +109,13 @@ def encode_classifications(classes: Array | None, scores: Array | None) -> JsonT
 
 
 def encode_regressions(values: Array) -> JsonText:
-    """Encode regressions: {"results": [value, ...]}.
+    """Encode the result of regress: {"results": [value, ...]}.
 
     Args:
-      values: [n] of float32.
+      values: The values, float32 of shape [n], for n examples.
 
     Raises:
-      InvalidTensor: There is no regression.
+      InvalidTensor: The result has no examples.
     """
     if not values.size:
         raise InvalidTensor("Cannot convert empty RegressionResults to JSON")
@@ -122,9 +123,9 @@ def encode_regressions(values: Array) -> JsonText:
 
 
 def encode_error(message: str) -> bytes:
-    """Encode an error message: {"error": message}."""
-    # Replace lone surrogates, which a message may quote from a request, and which UTF-8 cannot
-    # encode.
+    """Encode the body of an error response: {"error": message}."""
+    # Replace lone surrogates by "?", because UTF-8 cannot encode them. The message may quote them
+    # from a request.
     return _encode_object({"error": array_to_json.quote_string(message.encode("utf-8", "replace"))})
 
 
@@ -154,11 +155,12 @@ def _check_not_empty(outputs: Mapping[str, Array]) -> None:
 
 
 def _encode_list_member(key: str, value: JsonText) -> JsonText:
-    # TensorFlow Serving puts the closing bracket of the list on a line of its own.
+    # Put the closing bracket of the list on a separate line, as TensorFlow Serving does.
     before, after = b'{\n    "%s": ' % key.encode(), b"\n}"
     is_list = len(value) > 2 and value.endswith(b"]")
     if type(value) is bytearray:
-        # Extend a bytearray in place, because copying a large text would take long.
+        # If the text is a bytearray, extend it in place, because copying a large text would take
+        # long.
         value[:0] = before
         if is_list:
             value[-1:] = b"\n    ]"

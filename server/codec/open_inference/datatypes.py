@@ -1,7 +1,7 @@
-"""The datatypes of the Open Inference Protocol.
+"""The datatypes of the Open Inference Protocol, and their names in TensorFlow and NumPy.
 
-Source: the section "Tensor Data Types" of the protocol's specification; Triton's documentation for
-BF16, which Triton adds.
+Source: the section "Tensor Data Types" of the protocol's specification. BF16 is an extension of
+Triton, and its source is Triton's documentation.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,14 @@ from tpuserve.saved_model import dtypes
 
 @dataclass(frozen=True)
 class Datatype:
-    """A datatype of the protocol.
+    """A datatype of the Open Inference Protocol.
 
     Attributes:
       name: the protocol's name, such as "FP32".
       tensorflow_name: TensorFlow's name, such as "float32".
       dtype: the NumPy dtype of an array of such elements; object for strings.
-      is_raw_only: whether neither JSON nor the typed fields of gRPC can hold the type.
+      is_raw_only: whether tensors of the type can only be sent in binary form, because neither JSON
+        nor the typed fields of the gRPC messages can hold the type.
     """
 
     name: str
@@ -53,10 +54,10 @@ _BY_DTYPE = {datatype.dtype: datatype for datatype in _DATATYPES}
 
 
 def find_datatype(name: str, tensor: str) -> Datatype:
-    """Return the datatype that has a given name in the protocol.
+    """Return the datatype that the protocol calls by a name.
 
     Args:
-      name: the name, such as "FP32".
+      name: the protocol's name of the datatype, such as "FP32".
       tensor: the name of the tensor, for the text of an error.
 
     Raises:
@@ -71,10 +72,13 @@ def find_datatype(name: str, tensor: str) -> Datatype:
 
 
 def datatype_of_array(array: np.ndarray[Any, np.dtype[Any]], tensor: str) -> Datatype:
-    """Return the datatype of the elements of an output.
+    """Return the datatype of an output array's elements.
+
+    `tensor` is the name of the output, for the text of an error.
 
     Raises:
-      UnsupportedType: the protocol has no datatype for the elements, such as complex numbers.
+      UnsupportedType: the protocol has no datatype for the elements, for example for complex
+        numbers.
     """
     datatype = _BY_DTYPE.get(array.dtype)
     if datatype is None:
@@ -88,7 +92,8 @@ def datatype_of_array(array: np.ndarray[Any, np.dtype[Any]], tensor: str) -> Dat
 def datatype_name(tensorflow_name: str) -> str:
     """Return the protocol's name of a TensorFlow dtype: "float32" → "FP32".
 
-    The name of a dtype that the protocol lacks is TensorFlow's in upper case, such as "COMPLEX64".
+    For a dtype that the protocol does not have, the result is TensorFlow's name in upper case, such
+    as "COMPLEX64".
     """
     datatype = _BY_TENSORFLOW_NAME.get(tensorflow_name)
     return tensorflow_name.upper() if datatype is None else datatype.name

@@ -1,7 +1,9 @@
-"""Decodes infer requests of the Open Inference Protocol whose body is JSON, or begins with JSON.
+"""Decodes the REST infer requests of the Open Inference Protocol.
 
-Source: the specification of the protocol ("Inference Request JSON Object"), and Triton's binary
-tensor data extension.
+The body of such a request is JSON, or JSON followed by binary data of tensors.
+
+Source: the specification of the protocol ("Inference Request JSON Object"), and Triton's extension
+for binary tensor data.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,23 +27,26 @@ from tpuserve.errors import (
 )
 from tpuserve.saved_model.signature import Signature
 
-# The integer types that are decoded as int64 and checked afterwards: `decode_value` drops the high
-# bits of some of them, as TensorFlow Serving does.
+# The integer types whose values are decoded as int64 and then checked against the range of the
+# type. For some of these types `decode_value` would drop the high bits of large values without an
+# error, as TensorFlow Serving does.
 _NARROW_INTEGERS = frozenset(("int8", "int16", "int32", "uint8", "uint16", "uint32"))
 _NO_SHARED_MEMORY = "shared_memory_region"
 _MAX_ERROR_CHARACTERS = 512
-# The longest name of a tensor, which the texts of errors repeat.
+# The largest number of characters in the name of a tensor. It keeps the texts of errors, which
+# contain the name, short.
 _MAX_NAME_CHARACTERS = 1024
 
 
 class InferInput(NamedTuple):
-    """An input of an infer request.
+    """The description of an input tensor in an infer request.
 
     Attributes:
       name: the alias of the input in the signature.
-      datatype: the protocol's name of the datatype.
-      shape: the shape.
-      num_bytes: the size of the binary data that follow the JSON; None for an input in the JSON.
+      datatype: the protocol's name of the datatype, such as "FP32".
+      shape: the shape of the tensor.
+      num_bytes: the size in bytes of the input's binary data, which follow the JSON; None if the
+        JSON itself holds the values of the input.
     """
 
     name: str
@@ -51,17 +56,17 @@ class InferInput(NamedTuple):
 
 
 class InferRequest(NamedTuple):
-    """An infer request without its binary data.
+    """The contents of an infer request's JSON, without the binary data that may follow the JSON.
 
     Attributes:
-      request_id: the ID that the response repeats; "" for none.
-      signature_name: the signature; "" for "serving_default".
+      request_id: the client's ID of the request, which the response repeats; "" for none.
+      signature_name: the name of the signature to run; "" means "serving_default".
       timeout_us: the time limit of the client in microseconds; None for no limit.
-      inputs: the inputs in order.
-      outputs: the requested outputs: name → whether it is requested as binary data; empty for all
-        outputs.
-      is_binary_by_default: whether outputs that are not in `outputs` are sent as binary data.
-      arrays: the inputs that the JSON holds: name → array.
+      inputs: the descriptions of the inputs, in the order of their binary data.
+      outputs: the requested outputs: name → whether the output is to be sent as binary data. If
+        empty, all outputs of the signature are requested.
+      is_binary_by_default: whether outputs that are not in `outputs` are to be sent as binary data.
+      arrays: the arrays of the inputs whose values are in the JSON: name → array.
     """
 
     request_id: str
@@ -73,24 +78,26 @@ class InferRequest(NamedTuple):
     arrays: Mapping[str, Array]
 
     def is_binary(self, output: str) -> bool:
-        """Return whether the client wants an output as binary data."""
+        """Return whether the response must send an output as binary data, and not as JSON."""
         return self.outputs.get(output, self.is_binary_by_default)
 
     def read_inputs(
         self, signature: Signature, binary: memoryview, reserve: Callable[[int], object]
     ) -> dict[str, Array]:
-        """Return the inputs of the request, which are checked against the signature.
+        """Return the array of each input: name → array.
+
+        The inputs are checked against the signature.
 
         Args:
-          signature: the signature that runs.
-          binary: the bytes that follow the JSON.
-          reserve: is called with the number of bytes of each binary input's array before they are
-            allocated; raises an error to refuse the request.
+          signature: the signature that the request runs.
+          binary: the part of the request's body that follows the JSON.
+          reserve: a function that reserves memory. It is called with the number of bytes of each
+            array that must be allocated, and raises an error to refuse the request.
 
         Raises:
           InvalidInputNames: an input is missing or unknown.
-          InvalidTensor: an input is not of the signature's type and shape, or the binary data have
-            another size.
+          InvalidTensor: an input does not have the type and shape of the signature, or the binary
+            data do not have the size that the JSON declares.
         """
         signature.check_inputs(dict.fromkeys(tensor.name for tensor in self.inputs).keys())
         arrays: dict[str, Array] = {}
@@ -124,9 +131,9 @@ def decode_infer_request(document: Json) -> InferRequest:
       document: the parsed JSON.
 
     Raises:
-      InvalidJson: the JSON is no infer request.
-      InvalidTensor: the data of an input are not of its datatype and shape.
-      InvalidInputNames: an input is given twice.
+      InvalidJson: the JSON is not a valid infer request.
+      InvalidTensor: the values of an input do not have the declared datatype and shape.
+      InvalidInputNames: two inputs have the same name.
     """
     if type(document) is not dict:
         raise InvalidJson("the request is no JSON object. Send an object with 'inputs'.")
@@ -207,7 +214,7 @@ def _read_outputs(items: Sequence[Json], is_binary_by_default: bool) -> dict[str
 
 
 def _decode_data(tensor: InferInput, item: Mapping[str, Json]) -> Array:
-    """Decode the values of an input that the JSON holds, as a flat or a nested list."""
+    """Decode the values of an input whose "data" are a flat or nested JSON list."""
     name, datatype = tensor.name, find_datatype(tensor.datatype, tensor.name)
     data = item.get("data")
     if type(data) is not list and type(data) is not RawNumericArray:
@@ -223,7 +230,8 @@ def _decode_data(tensor: InferInput, item: Mapping[str, Json]) -> Array:
     try:
         array = decode_value(data, "int64" if is_narrow else datatype.tensorflow_name)
     except TpuserveError as error:
-        # Put the error text on one line: it may quote a value of the request that has line breaks.
+        # Put the error text on one line, because it may quote a value of the request that has line
+        # breaks.
         reason = " ".join(str(error).split())[:_MAX_ERROR_CHARACTERS]
         raise InvalidTensor(f"input {name!r}: {reason}") from error
     if is_narrow:
@@ -261,6 +269,13 @@ def _member(
     document: Mapping[str, Json], key: str, kind: type[Any], default: Any, subject: str
 ) -> Any:
     """Return a member of a JSON object, or `default` if the object has no such member.
+
+    Args:
+      document: The JSON object.
+      key: The key of the member.
+      kind: The Python type that the member must have.
+      default: The result if the member is missing; None if the member is required.
+      subject: What the object is, such as "the request", for the text of an error.
 
     Raises:
       InvalidJson: the member has another type, or is missing and `default` is None.

@@ -1,7 +1,9 @@
-"""Encodes infer responses of the Open Inference Protocol: JSON, and the binary data behind it.
+"""Encodes the REST infer responses of the Open Inference Protocol.
 
-Source: the specification of the protocol ("Inference Response JSON Object"), and Triton's binary
-tensor data extension.
+The body of a response is JSON, or JSON followed by the binary data of outputs.
+
+Source: the specification of the protocol ("Inference Response JSON Object"), and Triton's extension
+for binary tensor data.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,18 +28,18 @@ def encode_infer_response(
     outputs: Mapping[str, Array],
     is_binary: Callable[[str], bool],
 ) -> tuple[JsonText, int | None]:
-    """Encode the outputs of a model.
+    """Encode the outputs of a model as the body of an infer response.
 
     Args:
       model: the name of the model.
-      version: the version that answered.
-      request_id: the ID of the request; "" for none.
+      version: the model version that computed the outputs.
+      request_id: the client's ID of the request, which the response repeats; "" for none.
       outputs: name → array, in the order of the response.
-      is_binary: returns whether an output is sent as binary data.
+      is_binary: returns whether the output of a name is sent as binary data, and not as JSON.
 
     Returns:
-      The body; and the size in bytes of the JSON with which the body begins, or None if the whole
-      body is JSON.
+      The body, and the size in bytes of the JSON at the beginning of the body. The size is None if
+      the whole body is JSON.
 
     Raises:
       UnsupportedType: the protocol has no datatype for an output.
@@ -88,7 +90,8 @@ def _append_data(text: bytearray, name: str, array: Array) -> None:
                 f"output {name!r} has bytes that are not UTF-8, which JSON cannot hold. Request it "
                 f"with the parameter binary_data."
             ) from error
-    # Pass no name, because `array_to_json` encodes strings as base64 if the name ends in "_bytes".
+    # Pass an empty name, because `array_to_json` encodes the strings of a tensor as base64 if its
+    # name ends in "_bytes".
     array_to_json.append_tensor(text, "", flat)
 
 

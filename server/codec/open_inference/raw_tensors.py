@@ -18,20 +18,23 @@ from tpuserve.errors import InvalidTensor
 from tpuserve.saved_model.signature import TensorSpec
 
 _LENGTH = struct.Struct("<I")
-# The largest number of strings in a tensor, which is the same as in a PredictRequest; and the bytes
-# of memory that a string in an array takes besides its content: a reference, the header of the
-# object and the rounding of its size.
+# _MAX_STRINGS is the largest number of strings in a tensor, the same as for a PredictRequest.
+# _STRING_BYTES is the memory in bytes that a string in an array takes besides its content: the
+# reference, the header of the Python object and the rounding of its size.
 _MAX_STRINGS, _STRING_BYTES = 1_000_000, 64
-# The largest number of dimensions of an array in NumPy 1.
+# The largest number of dimensions that an array can have in NumPy 1. Shapes with more dimensions
+# are refused.
 _MAX_RANK = 32
 _MAX_ELEMENTS = 2**63 - 1
 
 
 def check_shape(name: str, shape: Sequence[int]) -> int:
-    """Return the number of elements that a shape has.
+    """Return the number of elements of a tensor with a shape.
+
+    `name` is the name of the tensor, for the text of an error.
 
     Raises:
-      InvalidTensor: the shape has a negative size, too many dimensions or too many elements.
+      InvalidTensor: the shape has a negative size, more than 32 dimensions or too many elements.
     """
     if len(shape) > _MAX_RANK:
         raise InvalidTensor(
@@ -47,10 +50,16 @@ def check_shape(name: str, shape: Sequence[int]) -> int:
 
 
 def check_matches(name: str, datatype: Datatype, shape: Sequence[int], spec: TensorSpec) -> None:
-    """Check the declared datatype and shape of an input against the signature.
+    """Check that an input has the type and shape that the signature declares.
+
+    Args:
+      name: the name of the input, for the text of an error.
+      datatype: the datatype that the request declares.
+      shape: the shape that the request declares.
+      spec: the type and shape of the input in the signature.
 
     Raises:
-      InvalidTensor: the datatype or the shape is another one.
+      InvalidTensor: the datatype or the shape does not match `spec`.
     """
     if datatype.tensorflow_name != spec.dtype:
         raise InvalidTensor(
@@ -74,21 +83,21 @@ def decode_raw(
     shape: Sequence[int],
     reserve: Callable[[int], object] = lambda num_bytes: None,
 ) -> Array:
-    """Convert the binary form of a tensor to an array with memory of its own.
+    """Convert the binary form of a tensor to an array, which is a copy of the data.
 
     Args:
       name: the name of the input, for the text of an error.
-      data: the bytes of the tensor alone.
+      data: the bytes of this tensor.
       datatype: the datatype of the elements.
       shape: the shape of the tensor.
-      reserve: is called with the number of bytes of the array before they are allocated; raises an
-        error to refuse the request.
+      reserve: a function that reserves memory. It is called with the number of bytes of the array
+        before the array is allocated, and raises an error to refuse the request.
 
     Returns:
-      An array of the shape; strings as an object array of bytes.
+      An array of `shape`. The strings of a BYTES tensor are bytes objects in an object array.
 
     Raises:
-      InvalidTensor: the bytes do not fill the shape exactly.
+      InvalidTensor: the data have more or fewer bytes than a tensor of this shape.
     """
     count = check_shape(name, shape)
     if datatype.dtype.hasobject:
@@ -100,18 +109,21 @@ def decode_raw(
         )
     reserve(len(data))
     if datatype.dtype == np.bool_:
-        # Compare each byte with 0 instead of viewing the bytes as bool: NumPy's bool has no valid
-        # values other than the bytes 0 and 1.
+        # Compare each byte with 0 instead of viewing the bytes as bool, because only the bytes 0
+        # and 1 are valid in a NumPy array of bool.
         flags: Array = np.frombuffer(data, np.uint8) != 0
         return flags.reshape(shape)
     return copy_aligned(np.frombuffer(data, datatype.dtype)).reshape(shape)
 
 
 def encode_raw(array: Array) -> bytes | memoryview:
-    """Return the binary form of an array: a view of its memory where the memory has this form.
+    """Return the binary form of an array.
+
+    The result is a view of the array's memory, without a copy, if the memory already has this form.
 
     Args:
-      array: numbers, or an object array of bytes, of a dtype that the protocol has.
+      array: an array of numbers or booleans, or an object array of bytes, of a dtype that the
+        protocol has.
     """
     if array.dtype.hasobject:
         chunks: list[bytes] = []
