@@ -1,4 +1,7 @@
-"""Parameters of request batching, from --batching_parameters_file or from a model's own file.
+"""The parameters of request batching.
+
+They come from the file of --batching_parameters_file, or from a file in the directory of a model
+version.
 
 Source of names, defaults and checks: tensorflow_serving/servables/tensorflow,
 session_bundle_config.proto and bundle_factory_util.cc.
@@ -16,8 +19,8 @@ from tpuserve.errors import InvalidConfig
 
 PER_MODEL_FILE = "batching_params.pbtxt"
 
-# The name of the thread pool where a parameters file gives none. Without a file, the name is the
-# default of `BatchingParameters.thread_pool_name`.
+# The name of the thread pool if a parameters file does not set thread_pool_name. Without a file,
+# the name is the default of `BatchingParameters.thread_pool_name`.
 _POOL_NAME_IN_FILES = "batch_threads"
 
 TIMEOUT, CONTINUOUS = "timeout", "continuous"
@@ -25,36 +28,42 @@ POLICIES = (TIMEOUT, CONTINUOUS)
 """The values of `batching_policy`."""
 
 # If batches are padded to powers of two, a runtime that compiles each batch size compiles the
-# powers up to this number at load. A larger batch size is compiled when the first such batch runs.
+# powers up to this number when the model is loaded. A larger batch size is compiled when the first
+# batch of this size runs.
 _MAX_COMPILED_POWER = 32
 
 
 @dataclass(frozen=True)
 class BatchingParameters:
-    """The parameters of the batching queues of a version, and of the threads that they share.
+    """The parameters of the batching queues of a model version, and of their threads.
+
+    A row is one example of a request: one index of the first dimension of all inputs.
 
     Attributes:
-      batching_policy: "timeout", TensorFlow Serving's policy, or "continuous", where all requests
-        that wait when a run ends form a batch. A file without this field means "timeout"; a server
+      batching_policy: when waiting requests form a batch. "timeout" is TensorFlow Serving's policy:
+        when the batch is full or its timeout has passed. "continuous": as soon as the run of the
+        last batch has ended. A parameters file without this field means "timeout", and a server
         without a file uses "continuous".
-      max_batch_size: the largest number of rows of a request, and of a batch where requests are
-        not split.
+      max_batch_size: the largest number of rows of a request. It is also the largest number of rows
+        of a batch, unless max_execution_batch_size applies.
       batch_timeout_micros: how long a batch waits for more requests, in microseconds. The policy
         "continuous" ignores this field.
-      max_enqueued_batches: how many batches may wait in a queue, including the batch that is not
-        full yet. The policy "continuous" lets as many rows wait as this number of full batches has.
-      num_batch_threads: how many batches of a version run at the same time. With the policy
-        "continuous", the server may choose a smaller number.
-      thread_pool_name: the name of the threads that run batches, in metrics.
-      allowed_batch_sizes: numbers of rows, increasing; a batch is padded to the smallest of them
-        that holds it. Empty to allow any number.
-      pad_variable_length_inputs: whether inputs of different shapes are padded to one shape.
-      enable_large_batch_splitting: whether a request may run in several batches.
-      max_execution_batch_size: the largest number of rows of a batch where requests are split;
+      max_enqueued_batches: the largest number of batches that wait in a queue, including the batch
+        that is not full yet. The policy "continuous" instead bounds the number of waiting rows, by
+        the rows of this number of full batches.
+      num_batch_threads: the largest number of batches of a version that run at the same time. With
+        the policy "continuous", the server may choose a smaller number.
+      thread_pool_name: the name of the thread pool that runs batches, a label value of the metrics.
+      allowed_batch_sizes: increasing numbers of rows. A batch is padded to the smallest of these
+        numbers that is not less than its own number of rows. Empty to allow any number.
+      pad_variable_length_inputs: whether rows of different shapes are padded to a common shape, so
+        that they can share a batch.
+      enable_large_batch_splitting: whether a large request may be split into several batches.
+      max_execution_batch_size: the largest number of rows of a batch if large requests are split;
         None for max_batch_size.
 
     Raises:
-      InvalidConfig: batching cannot work with a value.
+      InvalidConfig: a value is invalid, or two values contradict each other.
     """
 
     max_batch_size: int = 1000
@@ -90,25 +99,29 @@ class BatchingParameters:
 
     @property
     def largest_batch(self) -> int:
-        """The largest number of rows in a batch."""
+        """The largest number of rows (examples) in a batch."""
         if self.enable_large_batch_splitting and self.max_execution_batch_size is not None:
             return self.max_execution_batch_size
         return self.max_batch_size
 
     @property
     def compiled_sizes(self) -> tuple[int, ...]:
-        """The batch sizes to compile at load, for a runtime that compiles each batch size."""
+        """The batch sizes to compile when a model is loaded.
+
+        They are for a runtime that compiles an executable for each batch size, such as XLA.
+        """
         sizes = self.padded_to_powers().allowed_batch_sizes
         if sizes == self.allowed_batch_sizes:
             return sizes
         return tuple(size for size in sizes if size <= _MAX_COMPILED_POWER)
 
     def padded_to_powers(self) -> "BatchingParameters":
-        """Return parameters for a runtime that compiles each batch size.
+        """Return parameters with few batch sizes, for a runtime that compiles each batch size.
 
-        With the policy "continuous", whose batches have any size, batches are padded to the next
-        power of two. The padding does not change outputs: this policy batches a signature only if
-        the rows of its batches do not depend on each other.
+        With the policy "continuous" and no allowed batch sizes, the result allows the powers of
+        two, to which batches are then padded. Otherwise the result is this object. The padding does
+        not change outputs, because the policy "continuous" batches a signature only if the rows
+        (examples) of a batch do not depend on each other.
         """
         if self.allowed_batch_sizes or self.batching_policy != CONTINUOUS:
             return self
@@ -117,7 +130,7 @@ class BatchingParameters:
         return dataclasses.replace(self, allowed_batch_sizes=(*powers, largest))
 
     def padded_size(self, size: int) -> int:
-        """Return the number of rows that a batch of `size` rows runs with."""
+        """Return the number of rows (examples), with padding, of a batch of `size` rows."""
         if not size:
             return 0  # Do not pad an empty batch: it has no row to repeat.
         return next((allowed for allowed in self.allowed_batch_sizes if allowed >= size), size)
@@ -138,11 +151,10 @@ class BatchingParameters:
 
 
 def read_batching_parameters(path: Path) -> BatchingParameters:
-    """Read a file with a BatchingParameters message in text form.
+    """Read a file with a BatchingParameters message in protobuf's text form.
 
     Raises:
-      InvalidConfig: the file cannot be read or parsed, or has a value that batching cannot work
-        with.
+      InvalidConfig: the file cannot be read or parsed, or has an invalid value.
     """
     message = textproto.read_message(path, messages.new_message("BatchingParameters"))
     try:
@@ -155,7 +167,7 @@ def from_message(message: Any) -> BatchingParameters:
     """Convert a BatchingParameters message; unset fields take their defaults.
 
     Raises:
-      InvalidConfig: the message has a value that batching cannot work with.
+      InvalidConfig: the message has an invalid value.
     """
     values = {
         field.name: getattr(message, field.name).value

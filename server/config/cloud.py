@@ -1,4 +1,4 @@
-"""The flags that Vertex AI and Amazon SageMaker set with environment variables.
+"""Converts the environment variables of Vertex AI and Amazon SageMaker to flags of the server.
 
 Sources: https://cloud.google.com/vertex-ai/docs/predictions/custom-container-requirements,
 https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.html.
@@ -8,20 +8,23 @@ from collections.abc import Mapping
 
 from tpuserve.errors import InvalidSetting
 
-# The directory in which SageMaker puts the model, the paths that it calls, and the default port.
+# SageMaker's interface to a container: the directory in which SageMaker puts the model, the URL
+# paths that it calls to predict and to check the health, and its default port.
 _SAGEMAKER_MODEL = "/opt/ml/model"
 _SAGEMAKER_PREDICT, _SAGEMAKER_HEALTH, _SAGEMAKER_PORT = "/invocations", "/ping", "8080"
 _VERTEX_PREDICT = "AIP_PREDICT_ROUTE"
 
 
 def flags_from_environment(environment: Mapping[str, str]) -> dict[str, str | int]:
-    """Return flag name → value, as a cloud service asks for with environment variables.
+    """Return the flags (name → value) that the environment variables of a cloud service imply.
+
+    The result is empty outside of Vertex AI and SageMaker.
 
     Args:
       environment: the environment variables of the process.
 
     Raises:
-      InvalidSetting: the variable with the port is no number.
+      InvalidSetting: the variable with the port is not a number.
     """
     if environment.get(_VERTEX_PREDICT):
         named: dict[str, str | int] = {
@@ -49,7 +52,7 @@ def flags_from_environment(environment: Mapping[str, str]) -> dict[str, str | in
 
 
 def _read_port(environment: Mapping[str, str], name: str, default: str) -> int:
-    """Return the port that a variable names, or the default if the variable is missing or empty."""
+    """Return the port in an environment variable; `default` if it is missing or empty."""
     text = environment.get(name) or default
     if not (text.isascii() and text.isdigit()):
         raise InvalidSetting(f"the environment variable {name} is {text!r}. Set it to a port.")

@@ -1,4 +1,4 @@
-"""The flags of the server as data: TensorFlow Serving's flags and our own.
+"""The command-line flags of the server: those of TensorFlow Serving and additional ones.
 
 Source of names and defaults: tensorflow_serving/model_servers/main.cc.
 """
@@ -24,10 +24,11 @@ class Flag:
     Attributes:
       name: the name without the leading "--".
       value_type: "int", "float", "bool" or "text".
-      default: the value where the flag is not given.
+      default: the value if the command line does not have the flag.
       help: the description that --help prints.
-      is_ours: whether TensorFlow Serving lacks the flag.
-      has_effect: False for a flag that is accepted only so that scripts need no change.
+      is_ours: whether TensorFlow Serving does not have the flag.
+      has_effect: False for a flag of TensorFlow Serving that is accepted and ignored, so that
+        existing scripts need no change.
     """
 
     name: str
@@ -40,14 +41,17 @@ class Flag:
 
 @dataclass(frozen=True)
 class Section:
-    """Flags that --help prints under one title."""
+    """A title and the flags that --help prints under this title."""
 
     title: str
     flags: tuple[Flag, ...]
 
 
 def _flag(name: str, help: str, *, is_ours: bool = False) -> Flag:
-    """Create the flag that sets the field of the same name in `Settings`."""
+    """Create the flag that sets the field of the same name in `Settings`.
+
+    The type and the default of the flag are those of the field.
+    """
     default = _DEFAULTS[name]
     if default is None or default == ():
         default = ""
@@ -400,17 +404,17 @@ FLAGS = {flag.name: flag for section in SECTIONS for flag in section.flags}
 
 
 def settings_from_flags(values: Mapping[str, Any]) -> Settings:
-    """Build the settings from the values of flags; flags that are left out have their defaults.
+    """Build the settings of the server from the values of flags.
 
     Args:
-      values: flag name → value; None counts as left out.
+      values: flag name → value. A flag that is missing, or whose value is None, has its default.
 
     Raises:
       InvalidSetting: a value is invalid, or two values contradict each other.
     """
     if values.get("use_alts_credentials"):
-        # Refuse TensorFlow Serving's flag for ALTS instead of ignoring the flag: a server without
-        # the requested encryption would be unsafe.
+        # Refuse TensorFlow Serving's flag for ALTS, which this server does not support, instead of
+        # ignoring it: a server without the requested encryption would be unsafe.
         raise InvalidSetting(
             "--use_alts_credentials is set, and this server does not support ALTS. Use "
             "--ssl_config_file, or remove the flag."
@@ -433,7 +437,11 @@ def settings_from_flags(values: Mapping[str, Any]) -> Settings:
 
 
 def channel_arguments(text: str) -> tuple[tuple[str, int | str], ...]:
-    """Parse "name=value,name=value"; a value that reads as an int32 becomes a number."""
+    """Parse the flag --grpc_channel_arguments: "name=value,name=value".
+
+    The result holds pairs (name, value). A value that is the text of a 32-bit integer becomes an
+    int.
+    """
     arguments = []
     for item in text.split(","):
         name, separator, value = item.partition("=")
@@ -443,7 +451,7 @@ def channel_arguments(text: str) -> tuple[tuple[str, int | str], ...]:
 
 
 def ignored_flags(names: Sequence[str]) -> list[str]:
-    """Return the names that belong to flags without effect."""
+    """Return those of some flag names whose flags are accepted but have no effect."""
     return [name for name in names if not FLAGS[name].has_effect]
 
 

@@ -1,7 +1,7 @@
-"""The messages of TensorFlow Serving's configuration files, without an import of TensorFlow.
+"""The protobuf messages of TensorFlow Serving's configuration files, without importing TensorFlow.
 
 `server/proto/model_server.proto` declares the messages; `make protos` compiles the file into the
-descriptor set that this module reads. The messages live in a descriptor pool of their own, because
+descriptor set that this module reads. The messages are in a separate descriptor pool, because
 another package may register the same names in protobuf's default pool.
 """
 
@@ -19,9 +19,9 @@ ADAPTER = "tensorflow.serving.SavedModelBundleSourceAdapterConfig"
 """The message that a PlatformConfig holds for the platform "tensorflow"."""
 
 _DESCRIPTOR_SET = Path(__file__).parents[1] / "proto" / "model_server.binpb"
-# A configuration file needs TensorFlow's message definitions only if its text contains one of these
-# words: the two fields whose type is a message of TensorFlow, and "type_url", which precedes a
-# message of any type in binary form.
+# A platform config file needs the message definitions of TensorFlow only if its text contains one
+# of these words. The first two are the fields whose type is a message of TensorFlow. "type_url"
+# precedes a message of any type in binary form.
 _TENSORFLOW_WORDS = ("session_config", "experimental_fixed_input_tensors", "type_url")
 
 
@@ -31,8 +31,8 @@ def new_message(name: str, pool: DescriptorPool | None = None) -> Any:
     Args:
       name: the name of the message. A name without a package means a message of the package
         tensorflow.serving.
-      pool: defines the messages, see `pool_for_text`; None for `default_pool`, which suffices for
-        every file that contains no message of TensorFlow, such as ConfigProto.
+      pool: the descriptor pool that defines the message. None for `default_pool`, which suffices
+        for every file that contains no message of TensorFlow itself, such as ConfigProto.
     """
     full_name = name if "." in name else f"tensorflow.serving.{name}"
     descriptor = (pool or default_pool()).FindMessageTypeByName(full_name)
@@ -69,13 +69,15 @@ def default_pool() -> DescriptorPool:
 
 
 def _make_pool(serialized_files: Iterable[bytes]) -> DescriptorPool:
-    """Create a pool of the given .proto files and of the other files in model_server.binpb.
+    """Create a descriptor pool of some .proto files and of the other files in model_server.binpb.
+
+    A file in `serialized_files` replaces the file of the same name in model_server.binpb.
 
     Args:
-      serialized_files: serialised FileDescriptorProtos, each after the files that it imports.
+      serialized_files: serialised FileDescriptorProtos. Each must come after those it imports.
     """
     declared = descriptor_pb2.FileDescriptorSet.FromString(_DESCRIPTOR_SET.read_bytes()).file
-    # Add protobuf's own files first, because TensorFlow's files import them.
+    # Add the .proto files of protobuf itself first, because TensorFlow's .proto files import them.
     files = [file for file in declared if file.name.startswith("google/")]
     files += map(descriptor_pb2.FileDescriptorProto.FromString, serialized_files)
     files += declared

@@ -21,19 +21,19 @@ REMOTE_SCHEMES = ("gs", "s3", "az", "hf", "http", "https")
 
 @dataclass(frozen=True)
 class LatestPolicy:
-    """Serve the `count` versions with the highest numbers."""
+    """The version policy "latest": serve the `count` versions with the highest numbers."""
 
     count: int = 1
 
 
 @dataclass(frozen=True)
 class AllPolicy:
-    """Serve every version below the base path."""
+    """The version policy "all": serve every version below the model's base path."""
 
 
 @dataclass(frozen=True)
 class SpecificPolicy:
-    """Serve the listed versions."""
+    """The version policy "specific": serve only the versions with the listed numbers."""
 
     versions: tuple[int, ...]
 
@@ -43,12 +43,12 @@ VersionPolicy: TypeAlias = LatestPolicy | AllPolicy | SpecificPolicy
 
 @dataclass(frozen=True)
 class RequestLogging:
-    """The request log of one model.
+    """The configuration of one model's request log.
 
     Attributes:
-      type: the kind of the log collector.
-      filename_prefix: the prefix of the log files' paths.
-      sampling_rate: the fraction of requests that are logged, from 0 to 1.
+      type: the name of the log collector, which writes the log.
+      filename_prefix: the beginning of the paths of the log files.
+      sampling_rate: the fraction of the requests that is logged, from 0 to 1.
     """
 
     type: str = ""
@@ -58,13 +58,16 @@ class RequestLogging:
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """The limits of one model's queue; None stands for the value of the flag of the same name.
+    """The limits of the queue in which a model's requests wait to run.
+
+    None stands for the value of the command-line flag of the same name.
 
     Attributes:
-      max_concurrent_runs: how many requests of the model run at the same time; 0 for as many as the
-        server chooses.
-      max_queue: how many requests may wait for a run; 0 for no limit.
-      max_queue_ms: how long a request may wait for a run, in milliseconds; 0 for no limit.
+      max_concurrent_runs: the largest number of the model's requests that run at the same time; 0
+        lets the server choose this number.
+      max_queue: the largest number of requests that wait to run; 0 for no limit.
+      max_queue_ms: the longest time that a request may wait to run, in milliseconds; 0 for no
+        limit.
     """
 
     max_concurrent_runs: int | None = None
@@ -78,16 +81,17 @@ class ModelConfig:
 
     Attributes:
       name: the name that clients use.
-      base_path: an absolute path or a URI; the directory holds one numbered directory per version.
-      policy: the versions to serve.
+      base_path: an absolute path or a URI of a directory, which holds one numbered directory per
+        version.
+      policy: determines which versions are served.
       labels: version label → version number.
-      logging: the request log; None for no log.
-      platform: the runtime of the model; only "tensorflow" can be served.
-      limits: the limits of the model's queue.
-      versions_required: whether a configuration is refused while the base path of this model has no
+      logging: the configuration of the request log; None for no log.
+      platform: TensorFlow Serving's name of the kind of model; only "tensorflow" can be served.
+      limits: the limits of the queue in which the model's requests wait to run.
+      versions_required: whether to refuse a model configuration if this model's base path has no
         version; None for the value of --fail_if_no_model_versions_found.
-      engine: the runtime of the model's {serve} metagraph, one of `ENGINES`; empty for the value of
-        --engine.
+      engine: the runtime of the model's {serve} metagraph, "tensorflow" or "xla"; empty for the
+        value of --engine.
     """
 
     name: str
@@ -102,7 +106,7 @@ class ModelConfig:
 
     @property
     def path(self) -> Path:
-        """The base path as a local path.
+        """The base path as a local path, without the scheme of a file:// URI.
 
         Raises:
           BasePathNotFound: the base path is a URI of another file system.
@@ -111,22 +115,22 @@ class ModelConfig:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the versions are downloaded before they are loaded; see `REMOTE_SCHEMES`."""
+        """Whether the base path is in a remote file system, whose versions must be downloaded."""
         return is_remote(self.base_path)
 
     @property
     def is_local(self) -> bool:
-        """Whether the base path is local: no URI, or a file:// URI."""
+        """Whether the base path is on this machine: a path, or a file:// URI."""
         return not is_uri(self.base_path.removeprefix(_FILE_SCHEME))
 
 
 @dataclass(frozen=True)
 class ModelServerConfig:
-    """All models of a server, in the order of the configuration.
+    """The configurations of all models of a server, in the order of the configuration file.
 
     Raises:
       InvalidConfig: a model is listed twice, a base path is not absolute or contains "..", or a
-        platform is not "tensorflow". The texts are TensorFlow Serving's.
+        platform is not "tensorflow". The error texts are those of TensorFlow Serving.
     """
 
     models: tuple[ModelConfig, ...] = ()
@@ -143,7 +147,7 @@ class ModelServerConfig:
                 )
 
     def names(self) -> Sequence[str]:
-        """Return the names of the models in their order."""
+        """Return the names of the models in the order of the configuration."""
         return [model.name for model in self.models]
 
 
@@ -153,12 +157,12 @@ def is_uri(base_path: str) -> bool:
 
 
 def is_remote(base_path: str) -> bool:
-    """Return whether a base path has one of the `REMOTE_SCHEMES`."""
+    """Return whether a base path is a URI of a remote file system that the server can read."""
     return is_uri(base_path) and base_path.partition("://")[0].lower() in REMOTE_SCHEMES
 
 
 def local_path(base_path: str) -> Path:
-    """Convert a base path or a file:// URI to a local path: "file:///models" is "/models".
+    """Convert a path or a file:// URI to a local path: "file:///models" becomes "/models".
 
     Raises:
       BasePathNotFound: the URI names another file system.

@@ -1,4 +1,4 @@
-"""The model config file: converts ModelServerConfig messages to immutable dataclasses."""
+"""Reads the model config file: converts ModelServerConfig messages to immutable dataclasses."""
 
 import dataclasses
 from pathlib import Path
@@ -32,7 +32,7 @@ def read_model_file(path: Path) -> ModelServerConfig:
 
 
 def is_empty(text: str) -> bool:
-    """Return whether a text holds nothing but comments and blank lines."""
+    """Return whether a configuration text has only comments and blank lines."""
     return not any(line.partition("#")[0].strip() for line in text.splitlines())
 
 
@@ -41,7 +41,7 @@ def parse_model_config(text: str, path: Path) -> ModelServerConfig:
 
     Args:
       text: a ModelServerConfig in text form.
-      path: the file of the text, for error messages.
+      path: the file that holds the text, for error messages.
 
     Raises:
       InvalidConfig: the text cannot be parsed, or a model's configuration is invalid.
@@ -61,8 +61,9 @@ def from_reload_request(message: Any) -> ModelServerConfig:
     """Convert the ModelServerConfig message of a HandleReloadConfigRequest.
 
     Args:
-      message: a message of any class whose wire format is ModelServerConfig's. TensorFlow Serving's
-        class keeps this server's own fields as unknown fields.
+      message: a message with the wire format of ModelServerConfig, of any Python class. It is
+        serialised and parsed again, because the fields that only this server has are unknown fields
+        in TensorFlow Serving's class.
 
     Raises:
       InvalidConfig: the message has no model_config_list or sets a request log, or a model's
@@ -75,7 +76,7 @@ def from_reload_request(message: Any) -> ModelServerConfig:
             "ModelConfigList is currently supported"
         )
     config = _from_list(message.model_config_list)
-    # Refuse request logs in a reload request. Otherwise a client with access to the reload method
+    # Refuse request logs in a reload request. Otherwise a client that may reload the configuration
     # could choose the files that the server writes.
     for model in config.models:
         if model.logging is not None:
@@ -157,7 +158,7 @@ def _version_policy(message: Any) -> VersionPolicy:
         return AllPolicy()
     if choice == "specific":
         return SpecificPolicy(tuple(policy.specific.versions))
-    # A num_versions that is 0 or missing means 1 version, as in TensorFlow Serving.
+    # If num_versions is 0 or missing, serve one version, as TensorFlow Serving does.
     return LatestPolicy(policy.latest.num_versions or 1)
 
 

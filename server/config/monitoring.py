@@ -1,4 +1,4 @@
-"""The second path of the metrics, from --monitoring_config_file."""
+"""Reads the additional URL path of the metrics from the file of --monitoring_config_file."""
 
 from pathlib import Path
 
@@ -8,9 +8,10 @@ DEFAULT_PATH = "/monitoring/prometheus/metrics"
 
 
 def read_metrics_path(path: Path) -> str | None:
-    """Return the URL path of the metrics beside /metrics; None where the file enables none.
+    """Return the URL path at which the metrics are also served, in addition to /metrics.
 
-    A file that names no path gets TensorFlow Serving's default, `DEFAULT_PATH`.
+    The result is None if the file does not enable Prometheus metrics. If the file has no path, the
+    result is TensorFlow Serving's default, /monitoring/prometheus/metrics.
 
     Args:
       path: a file with a MonitoringConfig in protobuf's text form.

@@ -1,4 +1,4 @@
-"""Settings of the platform "tensorflow", from --platform_config_file."""
+"""Reads the settings of the platform "tensorflow" from the file of --platform_config_file."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from tpuserve.errors import InvalidConfig
 
 _DEFAULTS = {setting.name: setting.default for setting in dataclasses.fields(Settings)}
 
-# Flags that have no effect with a platform config file, besides the flags in
-# `PlatformConfig.flags`.
+# The flags that have no effect if there is a platform config file, whatever the file contains. They
+# are reset to their defaults.
 _REPLACED_FLAGS = (
     "batching_parameters_file",
     "tensorflow_session_parallelism",
@@ -39,14 +39,14 @@ _FIELDS_WITHOUT_EFFECT = (
 
 @dataclass(frozen=True)
 class PlatformConfig:
-    """The settings that a platform config file has for the platform "tensorflow".
+    """The settings of a platform config file, a PlatformConfigMap of TensorFlow Serving.
 
     Attributes:
-      flags: field of `Settings` → the value that replaces the value of the flag.
-      batching: the batching parameters; None where requests are not batched.
-      session_config: a serialised ConfigProto.
-      warm_up_threads: how many warm-up requests of a version run at the same time.
-      fields_without_effect: the fields that the file sets and the server ignores.
+      flags: field of `Settings` → the value in the file, which replaces the value of the flag.
+      batching: the batching parameters; None if requests are not batched.
+      session_config: the options of all sessions, a serialised ConfigProto.
+      warm_up_threads: the number of warm-up requests of a version that run at the same time.
+      fields_without_effect: the fields of the file that the server ignores.
     """
 
     flags: Mapping[str, Any] = field(default_factory=dict)
@@ -56,12 +56,12 @@ class PlatformConfig:
     fields_without_effect: tuple[str, ...] = ()
 
     def apply_to(self, settings: Settings) -> Settings:
-        """Return the settings with the file's values in the place of the flags' values."""
+        """Return a copy of some settings in which the file's values replace those of flags."""
         defaults = {name: _DEFAULTS[name] for name in _REPLACED_FLAGS}
         return dataclasses.replace(settings, **{**defaults, **self.flags})
 
     def overridden_flags(self, settings: Settings) -> list[str]:
-        """Return the flags that were set and have no effect because the file replaces them."""
+        """Return the flags that were set but have no effect, because the file replaces them."""
         names = (*self.flags, *_REPLACED_FLAGS)
         return sorted(name for name in names if getattr(settings, name) != _DEFAULTS[name])
 
@@ -89,7 +89,16 @@ def _line_of(text: str, word: str) -> int:
 
 
 def _session_bundle_config(platforms: Any, text: str, pool: DescriptorPool) -> Any:
-    """Return the SessionBundleConfig inside a PlatformConfigMap."""
+    """Return the SessionBundleConfig inside a PlatformConfigMap.
+
+    Args:
+      platforms: the PlatformConfigMap.
+      text: its text form, in which error messages name a line.
+      pool: the descriptor pool of the messages.
+
+    Raises:
+      InvalidConfig: the map has no or another platform than "tensorflow", or another message.
+    """
     packed = None
     for entry in platforms.platform_configs:
         if entry.key != PLATFORM:
@@ -97,8 +106,7 @@ def _session_bundle_config(platforms: Any, text: str, pool: DescriptorPool) -> A
                 f"line {_line_of(text, entry.key)}: the platform is {entry.key!r}, and only "
                 f'"{PLATFORM}" can be served. Leave the other out.'
             )
-        # Keep the last entry: in a protobuf map, the last of several entries with the same key
-        # counts.
+        # If there are several entries, keep the last one, as protobuf does for equal keys of a map.
         packed = entry.value.source_adapter_config
     if packed is None:
         raise InvalidConfig(
@@ -121,10 +129,14 @@ def _session_bundle_config(platforms: Any, text: str, pool: DescriptorPool) -> A
 
 
 def _from_message(config: Any) -> PlatformConfig:
-    """Convert a SessionBundleConfig message."""
+    """Convert a SessionBundleConfig message to a PlatformConfig.
+
+    Raises:
+      InvalidConfig: a field has an invalid value, or one that the server cannot honour.
+    """
     if config.experimental_fixed_input_tensors:
-        # Refuse a configuration with fixed input tensors. If the server ignored them, the model
-        # would give other answers than under TensorFlow Serving.
+        # Refuse fixed input tensors, which this server does not support. If the server ignored
+        # them, the model would compute other outputs than under TensorFlow Serving.
         raise InvalidConfig(
             "experimental_fixed_input_tensors are set, and this server does not support them. "
             "Export the model with these inputs as constants, or remove the field."

@@ -1,4 +1,4 @@
-"""Session options, from the parallelism flags and --tensorflow_session_config_file."""
+"""Builds the options of TensorFlow sessions from the flags of the server."""
 
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from server.config.settings import Settings
 def build_session_config(settings: Settings, base_config: bytes = b"") -> bytes:
     """Build the serialised ConfigProto of every session.
 
-    The options start from --tensorflow_session_config_file, or from `base_config` where there is
-    no such file. The parallelism flags that are set override these options.
+    The options are first those of --tensorflow_session_config_file, or of `base_config` if there is
+    no such file. Then the flags for parallelism, XLA and mixed precision override single options.
 
     Args:
       settings: the settings of the server.
-      base_config: a serialised ConfigProto.
+      base_config: a serialised ConfigProto, from the platform config file; empty for defaults.
 
     Returns:
       A serialised ConfigProto.
@@ -23,8 +23,8 @@ def build_session_config(settings: Settings, base_config: bytes = b"") -> bytes:
     Raises:
       InvalidConfig: the file cannot be read or parsed.
     """
-    # Imported here and not at the top of the file, because these messages import TensorFlow, which
-    # takes seconds.
+    # Import the messages here and not at the top of the file, because the import also imports
+    # TensorFlow, which takes seconds.
     from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
     config: Any = config_pb2.ConfigProto.FromString(base_config)

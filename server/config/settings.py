@@ -1,4 +1,4 @@
-"""The settings of a server, which are checked when the object is created."""
+"""The settings of a server: one field per command-line flag. Creating the object checks them."""
 
 import os
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ DEFAULT_REST_API_PORT = 8501
 DEFAULT_HOST = "0.0.0.0"
 DEFAULT_MODEL_NAME = "default"
 
-# The default number of threads that load models. With two threads, a slow load does not delay the
-# next model, and enough processor time remains for requests.
+# The default number of threads that load models: with two threads, one model that loads slowly does
+# not delay the next one, and enough processor time remains for requests.
 LOAD_THREADS = 2
 
 SIGNATURES_OFF, SIGNATURES_REQUIRED = SIGNATURE_POLICIES = ("off", "require")
@@ -31,21 +31,21 @@ class Settings:
     `server.config.flags` describes every flag.
 
     Attributes:
-      model_base_path: an absolute path, or a URI with one of `REMOTE_SCHEMES`; the directory holds
-        one directory per version. None where model_config_file lists the models.
+      model_base_path: an absolute path or a URI of the model's directory, which holds one numbered
+        directory per version. None if model_config_file lists the models.
       model_name: the name that clients use for the model.
       port: the gRPC port; 0 turns gRPC off.
       rest_api_port: the REST port; 0 turns REST off.
       host: the IPv4 or IPv6 address to listen on; 0.0.0.0 means all IPv4 and IPv6 addresses.
-      saved_model_tags: the exact tag set of the metagraph to serve; None selects the metagraph by
-        the hardware.
-      grpc_channel_arguments: pairs of name and value; the value is an int where its text is a
-        32-bit number.
-      max_constant_bytes: how many bytes of memory the constants of a model, and the tensors that
-        are computed from them, may take beyond their size in the file; 0 for no limit.
-      engine: the runtime of {serve} metagraphs: "tensorflow", or "xla" for models that XLA can run.
-      xla_cache_dir: the directory of executables that XLA has compiled; empty for the user's cache
-        directory, "off" for none.
+      saved_model_tags: the exact tag set of the metagraph to serve. If None, the server chooses the
+        metagraph that fits the hardware.
+      grpc_channel_arguments: pairs (name, value) of gRPC channel arguments. A value is an int if
+        its text is a 32-bit integer, else a string.
+      max_constant_bytes: the largest memory, in bytes, of a model's constants and of the tensors
+        that are computed from them, in addition to their size in the file; 0 for no limit.
+      engine: the runtime of {serve} metagraphs: "tensorflow", or "xla" for those that XLA can run.
+      xla_cache_dir: the directory in which executables that XLA has compiled are kept; empty for
+        the user's cache directory, "off" to keep none.
       max_request_bytes: the largest request body after decompression, in bytes.
       max_request_memory_bytes: the memory that all requests may use together, in bytes; 0 for half
         of the machine's memory.
@@ -54,28 +54,30 @@ class Settings:
         address; 0 for no limit, -1 for a quarter of max_requests_in_flight.
       default_request_timeout_ms: the time limit of requests whose client sets none, in
         milliseconds; 0 for no limit.
-      frontend_processes: the number of processes that own the connections of clients, in front of
-        one process that owns the models; 0 for one process that does both.
-      predict_route: a further path of the REST port that predicts with the model `model_name`;
-        empty for none.
-      health_route: a further path of the readiness check; empty for none.
-      sagemaker_multi_model: whether SageMaker may load and unload models below /models; the server
-        may then start without a model.
-      kserve_model_list: whether GET /v1/models answers with the names of the models alone, as
-        KServe does.
-      otlp_endpoint: the URL of an OTLP receiver over gRPC, to which spans are exported; empty for
-        no traces.
+      frontend_processes: the number of processes that accept the connections of clients, in
+        addition to the process that runs the models; 0 for a single process that does both.
+      predict_route: an additional URL path of the REST port at which the model `model_name`
+        predicts; empty for none.
+      health_route: an additional URL path of the readiness check; empty for none.
+      sagemaker_multi_model: whether SageMaker may load and unload models with requests to the URL
+        path /models; the server may then start without a model.
+      kserve_model_list: whether the response to GET /v1/models has only the names of the models, as
+        in KServe.
+      otlp_endpoint: the URL of an OTLP/gRPC receiver, to which the spans of traces are exported;
+        empty for no traces.
       enable_model_control: whether clients of the Open Inference Protocol may load and unload
         models.
       enable_console: whether the REST port shows a web page for operators at its root path.
-      show_warm_up_requests: whether examples for users show a row of a version's warm-up requests,
-        which may be private, and not generated values.
-      allow_links: whether symbolic links may lead out of a model's base path.
-      model_signature_policy: "off", or "require" to load only models whose signature verifies.
-      model_signing_key: the file of the public key that verifies signatures.
-      model_cache_dir: the directory of downloaded versions; empty for a part of the user's cache
-        directory.
-      model_cache_max_bytes: the largest size of the downloaded versions, in bytes; 0 for no limit.
+      show_warm_up_requests: whether the example requests that the server shows to users are taken
+        from a version's warm-up requests, which may be private, instead of generated values.
+      allow_links: whether symbolic links may point to files outside of a model's base path.
+      model_signature_policy: "off", or "require" to load only models with a valid cryptographic
+        signature.
+      model_signing_key: the file of the public key with which these signatures are verified.
+      model_cache_dir: the directory to which versions are downloaded; empty for a directory in the
+        user's cache directory.
+      model_cache_max_bytes: the largest size of all downloaded versions together, in bytes; 0 for
+        no limit.
 
     Raises:
       InvalidSetting: a value is invalid, or two values contradict each other.
@@ -230,7 +232,7 @@ class Settings:
 
     def _check_batching(self) -> None:
         if self.platform_config_file:
-            # Accept all values: the platform config file replaces the flags for batching.
+            # Do not check the flags for batching, because the platform config file replaces them.
             return
         if self.batching_parameters_file and not self.enable_batching:
             raise InvalidSetting(
@@ -269,7 +271,8 @@ class Settings:
 
     def _check_parallelism(self) -> None:
         if self.platform_config_file:
-            # Accept all values: the platform config file replaces the flags for parallelism.
+            # Do not check the flags for parallelism, because the platform config file replaces
+            # them.
             return
         thread_counts = (
             self.tensorflow_session_parallelism,
@@ -322,5 +325,6 @@ def _same_ports_message(port: int) -> str:
 
 
 def _format_path(path: Path) -> str:
-    # Print an empty path as "empty": str(Path("")) is ".", which the user did not type.
+    # Show an empty path as "empty" in error messages, because str(Path("")) is ".", which the user
+    # did not type.
     return "empty" if path == Path() else repr(str(path))

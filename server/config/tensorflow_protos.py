@@ -1,20 +1,21 @@
-"""TensorFlow's .proto files, read from its package without an import of TensorFlow."""
+"""Reads TensorFlow's .proto files from the installed package, without importing TensorFlow."""
 
 import ast
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
-# The modules that protobuf's compiler has generated for the two .proto files of TensorFlow that
-# configuration files use.
+# The generated modules of the two .proto files of TensorFlow whose messages can occur in
+# configuration files.
 _MODULES = ("tensorflow.core.protobuf.config_pb2", "tensorflow.core.protobuf.named_tensor_pb2")
 
 
 def read_serialized_files() -> Iterator[bytes]:
-    """Yield serialised FileDescriptorProtos of ConfigProto and NamedTensorProto, imports first.
+    """Yield serialised FileDescriptorProtos for the messages ConfigProto and NamedTensorProto.
 
-    The files of protobuf itself are left out. Each generated Python module contains its serialised
-    .proto file as one bytes literal, which is read without running the module.
+    Each file comes after the files that it imports, but the files of protobuf itself are not
+    included. Each Python module that protobuf's compiler has generated contains the serialised
+    .proto file as a bytes literal, which this function reads without running the module.
     """
     spec = importlib.util.find_spec("tensorflow")
     assert spec is not None

@@ -1,9 +1,10 @@
-"""Finds the field at a position in a message in protobuf's text form."""
+"""Finds the field at a position of a protobuf text, for the error messages about the text."""
 
 import re
 
-# The tokens that matter: comments; strings; names; text in brackets, which is the type of an Any or
-# a list of values; the beginnings and ends of messages; and the colon before a value.
+# Matches the tokens of protobuf's text form from which the current field follows: comments and
+# strings, which are skipped; names, and text in brackets, which is the type of an Any or a list of
+# values; the beginnings and ends of messages; and the colon before a value.
 _TOKEN = re.compile(
     r"""(?P<skipped>\#[^\n]*|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)
     |(?P<name>[A-Za-z_]\w*|\[[\w./\s-]*\]?)|(?P<sign>[{}<>:])|\S""",
@@ -20,7 +21,8 @@ def find_field(text: str, line: int, column: int) -> str:
       column: the column of the position, from 1.
 
     Returns:
-      The names of the field and of the fields around it; "" outside of all fields.
+      The names of the enclosing fields and of the field, joined by "."; "" if the position is
+      outside of all fields.
     """
     lines = text.splitlines(keepends=True)
     end = sum(map(len, lines[: line - 1])) + column

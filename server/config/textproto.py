@@ -1,4 +1,4 @@
-"""Configuration files in protobuf's text form."""
+"""Reads configuration files in protobuf's text form."""
 
 import re
 from pathlib import Path
@@ -11,10 +11,10 @@ from google.protobuf.message import Message
 from server.config.text_position import find_field
 from tpuserve.errors import InvalidConfig, MalformedConfig
 
-# The text of a parse error: "line:column : reason".
+# Matches the message of a ParseError, "line:column : reason".
 _POSITION = re.compile(r"(?P<line>\d+):(?P<column>\d+) : (?P<reason>.*)", re.DOTALL)
 _UNKNOWN_TYPE = re.compile(r"Type (?P<name>\S+) not found in descriptor pool")
-# Matches a byte that is not UTF-8, in the form in which `read_text` returns it.
+# Matches a lone surrogate, which stands for a byte of the file that is not UTF-8.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 Proto = TypeVar("Proto", bound=Message)
@@ -23,7 +23,8 @@ Proto = TypeVar("Proto", bound=Message)
 def read_text(path: Path) -> str:
     """Return the text of a configuration file.
 
-    Bytes that are not UTF-8 become lone surrogates, so that the parser reports their line.
+    Bytes that are not UTF-8 become lone surrogates, so that the error message of `parse_text` can
+    name their line.
 
     Raises:
       InvalidConfig: the file cannot be read.
@@ -40,14 +41,15 @@ def parse_text(text: str, empty: Proto, path: Path, pool: DescriptorPool | None 
     """Parse a message from its text form into an empty message, and return the message.
 
     Args:
-      text: the text form.
-      empty: the message to fill.
+      text: the text form of the message.
+      empty: an empty message of the expected type, which is filled.
       path: the file of the text, for error messages.
-      pool: the messages that a field of type Any may hold; None for protobuf's default pool.
+      pool: the descriptor pool of the messages that a field of type Any may hold; None for
+        protobuf's default pool.
 
     Raises:
-      MalformedConfig: the text cannot be parsed. The error says where, and contains the phrase of
-        libprotobuf that scripts search for.
+      MalformedConfig: the text cannot be parsed. The error names the line, the column and the
+        field, and begins as in TensorFlow Serving, because scripts search for this text.
     """
     try:
         return text_format.Parse(text, empty, descriptor_pool=pool)
@@ -70,12 +72,15 @@ def parse_text(text: str, empty: Proto, path: Path, pool: DescriptorPool | None 
 
 
 def _split_reason(error: text_format.ParseError, text: str) -> tuple[tuple[int, int] | None, str]:
-    """Return the line and column of a parse error, from 1, and the reason that the error gives."""
+    """Split a parse error into its position (line and column, from 1) and its reason.
+
+    The position is None if it is unknown. `text` is the text that was parsed.
+    """
     match = _POSITION.match(str(error))
     if match is not None:
         return (int(match["line"]), int(match["column"])), match["reason"]
-    # If a field of type Any names an unknown message type, protobuf's parser reports no position.
-    # Search the text for the name of the type instead.
+    # The error has no position if a field of type Any names an unknown message type. Use the first
+    # occurrence of this name in the text as the position.
     unknown = _UNKNOWN_TYPE.match(str(error))
     start = text.find(unknown["name"]) if unknown is not None else -1
     if start < 0:

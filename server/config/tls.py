@@ -1,4 +1,4 @@
-"""The server's TLS keys and certificates, from --ssl_config_file."""
+"""Reads the server's TLS keys and certificates from the file of --ssl_config_file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,8 @@ class TlsConfig:
     Attributes:
       server_key: the private key of the server.
       server_cert: the certificate chain that the server presents.
-      custom_ca: the authorities that clients' certificates are verified with; empty if clients are
-        not verified.
+      custom_ca: the certificate authorities with which clients' certificates are verified; empty if
+        they are not verified.
       client_verify: whether a client must present a certificate.
     """
 
@@ -26,11 +26,11 @@ class TlsConfig:
 
 
 def read_tls_config(path: Path) -> TlsConfig:
-    """Read a TLS configuration: an SSLConfig in text form, with the PEM text itself in its fields.
+    """Read a file with an SSLConfig message in text form, whose fields hold PEM text.
 
     Raises:
-      InvalidConfig: the file cannot be read or parsed, has no key or no certificate, or verifies
-        clients without an authority.
+      InvalidConfig: the file cannot be read or parsed, has no key or no certificate, or requires
+        clients' certificates without a certificate authority.
     """
     config = textproto.read_message(path, messages.new_message("SSLConfig"))
     for name in ("server_key", "server_cert"):

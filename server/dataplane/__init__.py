@@ -1,4 +1,4 @@
-"""The data plane: answers inference, status and metadata requests for every protocol."""
+"""The data plane: answers inference, status and metadata requests of all protocols."""
 
 from server.dataplane.data_plane import DataPlane as DataPlane
 from server.dataplane.interface import DataPlaneInterface as DataPlaneInterface

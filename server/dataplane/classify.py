@@ -1,7 +1,7 @@
-"""Classify: checks classification signatures and reads classes and scores from outputs.
+"""The method Classify: checks signatures, and reads classes and scores from a model's outputs.
 
-The error texts are TensorFlow Serving's.
-Source: tensorflow_serving/servables/tensorflow/classifier.cc.
+The error texts are those of TensorFlow Serving. Source:
+tensorflow_serving/servables/tensorflow/classifier.cc.
 """
 
 from collections.abc import Mapping

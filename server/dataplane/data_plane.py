@@ -1,4 +1,4 @@
-"""The data plane: answers inference, status and metadata requests for every protocol."""
+"""The data plane: answers inference, status and metadata requests of all protocols."""
 
 import logging
 import threading
@@ -59,7 +59,8 @@ SIGNATURE_DEF = "signature_def"
 class DataPlane(DataPlaneInterface):
     """Answers requests for the REST and gRPC frontends.
 
-    The frontends admit and count requests, because some requests never reach the data plane.
+    The frontends limit and count the requests in flight; the data plane does not, because the
+    frontends refuse some requests themselves.
     """
 
     def __init__(
@@ -80,19 +81,24 @@ class DataPlane(DataPlaneInterface):
         """Create the data plane of a server.
 
         Args:
-          manager: owns the models.
-          metrics: records the runs of models; None for metrics of its own.
-          request_log: logs sampled requests; None for no log.
-          check_method_names: whether a signature's method must match the API of the request.
-          reload: replaces the model configuration; None for a fixed configuration.
-          configured: returns the names of the configured models; None where they are unknown.
-          run_limits: takes a model's name, and returns the limits of its queue, or None if no such
-            model is configured.
-          load_model: loads a model by its name; None for a fixed configuration.
-          unload_model: unloads a model by its name; None for a fixed configuration.
-          config_manager: adds and removes models; None for a fixed configuration.
+          manager: holds the loaded models.
+          metrics: records the runs of models; None for new metrics that nobody reads.
+          request_log: logs a sample of the requests; None for no log.
+          check_method_names: whether the method_name of a signature must match the method of the
+            request, such as Predict.
+          reload: replaces the model configuration. None if the configuration of the server cannot
+            be changed.
+          configured: returns the names of the configured models; None if they are unknown.
+          run_limits: takes a model's name, and returns how many of its requests may run and wait;
+            returns None if no such model is configured.
+          load_model: takes a model's name, and loads the model; None if models cannot be loaded on
+            request.
+          unload_model: takes a model's name, and unloads the model; None if models cannot be
+            unloaded on request.
+          config_manager: adds models to the configuration and removes them; None if the
+            configuration cannot be changed.
           make_sample: takes a model, its directory and the name of a signature, and returns a valid
-            request; None for a server whose models cannot tell valid requests.
+            Predict request; None if sample requests cannot be generated.
         """
         self._manager = manager
         self._metrics = Metrics() if metrics is None else metrics
@@ -105,8 +111,8 @@ class DataPlane(DataPlaneInterface):
         self._unload_model = unload_model
         self._config_manager = config_manager
         self._make_sample = make_sample
-        # Samples, and the errors of signatures that have none, are kept, because to find out what a
-        # graph parses may take a second.
+        # For each version: signature name → its sample request, or the error if none can be
+        # generated. The samples are kept, because generating one may take a second.
         self._samples: weakref.WeakKeyDictionary[
             Servable, dict[str, SampleRequest | TpuserveError]
         ] = weakref.WeakKeyDictionary()
@@ -115,7 +121,7 @@ class DataPlane(DataPlaneInterface):
         state_gauges.register_state_gauges(self._metrics, manager)
 
     def run_limits(self, model: str) -> RunLimits | None:
-        """Return the limits of a model's queue; see `DataPlaneInterface.run_limits`."""
+        """Return how many requests of a model may run and wait; None for an unknown model."""
         return self._run_limits(model)
 
     def start_predict(
@@ -128,7 +134,10 @@ class DataPlane(DataPlaneInterface):
         cancellation: Cancellation | None = None,
         timeline: Timeline | None = None,
     ) -> Prediction | Pending[Prediction]:
-        """Begin to run a model on inputs; see `DataPlaneInterface.start_predict`."""
+        """Begin to answer a Predict request.
+
+        The arguments and errors are those of `DataPlaneInterface.start_predict`.
+        """
         timeline = Timeline() if timeline is None else timeline
         servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
         try:
@@ -138,8 +147,9 @@ class DataPlane(DataPlaneInterface):
             if self._check_method_names:
                 method_names.check_predict(signature)
             request_inputs = read_inputs(signature)
-            # Call `complete`, which adds the defaults of omitted inputs, only where inputs are
-            # missing or unknown: nearly all requests have every input, and the comparison is fast.
+            # If the names of the inputs differ from the signature, add the default values of
+            # omitted inputs, or raise an error. Nearly all requests have exactly the inputs of the
+            # signature, so comparing the names first saves time.
             is_complete = request_inputs.keys() == signature.inputs.keys()
             inputs = request_inputs if is_complete else signature.complete(request_inputs)
             output_names = list(output_filter) or None
@@ -174,7 +184,10 @@ class DataPlane(DataPlaneInterface):
         cancellation: Cancellation | None = None,
         timeline: Timeline | None = None,
     ) -> Classification | Pending[Classification]:
-        """Begin to classify examples; see `DataPlaneInterface.start_classify`."""
+        """Begin to answer a Classify request.
+
+        The arguments and errors are those of `DataPlaneInterface.start_classify`.
+        """
 
         def log(answer: Classification) -> None:
             if self._request_log is not None and self._request_log.should_log(spec.model):
@@ -193,7 +206,10 @@ class DataPlane(DataPlaneInterface):
         cancellation: Cancellation | None = None,
         timeline: Timeline | None = None,
     ) -> Regression | Pending[Regression]:
-        """Begin to regress examples; see `DataPlaneInterface.start_regress`."""
+        """Begin to answer a Regress request.
+
+        The arguments and errors are those of `DataPlaneInterface.start_regress`.
+        """
 
         def log(answer: Regression) -> None:
             if self._request_log is not None and self._request_log.should_log(spec.model):
@@ -212,7 +228,10 @@ class DataPlane(DataPlaneInterface):
         cancellation: Cancellation | None = None,
         timeline: Timeline | None = None,
     ) -> list[Classification | Regression] | Pending[list[Classification | Regression]]:
-        """Begin to run several signatures; see `DataPlaneInterface.start_multi_inference`."""
+        """Begin to answer a MultiInference request, which runs several signatures.
+
+        The arguments and errors are those of `DataPlaneInterface.start_multi_inference`.
+        """
         spec = multi_inference.model_spec_of_request(tasks)
         timeline = Timeline() if timeline is None else timeline
         servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
@@ -249,11 +268,12 @@ class DataPlane(DataPlaneInterface):
         return outputs.then(finish) if isinstance(outputs, Pending) else finish()
 
     def metadata(self, spec: ModelSpec, fields: Sequence[str]) -> Metadata:
-        """Return the signatures of a version.
+        """Return the signatures of a model version.
 
         Args:
-          spec: the model and version.
-          fields: the requested metadata fields; only "signature_def" exists.
+          spec: the model and its version or version label.
+          fields: the names of the requested metadata fields; the only valid name is
+            "signature_def".
 
         Raises:
           InvalidInput: no field or an unknown field is requested.
@@ -273,7 +293,13 @@ class DataPlane(DataPlaneInterface):
             )
 
     def sample_request(self, spec: ModelSpec) -> SampleRequest:
-        """Return a valid Predict request for a signature; see `DataPlaneInterface`."""
+        """Return a valid Predict request for a signature, from `make_sample`.
+
+        `spec` is the model, version and signature.
+
+        Raises:
+          InvalidInput: no inputs can be generated.
+        """
         name = spec.effective_signature_name
         with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
             signatures.find_signature(servable.model.signatures, name)
@@ -282,8 +308,8 @@ class DataPlane(DataPlaneInterface):
                     f"this server cannot make an example for signature {name!r} of "
                     f"{spec.model}. Write the inputs yourself."
                 )
-            # Read one graph at a time: no limit of requests in flight counts the requests for
-            # samples, and a graph may need gigabytes.
+            # Generate one sample at a time: reading the graph may take gigabytes of memory, and
+            # requests for samples do not count towards the limit of requests in flight.
             with self._samples_lock:
                 known = self._samples.setdefault(servable, {})
                 if name not in known:
@@ -297,10 +323,10 @@ class DataPlane(DataPlaneInterface):
             return sample
 
     def statistics(self, spec: ModelSpec) -> Statistics:
-        """Return the statistics of a version since it was loaded.
+        """Return the statistics of the runs and batches of a model version since it was loaded.
 
         Args:
-          spec: the model and version.
+          spec: the model and its version or version label.
         """
         with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
             batching = getattr(servable.runner, "statistics", None)
@@ -309,40 +335,55 @@ class DataPlane(DataPlaneInterface):
             )
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
-        """Return the status of a model's versions, or of one version; newest first.
+        """Return the status of one version of a model, or of all its versions, newest first.
+
+        Args:
+          model: the name of the model.
+          version: the number of the version; None for all versions.
 
         Raises:
-          ModelNotFound: no version of the model is known, or the given version is not.
+          ModelNotFound: the server knows no version of the model, or not this version.
         """
         return self._manager.status(model, version)
 
     def models(self) -> Mapping[str, list[VersionStatus]]:
-        """Return the status of all versions of all models: model name → statuses, newest first."""
+        """Return the status of all versions of all models.
+
+        The result is model name → statuses of the versions, newest first.
+        """
         return statuses(self._manager, self._manager.names())
 
     def list_models(self) -> dict[str, ModelStatus]:
-        """List every model that is configured or still has versions: model name → status."""
+        """Return the status of every model that is configured or still has versions.
+
+        The result is model name → status.
+        """
         configured = None if self._configured is None else frozenset(self._configured())
         return model_list.list_models(self._manager, configured)
 
     @property
     def is_available(self) -> bool:
-        """Whether any version of any model can answer requests."""
+        """Whether at least one version of a model can answer requests."""
         return any(map(self._manager.is_available, self._manager.names()))
 
     def start_profiler(self) -> str:
-        """Start TensorFlow's profiler server, unless it runs, and return its address."""
+        """Start TensorFlow's profiler server if it is not running; return its "host:port"."""
         return profiler.start_server()
 
     def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
-        """Wait for some seconds; a profile that is being recorded shows the wait as an event."""
+        """Wait for some seconds, which TensorFlow's profiler records as an event.
+
+        `requests_in_flight` is a number that the event shows.
+        """
         profiler.record_event(seconds, requests_in_flight)
 
     def reload(self, config: Any) -> None:
-        """Replace the model configuration; blocks until its models are available or have failed.
+        """Replace the model configuration, and wait until its models are available or have failed.
+
+        `config` is a ModelServerConfig message.
 
         Raises:
-          UnsupportedModel: this server has a fixed configuration.
+          UnsupportedModel: the configuration of this server cannot be changed.
           TpuserveError: the configuration is invalid, or a model does not load.
         """
         if self._reload is None:
@@ -354,7 +395,7 @@ class DataPlane(DataPlaneInterface):
 
         Raises:
           ModelNotFound: the configuration never had such a model.
-          UnsupportedModel: this server has a fixed configuration.
+          UnsupportedModel: the configuration of this server cannot be changed.
           ModelsNotAvailable: the model does not load.
         """
         if self._load_model is None:
@@ -362,34 +403,40 @@ class DataPlane(DataPlaneInterface):
         self._load_model(model)
 
     def unload_model(self, model: str) -> None:
-        """Unload all versions of a model; requests in flight are still answered.
+        """Unload all versions of a model.
+
+        The requests in flight of the model are still answered.
 
         Raises:
           ModelNotFound: the configuration never had such a model.
-          UnsupportedModel: this server has a fixed configuration.
+          UnsupportedModel: the configuration of this server cannot be changed.
         """
         if self._unload_model is None:
             raise _fixed_configuration_error()
         self._unload_model(model)
 
     def base_paths(self) -> Mapping[str, str]:
-        """Return the name of each configured model → its base path; errors as in `add_model`."""
+        """Return model name → base path, for all configured models.
+
+        Raises:
+          UnsupportedModel: the configuration of this server cannot be changed.
+        """
         return self._get_config_manager().base_paths()
 
     def add_model(self, model: str, base_path: str) -> None:
-        """Add a model to the configuration; see `ModelConfigManager.add_model`.
+        """Add a model to the configuration, and wait until it is available or has failed.
 
         Raises:
-          UnsupportedModel: this server has a fixed configuration.
+          UnsupportedModel: the configuration of this server cannot be changed.
           TpuserveError: the model cannot be added.
         """
         self._get_config_manager().add_model(model, base_path)
 
     def remove_model(self, model: str) -> None:
-        """Remove a model from the configuration; see `ModelConfigManager.remove_model`.
+        """Remove a model from the configuration, and unload its versions.
 
         Raises:
-          UnsupportedModel: this server has a fixed configuration.
+          UnsupportedModel: the configuration of this server cannot be changed.
           ModelNotFound: the configuration has no such model.
         """
         self._get_config_manager().remove_model(model)
@@ -409,7 +456,20 @@ class DataPlane(DataPlaneInterface):
         timeline: Timeline | None,
         log: Callable[[Result], None],
     ) -> Result | Pending[Result]:
-        """Begin to run a signature on examples; `log` writes the answer to the request log."""
+        """Begin to run a signature on serialised examples, for Classify and Regress.
+
+        Args:
+          method: Classify or Regress.
+          spec: the model, version and signature.
+          serialized: serialised tf.train.Example messages.
+          timeout_ms: the time limit in milliseconds; None for no limit.
+          cancellation: cancels the request; None if the request cannot be cancelled.
+          timeline: records the times of the request; None to record nothing.
+          log: writes the answer to the request log, if the log is to have it.
+
+        Returns:
+          The answer; a Pending (a future) of the answer if the request waits for a batch.
+        """
         timeline = Timeline() if timeline is None else timeline
         servable = self._manager.get_servable_handle(spec.model, spec.version, spec.label).acquire()
         try:
@@ -450,7 +510,10 @@ class DataPlane(DataPlaneInterface):
         cancellation: Cancellation | None,
         timeline: Timeline,
     ) -> StartedRun:
-        """Begin to run a signature, as `_start_run` does, and record a failure."""
+        """Begin to run a signature. If this fails, record the failure in the version's statistics.
+
+        The arguments and the result are those of `_start_run`.
+        """
         timeline.end_decoding()
         try:
             return _start_run(
@@ -470,7 +533,15 @@ class DataPlane(DataPlaneInterface):
         inputs: Mapping[str, Array],
         timeline: Timeline,
     ) -> Mapping[str, Array]:
-        """Return the outputs of a run, as `_finish_run` does, and record the run."""
+        """Return the outputs of a run, and record it in the statistics and metrics.
+
+        Args:
+          started: the result of `_start_recorded_run`.
+          servable: the model version.
+          name: the name of the signature.
+          inputs: the inputs of the run: alias → array.
+          timeline: the times of the request.
+        """
         try:
             outputs = _finish_run(started, servable, name)
         except Exception:
@@ -481,7 +552,11 @@ class DataPlane(DataPlaneInterface):
         return outputs
 
     def _end_run(self, timeline: Timeline, inputs: Mapping[str, Array]) -> None:
-        """Record the end of a run, and its rows unless its batch has recorded them."""
+        """Record in the timeline and the metrics that a run has ended.
+
+        The metrics count the rows (examples) of `inputs`, unless the run was part of a batch, which
+        has counted them.
+        """
         timeline.end_run()
         if not timeline.is_batched:
             self._metrics.model_run(timeline.labels, count_rows(inputs))
@@ -503,10 +578,11 @@ def _start_run(
     cancellation: Cancellation | None,
     timeline: Timeline,
 ) -> StartedRun:
-    """Begin to run a signature; arguments and errors are those of `InferenceRunner.run`.
+    """Begin to run a signature; the arguments and errors are those of `InferenceRunner.run`.
 
     Returns:
-      The outputs; a Pending that returns them if the request waits for a batch.
+      The outputs (alias → array); a Pending (a future) of the outputs if the request waits for a
+      batch.
     """
     start = getattr(servable.runner, "start", None)
     if start is None:
@@ -523,16 +599,22 @@ def _start_run(
 
 
 def _finish_run(started: StartedRun, servable: Servable, name: str) -> Mapping[str, Array]:
-    """Return the outputs of a run that `_start_run` has begun; wait unless the run has ended."""
+    """Return the outputs of a run that `_start_run` has begun, and wait for them if necessary.
+
+    Args:
+      started: the result of `_start_run`.
+      servable: the model version.
+      name: the name of the signature.
+    """
     if isinstance(started, Pending):
         return _log_model_error(started.finish, servable, name)
     return started
 
 
 def _log_model_error(compute: Callable[[], Outputs], servable: Servable, name: str) -> Outputs:
-    """Return the result of a function that runs a model; log an error of the model.
+    """Call a function that runs a model, and log an error that the model has raised.
 
-    The error is for the operator, because the model is at fault and not the client.
+    Such an error is logged for the operator, because the model causes it and not the client.
 
     Args:
       compute: runs the model, or waits for its outputs.

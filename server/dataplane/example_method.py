@@ -17,15 +17,16 @@ SelectOutputs: TypeAlias = Callable[[Signature, bool], list[str]]
 
 @dataclass(frozen=True)
 class ExampleMethod(Generic[Result]):
-    """A method that runs a signature on examples.
+    """A method of the API that runs a signature on tf.train.Example messages.
 
     Attributes:
       api: the name of the method in metrics: "Classify" or "Regress".
-      select_outputs: returns the aliases of the outputs to compute; raises InvalidInput for a
-        signature that does not fit the method.
+      select_outputs: takes a signature and whether to check its method_name, and returns the
+        aliases of the outputs to compute; raises InvalidInput for a signature that the method
+        cannot run.
       read_answer: takes the model's name, its version, the signature's name, the outputs (alias →
-        array) and the number of examples, and returns the answer; raises InvalidInput for outputs
-        of an unexpected type or shape.
+        array) and the number of examples, and returns a Classification or Regression; raises
+        InvalidInput for outputs of an unexpected type or shape.
     """
 
     api: str
@@ -35,9 +36,14 @@ class ExampleMethod(Generic[Result]):
     def find_outputs(
         self, signatures: Mapping[str, Signature], name: str, check_method_name: bool
     ) -> list[str]:
-        """Return the aliases of the outputs that the method needs of the signature `name`.
+        """Return the aliases of the outputs of a signature that the method needs.
+
+        Args:
+          signatures: signature name → signature, of the model.
+          name: the name of the signature to run.
+          check_method_name: whether the method_name of the signature must match this method.
 
         Raises:
-          InvalidInput: no signature has the name, or the signature does not fit the method.
+          InvalidInput: no signature has this name, or the method cannot run the signature.
         """
         return self.select_outputs(examples.find_signature(signatures, name), check_method_name)

@@ -14,7 +14,7 @@ _RUNTIME_NAMES = {"float32": "FLOAT", "float64": "DOUBLE", "float16": "HALF", "o
 
 
 def encode(examples: Sequence[bytes]) -> Array:
-    """Pack n serialised tf.train.Example messages into an object array of bytes, [n].
+    """Pack n serialised tf.train.Example messages into an object array of bytes of shape [n].
 
     Raises:
       InvalidInput: the sequence is empty.
@@ -27,10 +27,11 @@ def encode(examples: Sequence[bytes]) -> Array:
 
 
 def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:
-    """Return the signature `name`, for Classify and Regress.
+    """Return the signature of a name, for Classify and Regress.
 
     Raises:
-      InvalidInput: no signature has the name. (For Predict, the error has another text and code.)
+      InvalidInput: no signature has this name. As in TensorFlow Serving, Predict raises another
+        error in this case.
     """
     if name not in signatures:
         raise InvalidInput(f"No signature was found with the name: {name}")
@@ -48,17 +49,17 @@ def check_one_input(signature: Signature) -> None:
 
 
 def format_signature(signature: Signature) -> str:
-    """Format a signature's aliases and method for an error message."""
+    """Format a signature's input and output aliases and its method_name for an error message."""
     inputs, outputs = ", ".join(sorted(signature.inputs)), ", ".join(sorted(signature.outputs))
     return f"inputs: {{{inputs}}} outputs: {{{outputs}}} method_name: {signature.method_name!r}"
 
 
 def format_shape(array: Array) -> str:
-    """Format an array's shape as TensorFlow does: "[2,3]"."""
+    """Format an array's shape for an error message, as TensorFlow does: "[2,3]"."""
     return f"[{','.join(map(str, array.shape))}]"
 
 
 def format_type(array: Array) -> str:
-    """Format an array's element type as in TensorFlow's protos: "DT_FLOAT"."""
+    """Format an array's element type for an error message, as TensorFlow does: "DT_FLOAT"."""
     name = str(array.dtype)
     return "DT_" + _RUNTIME_NAMES.get(name, name.upper())

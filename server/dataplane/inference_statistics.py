@@ -1,4 +1,4 @@
-"""Counts the runs of each version, and their time, for Triton's statistics."""
+"""Counts the runs of each model version and their time, for Triton's statistics API."""
 
 import threading
 import time
@@ -11,15 +11,15 @@ from server.servables.servable import Array, Servable
 
 @dataclass
 class InferenceStatistics:
-    """The runs of a version since it was loaded.
+    """The numbers of runs of a model version, and their time, since the version was loaded.
 
     Attributes:
-      num_successes: the number of requests whose run succeeded.
-      success_ns: the time of these runs in nanoseconds, including the time in batching queues.
-      num_failures: the number of requests whose run failed.
-      failure_ns: the time of these runs in nanoseconds.
-      num_rows: the number of rows of the requests whose run succeeded.
-      last_ms: when the last run ended, in milliseconds since 1970; 0 for no run.
+      num_successes: the number of requests that have run successfully.
+      success_ns: the time of these requests in nanoseconds, including the time in batching queues.
+      num_failures: the number of requests that have failed.
+      failure_ns: the time of the failed requests in nanoseconds.
+      num_rows: the number of rows (examples) of the requests that have run successfully.
+      last_ms: when the last run ended, in milliseconds since 1970; 0 if there was no run.
     """
 
     num_successes: int = 0
@@ -31,10 +31,13 @@ class InferenceStatistics:
 
 
 class InferenceRecorder:
-    """Records the runs of versions. Thread-safe. Forgets a version once it is unloaded."""
+    """Records the runs of all model versions. Thread-safe.
+
+    The statistics of a version are freed when the version is unloaded.
+    """
 
     def __init__(self) -> None:
-        """Create a recorder without runs."""
+        """Create a recorder that has no runs yet."""
         self._lock = threading.Lock()
         self._by_servable: weakref.WeakKeyDictionary[Servable, InferenceStatistics] = (
             weakref.WeakKeyDictionary()
@@ -43,11 +46,12 @@ class InferenceRecorder:
     def record_success(
         self, servable: Servable, inputs: Mapping[str, Array], started_ns: int
     ) -> None:
-        """Record a run that succeeded.
+        """Record a successful run of a version.
 
         Args:
-          servable: the version.
-          inputs: alias → array. The first dimension of the first input counts the rows.
+          servable: the model version.
+          inputs: the inputs of the run: alias → array. The size of the first dimension of the first
+            input is the number of rows (examples).
           started_ns: when the run began, in nanoseconds of `time.perf_counter_ns`.
         """
         elapsed_ns = time.perf_counter_ns() - started_ns
@@ -60,7 +64,7 @@ class InferenceRecorder:
             statistics.last_ms = time.time_ns() // 1_000_000
 
     def record_failure(self, servable: Servable, started_ns: int) -> None:
-        """Record a run that failed; arguments as in `record_success`."""
+        """Record a failed run of a version; the arguments are those of `record_success`."""
         elapsed_ns = time.perf_counter_ns() - started_ns
         with self._lock:
             statistics = self._by_servable.setdefault(servable, InferenceStatistics())
@@ -68,13 +72,13 @@ class InferenceRecorder:
             statistics.failure_ns += elapsed_ns
 
     def snapshot(self, servable: Servable) -> InferenceStatistics:
-        """Return a copy of the statistics of a version."""
+        """Return a copy of the statistics of a model version."""
         with self._lock:
             return replace(self._by_servable.get(servable, InferenceStatistics()))
 
 
 def count_rows(inputs: Mapping[str, Array]) -> int:
-    """Return the number of rows of a request, by which statistics and metrics count.
+    """Return the number of rows (examples) of a request, for the statistics and metrics.
 
     Args:
       inputs: Input alias → array, [rows, ...].

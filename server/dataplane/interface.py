@@ -1,4 +1,4 @@
-"""The interface of a data plane, which the frontends call; see `data_plane.DataPlane`."""
+"""The interface of a data plane, which the frontends (the REST and gRPC servers) call."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -26,22 +26,27 @@ ReadInputs: TypeAlias = Callable[[Signature], Mapping[str, Array]]
 
 
 class DataPlaneInterface(Protocol):
-    """The methods of a data plane, which runs in the frontends' process or in another process.
+    """The methods of a data plane, which answers requests independently of their protocol.
+
+    The data plane runs in the process of the frontends or in another process.
 
     Every inference method raises ModelNotFound if no such model or version is available,
     DeadlineExceeded if the time limit passes, Cancelled if the request is cancelled before its
     model has run, and ModelExecutionError if the model failed. The methods whose names begin with
-    "start" return a Pending if the request waits for a batch or for another process; the model's
-    version then stays loaded until `finish` of the Pending was called. The methods without "start"
-    in their names wait for the result.
+    "start" return a Pending (a future) if the request waits for a batch or for another process. The
+    caller must then call `finish` of the Pending, until which the version stays loaded. The methods
+    without "start" in their names wait for the result.
     """
 
     @property
     def is_available(self) -> bool:
-        """Whether any version of any model can answer requests."""
+        """Whether at least one version of a model can answer requests."""
 
     def run_limits(self, model: str) -> RunLimits | None:
-        """Return, without waiting, the limits of a model's queue; None for an unknown model."""
+        """Return how many requests of a model may run and wait; None for an unknown model.
+
+        The method does not wait for another process.
+        """
 
     def start_predict(
         self,
@@ -53,23 +58,24 @@ class DataPlaneInterface(Protocol):
         cancellation: Cancellation | None = None,
         timeline: Timeline | None = None,
     ) -> Prediction | Pending[Prediction]:
-        """Begin to run a model on inputs, in the calling thread unless requests are batched.
+        """Begin to run a signature of a model on inputs.
+
+        The model runs in the calling thread, unless requests are batched.
 
         Args:
           spec: the model, version and signature.
-          read_inputs: takes the signature and returns the request's inputs, alias → array. It is
-            called once the signature is known, because the signature determines how a request
-            is parsed.
+          read_inputs: takes the signature, and returns the inputs of the request, alias → array.
+            The request is parsed in this function, because the signature determines how.
           output_filter: the aliases of the requested outputs; empty for all outputs.
           timeout_ms: the time limit in milliseconds; None for no limit.
-          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
+          cancellation: cancels the request; None if the request cannot be cancelled.
           timeline: records the times of the request; None to record nothing.
 
         Raises:
           SignatureNotFound: the model has no such signature.
-          WrongMethodName: the server checks method names, and the signature's is not one that
-            Predict may run.
-          InvalidInputNames: the request's aliases do not match the signature.
+          WrongMethodName: the server checks method names, and Predict may not run a signature with
+            this method_name.
+          InvalidInputNames: the names of the request's inputs do not match the signature.
           InvalidTensor: an input's type or shape does not match the signature or the model.
         """
 
@@ -82,7 +88,10 @@ class DataPlaneInterface(Protocol):
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> Prediction:
-        """Run a model on inputs; see `start_predict`."""
+        """Run a signature of a model on inputs, and wait for the outputs.
+
+        The arguments and errors are those of `start_predict`.
+        """
         started = self.start_predict(
             spec, read_inputs, output_filter, timeout_ms=timeout_ms, cancellation=cancellation
         )
@@ -97,17 +106,17 @@ class DataPlaneInterface(Protocol):
         cancellation: Cancellation | None = None,
         timeline: Timeline | None = None,
     ) -> Classification | Pending[Classification]:
-        """Begin to classify examples.
+        """Begin to run a classification signature on examples.
 
         Args:
           spec: the model, version and signature.
-          serialized: serialised tf.train.Example messages; the answer has a row for each.
+          serialized: serialised tf.train.Example messages; the answer has one row for each example.
           timeout_ms: the time limit in milliseconds; None for no limit.
-          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
+          cancellation: cancels the request; None if the request cannot be cancelled.
           timeline: records the times of the request; None to record nothing.
 
         Raises:
-          InvalidInput: the model has no such classification signature, the request has no
+          InvalidInput: the model has no such signature for classification, the request has no
             examples, or an output has an unexpected type or shape.
         """
 
@@ -119,7 +128,10 @@ class DataPlaneInterface(Protocol):
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> Classification:
-        """Classify examples; see `start_classify`."""
+        """Run a classification signature on examples, and wait for the answer.
+
+        The arguments and errors are those of `start_classify`.
+        """
         return pending.wait(
             self.start_classify(spec, serialized, timeout_ms=timeout_ms, cancellation=cancellation)
         )
@@ -133,7 +145,10 @@ class DataPlaneInterface(Protocol):
         cancellation: Cancellation | None = None,
         timeline: Timeline | None = None,
     ) -> Regression | Pending[Regression]:
-        """Begin to regress examples; arguments and errors are those of `start_classify`."""
+        """Begin to run a regression signature on examples.
+
+        The arguments and errors are those of `start_classify`.
+        """
 
     def regress(
         self,
@@ -143,7 +158,10 @@ class DataPlaneInterface(Protocol):
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> Regression:
-        """Regress examples; see `start_regress`."""
+        """Run a regression signature on examples, and wait for the answer.
+
+        The arguments and errors are those of `start_classify`.
+        """
         return pending.wait(
             self.start_regress(spec, serialized, timeout_ms=timeout_ms, cancellation=cancellation)
         )
@@ -159,20 +177,21 @@ class DataPlaneInterface(Protocol):
     ) -> list[Classification | Regression] | Pending[list[Classification | Regression]]:
         """Begin to classify and regress examples with several signatures of one model.
 
-        The model, version and label of the first task apply to all tasks. As in TensorFlow Serving,
-        the request is not counted in request_count.
+        The model, version and version label of the first task apply to all tasks. As in TensorFlow
+        Serving, the metric request_count does not count the request.
 
         Args:
-          tasks: the model specification of each task, with "tensorflow/serving/classify" or
-            "tensorflow/serving/regress".
+          tasks: pairs (model specification, method name). The method name is
+            "tensorflow/serving/classify" or "tensorflow/serving/regress".
           serialized: serialised tf.train.Example messages.
           timeout_ms: the time limit in milliseconds; None for no limit.
-          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
+          cancellation: cancels the request; None if the request cannot be cancelled.
           timeline: records the times of the request; None to record nothing.
 
         Raises:
-          InvalidInput: the tasks name several models or an unsuitable signature.
-          UnsupportedModel: a task's method is neither Classify nor Regress.
+          InvalidInput: the tasks name different models, or a signature that their method cannot
+            run.
+          UnsupportedModel: the method of a task is neither Classify nor Regress.
         """
 
     def multi_inference(
@@ -183,7 +202,10 @@ class DataPlaneInterface(Protocol):
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> list[Classification | Regression]:
-        """Classify and regress examples with several signatures; see `start_multi_inference`."""
+        """Classify and regress examples with several signatures, and wait for the answers.
+
+        The arguments and errors are those of `start_multi_inference`.
+        """
         return pending.wait(
             self.start_multi_inference(
                 tasks, serialized, timeout_ms=timeout_ms, cancellation=cancellation
@@ -191,47 +213,59 @@ class DataPlaneInterface(Protocol):
         )
 
     def metadata(self, spec: ModelSpec, fields: Sequence[str]) -> Metadata:
-        """Return the signatures of a version."""
+        """Return the signatures of a model version.
+
+        Arguments and errors are those of `DataPlane`.
+        """
 
     def sample_request(self, spec: ModelSpec) -> SampleRequest:
-        """Return a valid Predict request for a signature.
+        """Return a valid Predict request for a signature, as an example for users.
 
         Raises:
           InvalidInput: no inputs can be generated, for example for a sparse tensor.
         """
 
     def statistics(self, spec: ModelSpec) -> Statistics:
-        """Return the statistics of a version."""
+        """Return the statistics of the runs and batches of a model version since it was loaded."""
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
-        """Return the status of a model's versions, or of one version; newest first."""
+        """Return the status of one version of a model.
+
+        If `version` is None, of all, newest first.
+        """
 
     def models(self) -> Mapping[str, list[VersionStatus]]:
-        """Return the status of all versions of all models: model name → statuses."""
+        """Return the status of all versions of all models: model name → statuses, newest first."""
 
     def list_models(self) -> dict[str, ModelStatus]:
-        """List every model that is configured or still has versions: model name → status."""
+        """Return model name → status, for each model that is configured or still has versions."""
 
     def reload(self, config: Any) -> None:
-        """Replace the model configuration; blocks until its models are available or have failed."""
+        """Replace the model configuration, and wait until its models are available or have failed.
+
+        `config` is a ModelServerConfig message.
+        """
 
     def load_model(self, model: str) -> None:
-        """Load a model of the configuration; see `DataPlane.load_model`."""
+        """Load a model of the configuration, and wait until it is available or has failed."""
 
     def unload_model(self, model: str) -> None:
-        """Unload all versions of a model; see `DataPlane.unload_model`."""
+        """Unload all versions of a model; its requests in flight are still answered."""
 
     def base_paths(self) -> Mapping[str, str]:
-        """Return the name of each configured model → its base path."""
+        """Return model name → base path, for all configured models."""
 
     def add_model(self, model: str, base_path: str) -> None:
-        """Add a model to the configuration; see `DataPlane.add_model`."""
+        """Add a model to the configuration, and wait until it is available or has failed."""
 
     def remove_model(self, model: str) -> None:
-        """Remove a model from the configuration; see `DataPlane.remove_model`."""
+        """Remove a model from the configuration, and unload its versions."""
 
     def start_profiler(self) -> str:
-        """Start TensorFlow's profiler server, unless it runs, and return its address."""
+        """Start TensorFlow's profiler server if it is not running; return its "host:port"."""
 
     def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
-        """Wait for some seconds; a profile that is being recorded shows the wait as an event."""
+        """Wait for some seconds, which TensorFlow's profiler records as an event.
+
+        `requests_in_flight` is a number that the event shows.
+        """

@@ -1,4 +1,4 @@
-"""Checks of a signature's method_name: the API for which the signature was exported."""
+"""Checks a signature's method_name: the method, such as Predict, for which it was exported."""
 
 from tpuserve.errors import InvalidInput, WrongMethodName
 from tpuserve.saved_model.signature import (
@@ -12,7 +12,7 @@ _PREDICTABLE = (PREDICT_METHOD, CLASSIFY_METHOD, REGRESS_METHOD)
 
 
 def check_predict(signature: Signature) -> None:
-    """Check that Predict may run a signature: a Predict, Classify or Regress signature.
+    """Check that Predict may run a signature: it was exported for Predict, Classify or Regress.
 
     Raises:
       WrongMethodName: the signature has another method_name.

@@ -1,4 +1,4 @@
-"""The list of models with the status of their versions."""
+"""Lists the models of a server with the status of their versions."""
 
 from collections.abc import Set
 
@@ -8,13 +8,13 @@ from server.servables.servable import State
 
 
 def list_models(manager: Manager, configured: Set[str] | None) -> dict[str, ModelStatus]:
-    """List every model that is configured or still has versions.
+    """Return the status of every model that is configured or still has versions.
 
-    Versions that were unloaded without an error are left out.
+    The result does not contain versions that were unloaded without an error.
 
     Args:
       manager: knows the versions of the models.
-      configured: the names of the configured models; None where the configuration is unknown.
+      configured: the names of the configured models; None if the configuration is unknown.
 
     Returns:
       Model name → status.

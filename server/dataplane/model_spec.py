@@ -12,7 +12,7 @@ class ModelSpec(NamedTuple):
       model: the name of the model.
       version: the version number; None for the latest available version.
       signature_name: the name of the signature; empty for "serving_default".
-      label: a version label in the place of a number; None for no label.
+      label: a version label, such as "stable", instead of a version number; None for no label.
     """
 
     model: str

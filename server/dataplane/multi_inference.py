@@ -1,7 +1,7 @@
 """MultiInference: runs several signatures of one model on the same examples.
 
-The error texts are TensorFlow Serving's.
-Source: tensorflow_serving/servables/tensorflow/multi_inference.cc.
+The error texts are those of TensorFlow Serving. Source:
+tensorflow_serving/servables/tensorflow/multi_inference.cc.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,10 +37,10 @@ _METHODS: dict[str, AnyExampleMethod] = {
 
 @dataclass(frozen=True)
 class MultiInferencePlan:
-    """The signatures and outputs that answer a request's tasks.
+    """The signatures and outputs to compute for the tasks of a MultiInference request.
 
     Attributes:
-      methods: signature name → the method of its task, in the order of the request.
+      methods: signature name → Classify or Regress, in the order of the request's tasks.
       outputs: signature name → the aliases of the outputs to compute.
     """
 
@@ -49,7 +49,9 @@ class MultiInferencePlan:
 
 
 def model_spec_of_request(tasks: Sequence[Task]) -> ModelSpec:
-    """Return the model specification of a request: the specification of its first task.
+    """Return the model specification of the first task, which applies to the whole request.
+
+    `tasks` are pairs (model specification, method name).
 
     Raises:
       InvalidInput: the request has no task, or the first task names no model.
@@ -65,13 +67,13 @@ def make_plan(
     """Check the tasks of a request, and return the signatures and outputs that answer them.
 
     Args:
-      tasks: the tasks of the request.
+      tasks: the tasks of the request: pairs (model specification, method name).
       signatures: signature name → signature, of the model.
-      check_method_names: whether a signature's method must match the task's method.
+      check_method_names: whether the method_name of a signature must match the task's method.
 
     Raises:
-      InvalidInput: the tasks name several models, an unknown signature, a signature twice, or a
-        signature that does not fit the task's method.
+      InvalidInput: the tasks name different models, an unknown signature, a signature twice, or a
+        signature that the task's method cannot run.
       UnsupportedModel: a task's method is neither Classify nor Regress.
     """
     methods: dict[str, AnyExampleMethod] = {}
@@ -103,18 +105,19 @@ def start_plan(
     cancellation: Cancellation | None = None,
     timeline: Timeline | None = None,
 ) -> SignatureOutputs | Pending[SignatureOutputs]:
-    """Begin to compute the outputs of a plan, in one session run where the runner supports that.
+    """Begin to compute the outputs of all tasks, in one run of the model if the runner can do so.
 
     Args:
-      runner: runs the model.
+      runner: the model itself, or the batching runner in front of it.
       plan: the signatures and outputs to compute.
-      serialized: serialised examples, bytes [n].
+      serialized: serialised tf.train.Example messages, an object array of bytes of shape [n].
       timeout_ms: the time limit in milliseconds; None for no limit.
-      cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
-      timeline: records when the request's batch runs; None to record nothing.
+      cancellation: cancels the request; None if the request cannot be cancelled.
+      timeline: records when the request's batch begins and ends; None to record nothing.
 
     Returns:
-      Signature name → alias → array; a Pending of them if the request waits for a batch.
+      The outputs: signature name → alias → array. A Pending (a future) of the outputs if the
+      request waits for a batch.
 
     Raises:
       WouldBlock: the calling thread must not run a model, and the request cannot wait for a batch.
@@ -152,8 +155,8 @@ def read_answers(
 
     Args:
       model: the name of the model.
-      version: the version that answered.
-      plan: the plan that was run.
+      version: the version that computed the outputs.
+      plan: the signatures and outputs that were computed.
       outputs: signature name → alias → array.
       count: the number of examples in the request.
 

@@ -1,4 +1,4 @@
-"""TensorFlow's profiler server, and events for it, in the process that runs the models."""
+"""Starts TensorFlow's profiler server in the process that runs the models, and records events."""
 
 import functools
 import threading
@@ -13,17 +13,17 @@ _lock = threading.Lock()
 
 
 def start_server() -> str:
-    """Start TensorFlow's profiler server, unless it runs, and return its address."""
+    """Start TensorFlow's profiler server if it is not running; return its "host:port"."""
     with _lock:
         return _start_server()
 
 
 def record_event(seconds: float, requests_in_flight: int) -> None:
-    """Wait for some seconds; a profile that is being recorded shows the wait as an event.
+    """Wait for some seconds, which TensorFlow's profiler records as an event.
 
     Args:
       seconds: the duration of the event.
-      requests_in_flight: a number that the event shows.
+      requests_in_flight: the number of requests in flight, which the event shows.
     """
     from tensorflow.profiler.experimental import Trace
 
@@ -31,7 +31,8 @@ def record_event(seconds: float, requests_in_flight: int) -> None:
         time.sleep(seconds)
 
 
-# A process can start only one profiler server.
+# The cache returns the address of the first call, because a process can start only one profiler
+# server.
 @functools.cache
 def _start_server() -> str:
     import tensorflow as tf

@@ -1,7 +1,7 @@
-"""Regress: checks regression signatures and reads values from outputs.
+"""The method Regress: checks signatures, and reads values from a model's outputs.
 
-The error texts are TensorFlow Serving's.
-Source: tensorflow_serving/servables/tensorflow/regressor.cc.
+The error texts are those of TensorFlow Serving. Source:
+tensorflow_serving/servables/tensorflow/regressor.cc.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ def _read_answer(
             f"Input batch size did not match output batch size: {count} vs. {len(values)}"
         )
     if values.dtype != np.float32:
-        # Keep the two spaces in this error text, because TensorFlow Serving's text has them.
+        # This error text has two spaces in a row, because TensorFlow Serving's error text has them.
         raise InvalidInput(
             f"Expected output Tensor of DT_FLOAT.  Got: {examples.format_type(values)}"
         )

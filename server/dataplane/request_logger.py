@@ -1,4 +1,4 @@
-"""The interface through which the data plane logs requests; `server.request_log` implements it."""
+"""The interface of the request log, through which the data plane logs requests."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -9,21 +9,21 @@ from server.servables.servable import Array
 
 
 class RequestLogger(Protocol):
-    """Logs answered requests. No method raises or blocks."""
+    """Logs requests with their answers. No method raises an error or blocks."""
 
     def should_log(self, model: str) -> bool:
-        """Return whether to log the request that was just answered."""
+        """Return whether to log the present request of a model: whether the sample has it."""
 
     def predict(
         self, answer: Prediction, inputs: Mapping[str, Array], output_filter: Sequence[str]
     ) -> None:
-        """Log a Predict request."""
+        """Log a Predict request: its answer, its inputs (alias → array) and its output filter."""
 
     def classify(self, answer: Classification, examples: Sequence[bytes]) -> None:
-        """Log a Classify request."""
+        """Log a Classify request: its answer, and its serialised tf.train.Example messages."""
 
     def regress(self, answer: Regression, examples: Sequence[bytes]) -> None:
-        """Log a Regress request."""
+        """Log a Regress request: its answer, and its serialised tf.train.Example messages."""
 
     def multi_inference(
         self,
@@ -31,4 +31,10 @@ class RequestLogger(Protocol):
         answers: Sequence[Classification | Regression],
         examples: Sequence[bytes],
     ) -> None:
-        """Log a MultiInference request."""
+        """Log a MultiInference request.
+
+        Args:
+          tasks: pairs (model specification, method name).
+          answers: the answer to each task.
+          examples: serialised tf.train.Example messages.
+        """

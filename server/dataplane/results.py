@@ -15,9 +15,9 @@ class Prediction(NamedTuple):
 
     Attributes:
       model: the name of the model.
-      version: the version that answered.
+      version: the version that computed the answer.
       signature_name: the name of the signature.
-      outputs: alias → array; strings are object arrays of bytes.
+      outputs: output alias → array. Arrays of strings are object arrays of bytes.
     """
 
     model: str
@@ -32,10 +32,12 @@ class Classification:
 
     Attributes:
       model: the name of the model.
-      version: the version that answered.
+      version: the version that computed the answer.
       signature_name: the name of the signature.
-      classes: labels, bytes [examples, classes]; None where the signature has no such output.
-      scores: float32 [examples, classes]; None where the signature has no such output.
+      classes: the labels, an object array of bytes of shape [examples, classes]; None if the
+        signature has no such output.
+      scores: the scores, float32 of shape [examples, classes]; None if the signature has no such
+        output.
     """
 
     model: str
@@ -51,9 +53,9 @@ class Regression:
 
     Attributes:
       model: the name of the model.
-      version: the version that answered.
+      version: the version that computed the answer.
       signature_name: the name of the signature.
-      values: float32 [examples].
+      values: the values, float32 of shape [examples].
     """
 
     model: str
@@ -64,11 +66,11 @@ class Regression:
 
 @dataclass(frozen=True)
 class Metadata:
-    """The signatures of a version.
+    """The signatures of a model version.
 
     Attributes:
       model: the name of the model.
-      version: the version.
+      version: the version number.
       signature_defs: signature name → SignatureDef message.
       signatures: signature name → signature, without the default values of inputs.
     """
@@ -81,12 +83,12 @@ class Metadata:
 
 @dataclass(frozen=True)
 class ExampleFeature:
-    """A feature of the tf.Examples that a signature parses.
+    """A feature of the tf.train.Example messages that a signature parses.
 
     Attributes:
       kind: "bytes", "float" or "int64".
       size: the number of values; None if any number is valid.
-      values: valid values: bytes, floats or ints.
+      values: a valid value of the feature: a sequence of bytes, floats or ints.
     """
 
     kind: str
@@ -96,13 +98,15 @@ class ExampleFeature:
 
 @dataclass(frozen=True)
 class SampleInput:
-    """A valid value of an input.
+    """A valid value of one input of a signature, as an example for users.
 
     Attributes:
       shape: the shape of the value.
-      array: the value; None if it is too large for a person to read, then any numbers are valid.
-      features: the features of the tf.Examples that the value consists of; empty for other values.
-      is_picture: whether the model decodes the strings as picture files.
+      array: the value. None if the value is too large for a person to read: any numbers are then
+        valid.
+      features: the features of the tf.train.Example messages in `array`; empty if the input does
+        not parse such messages.
+      is_picture: whether the model decodes the strings of the input as picture files.
     """
 
     shape: tuple[int, ...]
@@ -113,10 +117,10 @@ class SampleInput:
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """A valid request.
+    """A valid Predict request, as an example for users.
 
     Attributes:
-      inputs: alias → valid value.
+      inputs: input alias → valid value.
     """
 
     inputs: Mapping[str, SampleInput]
@@ -124,11 +128,11 @@ class SampleRequest:
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """The status of a model.
+    """The status of a model and of its versions.
 
     Attributes:
-      versions: the versions that are loaded, loading or failed; newest first.
-      reason: why no version is known; None where versions are known.
+      versions: the status of each version that is loaded, is loading or has failed; newest first.
+      reason: why the server knows no version of the model; None if it knows a version.
     """
 
     versions: Sequence[VersionStatus]
@@ -137,14 +141,14 @@ class ModelStatus:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of a version.
+    """Statistics of a model version since it was loaded.
 
     Attributes:
       model: the name of the model.
-      version: the version.
+      version: the version number.
       batching: the batching statistics, from `BatchingStatistics.snapshot`; None for a version
         whose requests are not batched.
-      inferences: the runs of the version.
+      inferences: the numbers of the version's runs and their time.
     """
 
     model: str

@@ -1,4 +1,4 @@
-"""Gauges of the versions' states, computed at each export of the metrics."""
+"""Metrics of the states of all model versions, computed whenever the metrics are read."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,7 +11,8 @@ from server.models.manager import Manager, statuses
 from server.servables.servable import State
 from tpuserve.errors import ModelNotFound
 
-# The file in which an exporter records the model's ML Metadata identifier.
+# The file of a SavedModel in which an exporter, such as TFX, stores the model's ML Metadata
+# identifier.
 UUID_FILE = Path("assets.extra", "mlmd_uuid")
 
 _MAX_UUID_CHARACTERS = 256
@@ -20,7 +21,7 @@ Values: TypeAlias = Mapping[tuple[str, ...], float]
 
 
 def register_state_gauges(metrics: Metrics, manager: Manager) -> None:
-    """Register gauges for each version: state, metagraph, fallback, ML Metadata identifier."""
+    """Register metrics of each version: state, metagraph, fallback, ML Metadata identifier."""
     metrics.watch_states(partial(_states, manager))
     metrics.watch_metagraphs(partial(_metagraphs, manager))
     metrics.watch_fallbacks(partial(_fallbacks, manager))
@@ -28,7 +29,8 @@ def register_state_gauges(metrics: Metrics, manager: Manager) -> None:
 
 
 def _states(manager: Manager) -> Values:
-    # Leave unloaded versions out. Otherwise the number of series would grow with each new version.
+    # Unloaded versions without an error have no metric: otherwise the number of time series would
+    # grow with each new version.
     return {
         (name, str(status.version), status.state.name): 1
         for name, versions in statuses(manager, manager.names()).items()
