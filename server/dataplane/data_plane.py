@@ -380,7 +380,7 @@ class DataPlane(DataPlaneInterface):
     def reload(self, config: Any) -> None:
         """Replace the model configuration, and wait until its models are available or have failed.
 
-        `config` is a ModelServerConfig message.
+        `config` is the new `server.config.model_config.ModelServerConfig`.
 
         Raises:
           UnsupportedModel: the configuration of this server cannot be changed.

@@ -243,7 +243,7 @@ class DataPlaneInterface(Protocol):
     def reload(self, config: Any) -> None:
         """Replace the model configuration, and wait until its models are available or have failed.
 
-        `config` is a ModelServerConfig message.
+        `config` is the new `server.config.model_config.ModelServerConfig`.
         """
 
     def load_model(self, model: str) -> None:

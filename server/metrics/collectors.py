@@ -1,4 +1,4 @@
-"""Metric types: counters, histograms and gauges, each with its own lock."""
+"""The types of metrics: counters, histograms, gauges, and recent error messages."""
 
 import threading
 import time
@@ -9,34 +9,35 @@ from typing import Protocol, TypeAlias
 
 from server.metrics.family import EVENTS, Family, Labels
 
-# The largest number of series of a metric. Further label values are counted in one common series.
-# Clients choose the model names in requests, and could fill the memory with series without this
-# limit.
+# The largest number of time series of a metric. Further label values are counted in one common
+# series. Without this limit, clients could fill the memory with series, because they choose the
+# model names in requests.
 MAX_SERIES = 2000
-# The largest number of characters of a label value. Series with longer values are counted in the
-# series of `_OTHER_VALUES`: a request over gRPC may have a model name of megabytes.
+# The largest number of characters of a label value. Longer values are counted in the common series
+# "(others)", because the model name in a gRPC request may have megabytes.
 MAX_LABEL = 500
 _OTHER_VALUES = "(others)"
-# The largest number of different errors in the record, and of characters of each message.
+# The largest number of different errors that `RecentErrors` keeps, and the largest number of
+# characters of each message.
 _MAX_ERRORS, _MAX_MESSAGE = 30, 500
 
 
 class Collector(Protocol):
-    """A metric with all its series, one per set of label values."""
+    """A metric with all its time series, one per combination of label values."""
 
     @property
     def name(self) -> str:
         """The metric's name in the registry, such as "/tensorflow/serving/request_count"."""
 
     def snapshot(self) -> Family:
-        """Return the present values of all series."""
+        """Return the metric with the present values of all its series."""
 
 
 class Counter:
-    """A metric that only grows, with one number per set of label values."""
+    """A metric that only grows. It has one number per combination of label values."""
 
     def __init__(self, name: str, labels: Labels = (), help: str = "") -> None:
-        """Create a counter with its name, the names of its labels, and its description."""
+        """Create a counter from its name, the names of its labels, and its description."""
         self.name = name
         self._labels = labels
         self._help = help
@@ -44,7 +45,7 @@ class Counter:
         self._lock = threading.Lock()
 
     def add(self, values: Labels = (), amount: int = 1) -> None:
-        """Add an amount to the series with these label values, given in the labels' order."""
+        """Add an amount to the series of these label values, in the order of the labels."""
         with self._lock:
             current = self._values.get(values)
             if current is None:
@@ -54,18 +55,24 @@ class Counter:
 
     @property
     def first_value(self) -> int:
-        """The value of the first series in the order of label values; 0 if there is no series."""
+        """The value of the first series, in the order of label values; 0 if there is no series.
+
+        It is meant for counters without labels, which have a single series.
+        """
         with self._lock:
             return self._values[min(self._values)] if self._values else 0
 
     def snapshot(self) -> Family:
-        """Return the present values of all series."""
+        """Return the metric with the present values of all its series."""
         with self._lock:
             return Family(self.name, "counter", self._labels, dict(self._values), help=self._help)
 
 
 class Histogram:
-    """A metric that counts amounts in buckets, with one set of buckets per set of label values."""
+    """A metric that counts amounts in buckets.
+
+    It has one set of buckets per combination of labels.
+    """
 
     def __init__(self, name: str, labels: Labels, bounds: Sequence[float], help: str = "") -> None:
         """Create a histogram.
@@ -73,7 +80,8 @@ class Histogram:
         Args:
           name: the metric's name in the registry.
           labels: the names of the labels.
-          bounds: the increasing upper bounds of the buckets; a last bucket without bound is added.
+          bounds: the increasing upper bounds of the buckets. One more bucket, without bound,
+            follows.
           help: the description.
         """
         self.name = name
@@ -84,7 +92,7 @@ class Histogram:
         self._lock = threading.Lock()
 
     def add(self, values: Labels, amount: float) -> None:
-        """Record an amount in the series with these label values, given in the labels' order."""
+        """Record an amount in the series of these label values, in the order of the labels."""
         bucket = bisect_left(self._bounds, amount)
         with self._lock:
             one_series = self._series.get(values)
@@ -95,7 +103,7 @@ class Histogram:
             one_series.sum += amount
 
     def snapshot(self) -> Family:
-        """Return the present values of all series."""
+        """Return the metric with the present values of all its series."""
         with self._lock:
             values = {
                 values: (*one_series.counts, one_series.sum)
@@ -105,7 +113,10 @@ class Histogram:
 
 
 class Gauge:
-    """A metric that is computed at each export, with one number per set of label values."""
+    """A metric that is computed whenever the metrics are read.
+
+    It has one number per combination of label values.
+    """
 
     def __init__(
         self,
@@ -119,7 +130,7 @@ class Gauge:
         Args:
           name: the metric's name in the registry.
           labels: the names of the labels.
-          read: returns the present numbers: label values → number.
+          read: computes the metric: returns label values → number.
           help: the description.
         """
         self.name = name
@@ -128,22 +139,30 @@ class Gauge:
         self._read = read
 
     def snapshot(self) -> Family:
-        """Return the present values of all series."""
+        """Return the metric with the present values of all its series."""
         return Family(self.name, "gauge", self._labels, dict(self._read()), help=self._help)
 
 
 class RecentErrors:
-    """The messages of the latest errors. Equal errors share one entry with their number."""
+    """The messages of the latest errors, for the web page for operators.
+
+    Equal errors share an entry, which has the number of their occurrences.
+    """
 
     def __init__(self, name: str) -> None:
-        """Create an empty record with its name in the registry."""
+        """Create a record without errors, under a name in the registry of metrics."""
         self.name = name
-        # The error → the number of its occurrences and the time of the last, in the order of time.
+        # Error → (the number of its occurrences, the time of the last one), ordered by this time,
+        # so that the first entry is the oldest.
         self._errors: dict[_Error, tuple[int, int]] = {}
         self._lock = threading.Lock()
 
     def add(self, model: str, entrypoint: str, status: str, message: str) -> None:
-        """Record an error; long names and messages are cut, because clients choose them."""
+        """Record an error of a request.
+
+        Long model names and messages are cut, because clients choose them. `entrypoint` is "REST"
+        or "GRPC", and `status` the name of the canonical code.
+        """
         error = (_cut(model), entrypoint, status, _cut(message))
         now_ms = time.time_ns() // 1_000_000
         with self._lock:
@@ -153,7 +172,10 @@ class RecentErrors:
                 del self._errors[next(iter(self._errors))]
 
     def snapshot(self) -> Family:
-        """Return the entries; each has the time of its last error as the first label."""
+        """Return the entries as a metric whose labels are the time of the last error and the error.
+
+        The value of an entry is the number of occurrences. The time is in milliseconds since 1970.
+        """
         labels = ("time_ms", "model_name", "entrypoint", "status", "message")
         with self._lock:
             values: dict[Labels, float | tuple[float, ...]] = {
@@ -176,10 +198,15 @@ class _Series:
 
 
 def _limit_series(series: Mapping[Labels, object], values: Labels) -> Labels:
-    """Return the label values under which to count a new series.
+    """Return the label values under which to count a value of a new series.
 
-    These are the values themselves or, if the metric has MAX_SERIES series already or a value has
-    more than MAX_LABEL characters, the values of the one series for all further label values.
+    Args:
+      series: the series that the metric already has.
+      values: the label values of the new series.
+
+    The result is `values`. If the metric already has MAX_SERIES series, or if a value has more than
+    MAX_LABEL characters, the result is "(others)" for each label, so that one common series counts
+    all such values and clients cannot fill the memory.
     """
     has_room = len(series) < MAX_SERIES and all(len(value) <= MAX_LABEL for value in values)
     return values if has_room else (_OTHER_VALUES,) * len(values)

@@ -1,8 +1,7 @@
-"""Prometheus's text exposition format, as TensorFlow Serving writes it.
+"""Formats metrics in Prometheus's text exposition format, as TensorFlow Serving does.
 
-Client libraries are not used, because they would append "_total" to the names of TensorFlow
-Serving's counters.
-Source: tensorflow_serving/util/prometheus_exporter.cc;
+The client library of Prometheus is not used, because it would append "_total" to the names of
+TensorFlow Serving's counters. Source: tensorflow_serving/util/prometheus_exporter.cc;
 https://prometheus.io/docs/instrumenting/exposition_formats.
 """
 
@@ -14,19 +13,26 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def type_line(name: str, metric_type: str) -> str:
-    """Format a metric's first line, such as "# TYPE :tensorflow:serving:request_count counter"."""
+    """Format the line with a metric's type: "# TYPE :tensorflow:serving:request_count counter"."""
     return f"# TYPE {exported_name(name)} {metric_type}"
 
 
 def help_line(name: str, text: str) -> str:
-    """Format the line with a metric's description."""
+    """Format the line with a metric's description: "# HELP name text"."""
     return f"# HELP {exported_name(name)} {text}"
 
 
 def sample_line(
     name: str, labels: Iterable[tuple[str, str]], value: float, suffix: str = ""
 ) -> str:
-    """Format the line of one value; a suffix, such as "_bucket", is appended to the name."""
+    """Format the line with one value of a metric.
+
+    Args:
+      name: the metric's name in the registry.
+      labels: pairs of a label and its value.
+      value: the value.
+      suffix: a text that is appended to the name, such as "_bucket".
+    """
     label_text = ",".join(
         f'{label}="{value_text.translate(_ESCAPES)}"' for label, value_text in labels
     )
@@ -34,15 +40,18 @@ def sample_line(
 
 
 def exported_name(name: str) -> str:
-    """Convert a name of the registry to its exported form: "/a/b" → ":a:b"."""
+    """Convert a metric's name in the registry to the name for Prometheus: "/a/b" becomes ":a:b"."""
     return _NOT_IN_NAMES.sub(":", name)
 
 
 def format_number(value: float) -> str:
-    """Format a value; integers are printed without exponent, so that large sums stay exact."""
+    """Format a value of a metric.
+
+    Integers have no exponent, so that all digits of large sums are printed.
+    """
     return str(int(value)) if value == int(value) else repr(value)
 
 
 def format_bound(value: float) -> str:
-    """Format the upper bound of a bucket with six digits: 188.9568 → "188.957"."""
+    """Format the upper bound of a bucket with six digits: 188.9568 becomes "188.957"."""
     return f"{value:g}"

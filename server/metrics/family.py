@@ -1,4 +1,4 @@
-"""The values of a metric at one time, as data that can be sent to another process and added up."""
+"""The values of metrics at one time, as data that can be sent to another process and added up."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,16 +15,20 @@ EVENTS = "events"
 
 @dataclass(frozen=True)
 class Family:
-    """A metric with the values of all its series.
+    """The values of all series of one metric at one time.
+
+    A series is the metric with one combination of label values.
 
     Attributes:
       name: the metric's name in the registry, such as "/tensorflow/serving/request_count".
-      metric_type: "counter", "histogram" or "gauge"; EVENTS for messages, which are no metric.
+      metric_type: "counter", "histogram" or "gauge"; EVENTS for error messages, which are not
+        exported to Prometheus.
       labels: the names of the labels.
-      values: label values → number. For a histogram, the counts of all buckets, and the sum of the
-        recorded amounts.
-      bounds: the upper bounds of all buckets of a histogram but the last, which has no bound.
-      help: the description; empty for TensorFlow Serving's metrics, which have none.
+      values: label values → the number of the series. For a histogram, the value is a tuple of the
+        counts of all buckets, followed by the sum of the recorded amounts.
+      bounds: the upper bounds of a histogram's buckets, except the last bucket, which has no bound;
+        empty for other metrics.
+      help: the description; empty for the metrics of TensorFlow Serving, which have none.
     """
 
     name: str
@@ -35,7 +39,10 @@ class Family:
     help: str = ""
 
     def lines(self) -> Iterable[str]:
-        """Return the exposition lines, which begin with the description and the metric type."""
+        """Return the lines of the metric in Prometheus's text format.
+
+        The description and the type come first, and then one line or more for each series.
+        """
         if self.help:
             yield exposition.help_line(self.name, self.help)
         yield exposition.type_line(self.name, self.metric_type)
@@ -64,7 +71,10 @@ Snapshot: TypeAlias = Sequence[Family]
 
 
 def add_up(snapshots: Iterable[Snapshot]) -> list[Family]:
-    """Add up the metrics of processes, series by series; the result is in the order of names."""
+    """Add up the metrics of several processes, series by series.
+
+    The result is in the order of the metrics' names.
+    """
     families: dict[str, Family] = {}
     for snapshot in snapshots:
         for family in snapshot:

@@ -1,4 +1,4 @@
-"""The metrics of a server: a method to call for each event."""
+"""Records the events of a server as metrics: one method per kind of event."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,12 +15,13 @@ QUEUE_SIZE = OWN + "queue_size"
 IN_FLIGHT = OWN + "requests_in_flight"
 RESIDENT_BYTES = OWN + "resident_bytes"
 
-# The value of the label "runtime", which TensorFlow Serving gives to models that a tf.Session runs.
+# The value of the label "runtime" in the metric of run times. TensorFlow Serving uses this value
+# for models that a tf.Session runs.
 _RUNTIME = "TF1"
 
 
 class Metrics:
-    """TensorFlow Serving's metrics under its names, and tpuserve's own metrics.
+    """All metrics of a server: those of TensorFlow Serving, under its names, and additional ones.
 
     The data plane records the requests that reach it. A frontend records all other requests:
     requests that cannot be parsed, and requests for status or metadata.
@@ -37,11 +38,12 @@ class Metrics:
         )
 
     def request_ended(self, timeline: Timeline, status_code_name: str) -> None:
-        """Record a request for the run of a model, with its durations if it succeeded.
+        """Record an inference request that has ended, and its durations if it succeeded.
 
         Args:
-          timeline: the times of the request, whose `end` was called.
-          status_code_name: the name of the canonical code, such as "OK" or "NOT_FOUND".
+          timeline: the times of the request; its method `end` must have been called.
+          status_code_name: the name of the canonical (gRPC) status code, such as "OK" or
+            "NOT_FOUND".
         """
         labels = timeline.labels
         self._own.ended_requests.add((*labels, status_code_name))
@@ -54,23 +56,24 @@ class Metrics:
         """Record a run of a model.
 
         Args:
-          labels: the model, version, signature and metagraph.
-          rows: the number of rows of the requests.
+          labels: the label values: model, version, signature and metagraph.
+          rows: the number of rows (examples) of the requests in this run, without padding.
         """
         self._own.batch_sizes.add(labels, rows)
 
     def request_done(
         self, model: str, api: str, entrypoint: str, status_code_name: str, latency_us: float
     ) -> None:
-        """Record an answered request, and its latency if it succeeded.
+        """Record a request that was answered, and its latency if it succeeded.
 
         Args:
           model: the model's name.
-          api: "Predict", "Classify" or "Regress" over gRPC; the same in lower case over REST, or
-            empty for a REST request without a verb such as ":predict".
+          api: the method: "Predict", "Classify" or "Regress" for gRPC, and the same in lower case
+            for REST. Empty for a REST request whose path has no method, such as ":predict".
           entrypoint: "GRPC" or "REST".
-          status_code_name: the name of the canonical code, such as "OK" or "NOT_FOUND".
-          latency_us: from the request's arrival to its answer, in microseconds.
+          status_code_name: the name of the canonical (gRPC) status code, such as "OK" or
+            "NOT_FOUND".
+          latency_us: the time from the request's arrival to its answer, in microseconds.
         """
         self._serving.requests.add((model, status_code_name))
         if status_code_name == "OK":
@@ -79,35 +82,44 @@ class Metrics:
     def request_failed(
         self, model: str, entrypoint: str, status_code_name: str, message: str
     ) -> None:
-        """Record the message of a request's error for the console; `request_done` counts the error.
+        """Record the message of a request's error, for the web page for operators.
+
+        The method counts nothing: `request_done` counts the error.
 
         Args:
           model: the name of the model; empty for a request that names no model.
           entrypoint: "REST" or "GRPC".
           status_code_name: the name of the canonical code, such as "NOT_FOUND".
-          message: the message.
+          message: the message of the error.
         """
         self._own.errors.add(model, entrypoint, status_code_name, message)
 
     def runtime(self, model: str, api: str, latency_us: float) -> None:
-        """Record the duration of a model's run; `api` is "Predict", "Classify" or "Regress"."""
+        """Record the duration of a model's run, in microseconds.
+
+        `api` is the method that ran the model, such as "Predict".
+        """
         self._serving.runtimes.add((model, api, _RUNTIME), latency_us)
 
     def examples(self, model: str, count: int) -> None:
-        """Record the number of examples in a request."""
+        """Record the number of tf.train.Example messages in a request for a model."""
         self._serving.example_counts.add((model,), count)
         self._serving.examples.add((model,), count)
 
     def request_logged(self, model: str, status_code_name: str) -> None:
-        """Record whether a request that was sampled for the request log could be written."""
+        """Record that the request log has written a request ("OK"), or why not (an error code)."""
         self._serving.logged.add((model, status_code_name))
 
     def warmed_up(self, model_path: str, status_code_name: str, latency_us: float) -> None:
-        """Record the duration of a version's warm-up, in microseconds."""
+        """Record the duration of a version's warm-up in microseconds, and its outcome.
+
+        `model_path` is the directory of the version. `status_code_name` is "OK", or the name of an
+        error's canonical code.
+        """
         self._serving.warm_ups.add((model_path, status_code_name), latency_us)
 
     def warm_up_record_read(self, model_path: str, status_code_name: str) -> None:
-        """Record that a record of a warm-up file was read, and whether that succeeded."""
+        """Record that a record of a warm-up file was read ("OK"), or why not (another code)."""
         self._serving.warm_up_records.add((model_path, status_code_name))
 
     def queued(self, thread_pool_name: str, latency_us: float) -> None:
@@ -115,81 +127,89 @@ class Metrics:
         self._serving.queuing.add((thread_pool_name,), latency_us)
 
     def request_shed(self, model: str, reason: str) -> None:
-        """Record a refusal by a queue; `reason` is "queue full" or "waited too long"."""
+        """Record that a queue has refused a request.
+
+        `reason` is "queue full" or "waited too long".
+        """
         self._own.shed.add((model, reason))
 
     def reloaded(self, status_code_name: str) -> None:
-        """Record the outcome of a configuration reload: "OK", or the code of the error."""
+        """Record the outcome of a reload of the configuration: "OK", or the code of the error."""
         self._own.reloads.add((status_code_name,))
 
     def batched_request(self, size: int) -> None:
-        """Record the rows of a request that enters a batching queue."""
+        """Record the number of rows (examples) of a request that enters a batching queue."""
         self._serving.input_sizes.add((), size)
 
     def batch_run(self, size: int, padding: int) -> None:
-        """Record the run of a batch of `size` rows, `padding` of which are padding."""
+        """Record the run of a batch of `size` rows (examples), of which `padding` are padding."""
         self._serving.wrapped_runs.add()
         self._serving.processed_sizes.add((), size)
         self._serving.paddings.add((str(size),), padding)
 
     def ran_alone(self, model: str, version: str, reason: str) -> None:
-        """Record that a request did not share a batch.
+        """Record that a request ran alone, and not in a batch with other requests.
 
         Args:
           model: the name of the model.
           version: the version of the model.
-          reason: a value of `AloneReason`.
+          reason: why the request ran alone: a value of `server.batching.tasks.AloneReason`.
         """
         self._own.alone.add((model, version, reason))
 
     def watch_states(self, read: Callable[[], Mapping[Labels, float]]) -> None:
-        """Export the state of each version; `read` returns (model, version, state) → 1."""
+        """Add the metric of the versions' states; `read` returns (model, version, state) → 1."""
         labels = ("model_name", "version", "state")
         self._add_gauge(
             OWN + "version_state", labels, read, "1 for the present state of a version."
         )
 
     def watch_metagraphs(self, read: Callable[[], Mapping[Labels, float]]) -> None:
-        """Export the metagraph that each version runs, and its device.
+        """Add the metric that shows the metagraph and the device of each version.
 
         Args:
-          read: returns (model, version, metagraph, device) → 1.
+          read: called whenever the metrics are read; returns (model, version, metagraph, device) →
+            1.
         """
         labels = ("model_name", "version", "metagraph", "device")
         help_text = "1 for the metagraph that a version runs, and its device."
         self._add_gauge(OWN + "version_info", labels, read, help_text)
 
     def watch_fallbacks(self, read: Callable[[], Mapping[Labels, float]]) -> None:
-        """Export which versions fell back to the CPU; `read` returns (model, version) → 1 or 0."""
+        """Add the metric that shows which versions run on the CPU instead of the TPU.
+
+        `read` returns (model, version) → 1 for such a version, 0 for any other.
+        """
         labels = ("model_name", "version")
         help_text = "1 for a version that runs on the CPU for want of the other metagraph."
         self._add_gauge(OWN + "fallback_to_cpu", labels, read, help_text)
 
     def watch_provenance(self, read: Callable[[], Mapping[Labels, float]]) -> None:
-        """Export ML Metadata identifiers; `read` returns (model, version, uuid) → 1."""
+        """Add the metric of ML Metadata identifiers; `read` returns (model, version, uuid) → 1."""
         labels = ("model_name", "version", "uuid")
         self._registry.add(Gauge(SERVING + "mlmd_map", labels, read))
 
     def watch_in_flight(self, read: Callable[[], int]) -> None:
-        """Export the number of requests in flight; `read` returns the number at each export."""
+        """Add the metric of the number of requests in flight, which `read` returns."""
         help_text = "Requests that the server has received and not answered."
         self._add_gauge(IN_FLIGHT, (), lambda: {(): read()}, help_text)
 
     def watch_memory(self, read: Callable[[], int]) -> None:
-        """Export the memory of this process; `read` returns its resident bytes."""
+        """Add the metric of this process's resident memory, which `read` returns in bytes."""
         help_text = "Resident memory of the processes that run models and speak protocols."
         self._add_gauge(RESIDENT_BYTES, (), lambda: {(): read()}, help_text)
 
     def watch_model_requests(self, read: Callable[[], Mapping[Labels, float]]) -> None:
-        """Export the requests in flight of each model; `read` returns (model,) → their number."""
+        """Add the metric of each model's requests in flight; `read` returns (model,) → number."""
         help_text = "Requests for a model that wait or run."
         self._add_gauge(OWN + "model_requests_in_flight", ("model_name",), read, help_text)
 
     def watch_batching(self, read: Callable[[], Mapping[Labels, tuple[int, int]]]) -> None:
-        """Export how many batches of each version run, and how many may run at the same time.
+        """Add the metrics of the batches of each version that run, and of their largest number.
 
         Args:
-          read: returns (model, version) → (running batches, limit).
+          read: returns (model, version) → (the number of batches that run, the largest number of
+            batches that may run at the same time).
         """
 
         def read_number(index: int) -> dict[Labels, float]:
@@ -205,19 +225,22 @@ class Metrics:
         )
 
     def watch_queue(self, read: Callable[[], Mapping[Labels, float]]) -> None:
-        """Count the requests of one more kind of queues in the metric of waiting requests.
+        """Include one more kind of queue in the metric of waiting requests.
 
         Args:
-          read: returns (model,) → the number of its requests that wait for a run.
+          read: returns (model,) → the number of the model's requests that wait in these queues.
         """
         self._queue_readers.append(read)
 
     def snapshot(self) -> list[Family]:
-        """Return the present values of all metrics, in the order of names."""
+        """Return the present values of this process's metrics, in the order of their names."""
         return self._registry.snapshot()
 
     def collect(self) -> Snapshot:
-        """Return the present values of all metrics of the server, which may wait for processes."""
+        """Return the present values of the metrics of all processes of the server.
+
+        A subclass for several processes waits for the answers of the other processes.
+        """
         return self.snapshot()
 
     def exposition(self) -> bytes:
@@ -225,7 +248,7 @@ class Metrics:
         return family.format_snapshot(self.collect())
 
     def first_value(self, name: str) -> int | None:
-        """Return the value of a counter's first series; None if no counter has the name.
+        """Return the value of the first series of a counter; None if no counter has this name.
 
         Args:
           name: the metric's name in the registry, such as "/tensorflow/serving/request_count".

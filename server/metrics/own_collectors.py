@@ -1,7 +1,7 @@
-"""The collectors of tpuserve's own metrics.
+"""The metrics that this server has in addition to those of TensorFlow Serving.
 
-Their names and units are those that Prometheus recommends.
-Source: https://prometheus.io/docs/practices/naming.
+Their names and units are those that Prometheus recommends. Source:
+https://prometheus.io/docs/practices/naming.
 """
 
 from server.metrics.collectors import Counter, Histogram, RecentErrors
@@ -12,8 +12,8 @@ OWN = "tpuserve_"
 
 _MODEL_LABELS = ("model_name", "version", "signature", "metagraph")
 
-# The upper bounds of the buckets of durations, in seconds: from the run of a small model to the
-# time limit of REST requests.
+# The upper bounds of the buckets of all histograms of durations, in seconds. They range from the
+# run of a small model to the time limit of REST requests.
 _SECONDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
@@ -24,10 +24,10 @@ RECENT_ERRORS = OWN + "recent_errors"
 
 
 class OwnCollectors:
-    """Counters and histograms that TensorFlow Serving does not have."""
+    """The counters and histograms that TensorFlow Serving does not have."""
 
     def __init__(self, registry: Registry) -> None:
-        """Register the collectors."""
+        """Create the metrics, and add them to a registry."""
         add = registry.add
         sizes = exponential_bounds(1, 2, 14)
         self.errors = add(RecentErrors(RECENT_ERRORS))

@@ -1,4 +1,4 @@
-"""The registry of one server's metrics."""
+"""The registry of a server's metrics, which finds metrics by their names."""
 
 import threading
 from typing import TypeVar
@@ -10,7 +10,10 @@ _Collector = TypeVar("_Collector", bound=Collector)
 
 
 class Registry:
-    """Metrics by name. Each server has a registry of its own; a process may run several servers."""
+    """The metrics of a server by name.
+
+    Each server has its own registry, because a process may run several servers.
+    """
 
     def __init__(self) -> None:
         """Create an empty registry."""
@@ -18,19 +21,22 @@ class Registry:
         self._lock = threading.Lock()
 
     def add(self, collector: _Collector) -> _Collector:
-        """Register a metric, which replaces any metric of the same name, and return the metric."""
+        """Register a metric, and return it.
+
+        The metric replaces an earlier metric of the same name.
+        """
         with self._lock:
             self._collectors[collector.name] = collector
         return collector
 
     def snapshot(self) -> list[Family]:
-        """Return the present values of all metrics, in the order of names."""
+        """Return the present values of all metrics, in the order of their names."""
         with self._lock:
             collectors = sorted(self._collectors.items())
         return [collector.snapshot() for _, collector in collectors]
 
     def first_value(self, name: str) -> int | None:
-        """Return the value of a counter's first series; None if no counter has the name.
+        """Return the value of the first series of a counter; None if no counter has this name.
 
         Args:
           name: the metric's name in the registry, such as "/tensorflow/serving/request_count".

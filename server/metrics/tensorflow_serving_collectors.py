@@ -1,4 +1,4 @@
-"""The collectors of TensorFlow Serving's metrics, under its names.
+"""The metrics of TensorFlow Serving, under its names.
 
 Source: the metrics that `tensorflow_model_server` exports with a monitoring configuration.
 """
@@ -17,7 +17,7 @@ class TensorFlowServingCollectors:
     """Counters and histograms with the names, labels and buckets of TensorFlow Serving."""
 
     def __init__(self, registry: Registry) -> None:
-        """Register the collectors."""
+        """Create the metrics, and add them to a registry."""
         add = registry.add
         latency = exponential_bounds(10, 1.8, 33)
         counts = exponential_bounds(1, 2, 15)
@@ -52,7 +52,7 @@ class TensorFlowServingCollectors:
 
 
 def exponential_bounds(first: float, growth: float, count: int) -> list[float]:
-    """Return `count` bucket bounds, each `growth` times the previous bound."""
+    """Return `count` bounds of buckets: `first`, and then each `growth` times the previous one."""
     bounds = [first]
     for _ in range(count - 1):
         bounds.append(bounds[-1] * growth)

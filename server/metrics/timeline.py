@@ -8,7 +8,7 @@ from server.metrics.family import Labels
 
 
 class Stage(NamedTuple):
-    """A stage of a request.
+    """A stage of the processing of a request.
 
     Attributes:
       name: "queue", "decode", "run" or "encode".
@@ -22,26 +22,27 @@ class Stage(NamedTuple):
 
 
 class Timeline:
-    """The times at which one request passed from stage to stage, and the version that it used.
+    """The times at which a request passed from stage to stage, and the model version that ran it.
 
-    The parts of the server that a request passes set the times, one after another, in any threads.
-    The stages follow each other without a gap: a request waits until its turn comes (queue), its
-    inputs are read (decode), it waits for its batch or for another process (queue), the model runs
-    (run), and the response is built (encode).
+    Each part of the server that handles the request records its times here, one part after the
+    other, possibly in different threads. The stages follow each other without a gap: the request
+    waits until the server begins to handle it (queue), its inputs are decoded (decode), it waits
+    for its batch or for another process (queue), the model runs (run), and the response is encoded
+    (encode).
 
-    All times are in nanoseconds of `time.perf_counter_ns`. On Linux, all processes of a machine
-    share this clock. A time that the request has not reached is 0.
+    All times are in nanoseconds of `time.perf_counter_ns`. On Linux, this clock is the same in all
+    processes of a machine. The time of a stage that the request has not reached is 0.
 
     Attributes:
-      started_ns: when the request began to arrive.
-      queued_ns: when the request had arrived.
-      decoding_ns: when the turn of the request came.
-      decoded_ns: when the inputs were read.
+      started_ns: when the first bytes of the request arrived.
+      queued_ns: when the whole request had arrived, and its wait began.
+      decoding_ns: when the wait ended, and the decoding of the inputs began.
+      decoded_ns: when the inputs were decoded.
       running_ns: when the run of the model began.
       ran_ns: when the run of the model ended.
-      ended_ns: when the response was built.
-      model: the name of the model that the request asks for.
-      version: the version that answers, as text; empty until the version is known.
+      ended_ns: when the response was encoded.
+      model: the name of the requested model.
+      version: the number of the version that runs, as text; empty until the version is known.
       signature: the name of the signature; empty until the version is known.
       metagraph: the tags of the metagraph that runs, such as "serve,tpu"; empty until the version
         is known.
@@ -64,7 +65,10 @@ class Timeline:
     )
 
     def __init__(self, started_ns: int = 0) -> None:
-        """Create the timeline of a request that began to arrive at `started_ns`; 0 for now."""
+        """Create the timeline of a request whose first bytes arrived at `started_ns`.
+
+        `started_ns` is in nanoseconds of `time.perf_counter_ns`; 0 means now.
+        """
         self.started_ns = started_ns or time.perf_counter_ns()
         self.queued_ns = self.decoding_ns = self.started_ns
         self.decoded_ns = self.running_ns = self.ran_ns = self.ended_ns = 0
@@ -73,54 +77,61 @@ class Timeline:
 
     @property
     def labels(self) -> Labels:
-        """The model, version, signature and metagraph."""
+        """The model, version, signature and metagraph, as label values of the metrics."""
         return self.model, self.version, self.signature, self.metagraph
 
     def record_version(self, model: str, version: int, signature: str, metagraph: str) -> None:
-        """Record the version and the signature that answer the request; see the attributes."""
+        """Record the version and the signature that run; the arguments are those attributes."""
         self.model, self.version = model, str(version)
         self.signature, self.metagraph = signature, metagraph
 
     def begin_decoding(self) -> None:
-        """Record that the turn of the request has come."""
+        """Record that the request's wait has ended, and the decoding of its inputs begins."""
         self.decoding_ns = time.perf_counter_ns()
 
     def end_decoding(self) -> None:
         """Record that the inputs are decoded.
 
-        The run counts as begun now, unless a later call of `begin_run` sets another time.
+        The method also sets the beginning of the run to the same time. `begin_run` sets a later
+        time if the request first waits for a batch.
         """
         self.decoded_ns = self.running_ns = time.perf_counter_ns()
 
     def begin_run(self, running_ns: int) -> None:
-        """Record that a batch with rows of the request begins to run; the first batch counts."""
+        """Record the time at which a batch with rows (examples) of the request begins to run.
+
+        If the request is split into several batches, the time of the first batch is kept.
+        """
         if not self.is_batched:
             self.is_batched = True
             self.running_ns = running_ns
 
     def end_run(self) -> None:
-        """Record that the run has ended, unless the time is known already."""
+        """Record that the run has ended, unless its end is already recorded."""
         if not self.ran_ns:
             self.ran_ns = time.perf_counter_ns()
 
     def end(self) -> None:
-        """Record that the request is answered."""
+        """Record that the response to the request is encoded."""
         self.ended_ns = time.perf_counter_ns()
 
     def pack_run(self) -> tuple[object, ...]:
-        """Return the version and the times of the run, to be sent to another process."""
+        """Return the version and the times of the run as a tuple, to send to another process."""
         return (*self.labels, self.running_ns, self.ran_ns)
 
     def unpack_run(self, packed: tuple[Any, ...]) -> None:
-        """Take the version and the times of the run over from the process that ran the model."""
+        """Set the version and the times of the run from a tuple that `pack_run` has returned.
+
+        The process that ran the model has sent the tuple.
+        """
         *labels, self.running_ns, self.ran_ns = packed
         self.model, self.version, self.signature, self.metagraph = labels
 
     def stages(self) -> Iterator[Stage]:
-        """Return the stages that a request has reached, in order; call `end` before.
+        """Yield the stages that the request has reached, in order; `end` must be called before.
 
-        The wait after decoding is a stage only of a request that has waited there. The last stage
-        of a request that failed ends with the request.
+        The second "queue" stage, after decoding, is yielded only if the request has waited there.
+        If the request failed, its last stage ends when the request ends.
         """
         end = self.ended_ns
         yield Stage("queue", self.queued_ns, self.decoding_ns)
@@ -135,13 +146,13 @@ class Timeline:
 
     @property
     def queue_seconds(self) -> float:
-        """The time in queues, in seconds, of a request that has run."""
+        """The time in both "queue" stages, in seconds, of a request that has run."""
         waits_ns = self.decoding_ns - self.queued_ns + self.running_ns - self.decoded_ns
         return waits_ns / 1e9
 
     @property
     def run_seconds(self) -> float:
-        """The time of the run, in seconds, of a request that has run."""
+        """The duration of the model's run, in seconds, of a request that has run."""
         return (self.ran_ns - self.running_ns) / 1e9
 
     @property

@@ -1,1 +1,1 @@
-"""Determines and loads the versions to serve: configuration, file system, life cycle."""
+"""Finds the model versions to serve, from the configuration and storage, and loads them."""

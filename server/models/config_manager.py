@@ -1,4 +1,4 @@
-"""Holds the configuration of the served models, and replaces it when the server reloads it."""
+"""Holds the configuration of the served models, and applies new configurations."""
 
 import logging
 import threading
@@ -19,17 +19,17 @@ from tpuserve.errors import (
     VersionNotFound,
 )
 
-# How many names of models a log line or a readiness check lists.
+# The largest number of model names in a log line or in the response to a readiness check.
 _LISTED_NAMES = 3
-# The interval, in seconds, at which `ModelConfigManager.start` interrupts its wait for the models,
-# so that Python can handle signals such as SIGTERM.
+# The interval, in seconds, at which the server interrupts its wait for the models at its start, so
+# that Python can handle signals such as SIGTERM.
 _SIGNAL_SECONDS = 0.5
 
 logger = logging.getLogger(__name__)
 
 
 class ModelConfigManager:
-    """Holds the current model configuration and applies new configurations."""
+    """Holds the current model configuration, and loads and unloads models when it changes."""
 
     def __init__(
         self,
@@ -40,15 +40,15 @@ class ModelConfigManager:
         versions_required: bool = False,
         on_config: Callable[[ModelServerConfig], None] = lambda config: None,
     ) -> None:
-        """Create a manager of an empty configuration.
+        """Create a manager whose configuration has no models.
 
         Args:
           manager: loads and unloads the versions.
-          source: polls the base paths and tells the manager the aspired versions.
-          allow_labels_for_unavailable: whether a new label may name a version that is not
-            available.
-          versions_required: whether a configuration with a model that has no version on disk is
-            refused. A model's own `versions_required` takes precedence.
+          source: polls the base paths, and sets the versions that `manager` is to load.
+          allow_labels_for_unavailable: whether a new version label may be set to a version that is
+            not available.
+          versions_required: whether to refuse a configuration with a model that has no version in
+            its base path. `ModelConfig.versions_required` of a model takes precedence.
           on_config: called with each configuration before it takes effect; raises an error to
             refuse the configuration.
         """
@@ -58,7 +58,8 @@ class ModelConfigManager:
         self._versions_required = versions_required
         self._on_config = on_config
         self._config = ModelServerConfig()
-        # Model name → configuration, of the models that `unload_model` has removed.
+        # Model name → configuration, of the models that were unloaded on request. They can be
+        # loaded again.
         self._unloaded: dict[str, ModelConfig] = {}
         self._reload_lock = threading.Lock()
 
@@ -68,12 +69,12 @@ class ModelConfigManager:
         return self._config
 
     def check(self, config: ModelServerConfig) -> None:
-        """Check what `start` checks before it loads the first version.
+        """Check the first configuration, as `start` does before it loads a version.
 
         Raises:
-          LabelNotAvailable: a model has a version label, which cannot name an available version
-            before the first load, and allow_labels_for_unavailable is False.
-          VersionNotFound: a model requires a version (`versions_required`) and has none on disk.
+          LabelNotAvailable: a model has a version label, and allow_labels_for_unavailable is False.
+            Before the first load, no version is available.
+          VersionNotFound: a model has no version in its base path, and `versions_required` applies.
         """
         try:
             for model in config.models:
@@ -86,23 +87,22 @@ class ModelConfigManager:
         self._check_versions(config.models)
 
     def start(self, config: ModelServerConfig, *, is_polled: bool = True) -> None:
-        """Apply the first configuration and block until the models can be served.
+        """Apply the first configuration, and wait until the models can be served.
 
-        The method waits until at least one model is available, and every other model is available,
-        has failed, or has no version on disk. If no model has a version, the method waits for the
-        first version, as TensorFlow Serving does. Failed models are served once their files are
-        repaired; until then their status reports the error.
+        The method waits until at least one model is available, and each other model is available,
+        has failed to load, or has no version in its base path. If no model has a version, the
+        method waits for the first version, as TensorFlow Serving does. A model that has failed to
+        load is loaded again when its files have changed; until then its status has the error.
 
         Args:
-          config: the configuration.
-          is_polled: whether versions can appear later, because the source polls the base paths or
-            another thread calls `reload`. If False, a server without versions is an error.
+          config: the first configuration.
+          is_polled: whether versions can appear later, because the base paths are polled or another
+            thread calls `reload`. If False, the method does not wait for the first version.
 
         Raises:
-          LabelNotAvailable, VersionNotFound: see `check`.
-          ModelsNotAvailable: no model is available, no load is in progress, and the method waits
-            for no first version.
-          TpuserveError: the only model has no version on disk, and is_polled is False.
+          LabelNotAvailable, VersionNotFound: the configuration is refused, as by `check`.
+          ModelsNotAvailable: no model could be loaded, and the method does not wait for a version.
+          TpuserveError: the only model has no version in its base path, and is_polled is False.
         """
         with self._reload_lock:
             self.check(config)
@@ -111,8 +111,8 @@ class ModelConfigManager:
         missing = self._models_waited_for()
         if is_polled and missing:
             logger.info("waiting for a version of %s", _format_names(missing))
-        # Wait again and again for a short time. A handler of a signal that the kernel has delivered
-        # to another thread runs only between two waits.
+        # Repeat short waits instead of one long wait: if the kernel delivers a signal to another
+        # thread, Python runs the handler in this thread only between two waits.
         while not self._manager.wait(lambda: self._has_started(is_polled), _SIGNAL_SECONDS):
             pass
         names = self._config.names()
@@ -124,7 +124,7 @@ class ModelConfigManager:
                 logger.error("%s", self._first_failure([name]))
 
     def startup_activity(self) -> str:
-        """Return what `start` waits for, in one line, such as "loading resnet"."""
+        """Return what `start` is waiting for, as one line of text, such as "loading resnet"."""
         names = self._config.names()
         missing = self._models_waited_for()
         loading = [name for name in names if not self._manager.is_converged(name)]
@@ -137,25 +137,27 @@ class ModelConfigManager:
         return "; ".join(activities) or "loading the models"
 
     def reload(self, config: ModelServerConfig, *, wait: bool = True) -> None:
-        """Replace the configuration.
+        """Replace the configuration, and load and unload models accordingly.
 
-        Models that the new configuration leaves out are unloaded. The method blocks until each new
-        model, and each model with a new base path, is available or has failed; old versions are
-        served until then. Labels are checked before any load. A label for a version that the same
-        reload adds is refused, and an existing label never moves to a version that is not
+        Models that the new configuration does not have are unloaded. The method waits until each
+        new model, and each model with a new base path, is available or has failed; old versions are
+        served until then. Version labels are checked before any load. So a label for a version that
+        the same reload adds is refused, and an existing label never moves to a version that is not
         available. Source: section 3.2 of TensorFlow Serving's configuration guide, and its
         server_core.cc.
 
         Args:
           config: the new configuration.
-          wait: False to return at once; only the models' status then reports failures.
+          wait: whether to wait for the models. If False, failures are reported only by the models'
+            status.
 
         Raises:
-          LabelNotAvailable: a label is refused; no version is loaded or unloaded.
-          VersionNotFound: a model requires a version (`versions_required`) and has none on disk.
-          ModelsNotAvailable: new models have failed; the other models are served.
+          LabelNotAvailable: a version label is refused; no version is loaded or unloaded.
+          VersionNotFound: a model has no version in its base path, and `versions_required` applies.
+          ModelsNotAvailable: new models have failed to load; all other models are served.
         """
-        # The check may wait for remote storage: another reload must be able to start meanwhile.
+        # Check the versions without holding the lock: the check may wait for remote storage, and
+        # another reload must be able to start in the meantime.
         self._check_versions(config.models)
         with self._reload_lock:
             previous_paths = {model.name: model.base_path for model in self._config.models}
@@ -168,8 +170,8 @@ class ModelConfigManager:
             self._apply(config)
         if not wait:
             return
-        # Wait without the lock: a load may be retried for minutes, and another reload must be able
-        # to start meanwhile.
+        # Wait for the models without holding the lock: a load may be retried for minutes, and
+        # another reload must be able to start in the meantime.
         self._source.wait_for_listings(new)
         self._manager.wait(lambda: all(map(self._is_settled, new)))
         failed = [name for name in new if not self._manager.matches_aspired(name)]
@@ -177,13 +179,13 @@ class ModelConfigManager:
             raise self._failure(failed, "model")
 
     def load_model(self, name: str) -> None:
-        """Load a model that was unloaded, or load a model of the configuration again if it failed.
+        """Load a model that was unloaded, or a model of the configuration that has failed to load.
 
-        The method blocks until the model is available or has failed.
+        The method waits until the model is available or has failed.
 
         Raises:
           ModelNotFound: neither the configuration nor the unloaded models have such a model.
-          TpuserveError: see `reload`.
+          TpuserveError: the model cannot be loaded; the errors are those of `reload`.
         """
         unloaded = self._unloaded.get(name)
         models = self._config.models
@@ -195,10 +197,10 @@ class ModelConfigManager:
         self._unloaded.pop(name, None)
 
     def unload_model(self, name: str) -> None:
-        """Unload all versions of a model, and block until no request uses them.
+        """Unload all versions of a model, and wait until no request uses them.
 
-        The model's configuration is kept for `load_model`. A new configuration file or reload that
-        has the model loads the model too.
+        `load_model` can load the model again, because its configuration is kept. A later
+        configuration that has the model loads it too.
 
         Raises:
           ModelNotFound: neither the configuration nor the unloaded models have such a model.
@@ -215,17 +217,18 @@ class ModelConfigManager:
         self._manager.wait(lambda: self._manager.is_converged(name))
 
     def base_paths(self) -> dict[str, str]:
-        """Return the name of each model of the configuration → its base path."""
+        """Return model name → base path, for all models of the configuration."""
         return {model.name: model.base_path for model in self._config.models}
 
     def add_model(self, name: str, base_path: str) -> None:
-        """Add a model to the configuration, and block until it is available or has failed.
+        """Add a model to the configuration, and wait until it is available or has failed.
 
-        A model that fails is removed again.
+        If the model fails to load, it is removed from the configuration again.
 
         Args:
           name: the name that clients use.
-          base_path: an absolute path; the directory holds the versions, or is itself a SavedModel.
+          base_path: the absolute path of a directory, which holds the version directories or is
+            itself a SavedModel.
 
         Raises:
           ModelAlreadyLoaded: the configuration has a model of this name.
@@ -250,7 +253,7 @@ class ModelConfigManager:
             raise error
 
     def remove_model(self, name: str) -> None:
-        """Remove a model from the configuration, and block until no request uses it.
+        """Remove a model from the configuration, and wait until no request uses its versions.
 
         Raises:
           ModelNotFound: the configuration has no such model.
@@ -270,7 +273,8 @@ class ModelConfigManager:
         )
 
     def _apply(self, config: ModelServerConfig) -> None:
-        # Check everything before the first change, so that a refused configuration changes nothing.
+        # Check the whole configuration before the first change, so that a refused configuration has
+        # no effect.
         for model in config.models:
             self._check_labels(model)
         self._on_config(config)
@@ -294,10 +298,10 @@ class ModelConfigManager:
                 )
 
     def _check_versions(self, models: Sequence[ModelConfig]) -> None:
-        """Check that those models have a version that require one.
+        """Check that each model that requires a version has one in its base path.
 
         Raises:
-          VersionNotFound: a model has none.
+          VersionNotFound: a model that requires a version has none.
         """
         required = [
             model
@@ -305,7 +309,7 @@ class ModelConfigManager:
             if model.versions_required
             or (model.versions_required is None and self._versions_required)
         ]
-        # List the base paths at the same time: each may be in storage that does not answer.
+        # List all base paths in parallel, because each may be in storage that does not answer.
         with ThreadPoolExecutor(max(1, len(required))) as executor:
             for model, error in zip(
                 required, executor.map(self._find_error, required), strict=True
@@ -327,7 +331,10 @@ class ModelConfigManager:
         return None
 
     def _has_started(self, is_polled: bool = True) -> bool:
-        """Return whether `start` may return: models are available, or none will become so."""
+        """Return whether `start` can stop waiting: no further model will become available soon.
+
+        `is_polled` is the argument of `start`.
+        """
         names = self._config.names()
         if any(self._manager.is_available(name) for name in names):
             return all(self._manager.is_converged(name) or self._has_failed(name) for name in names)
@@ -336,11 +343,14 @@ class ModelConfigManager:
         return not is_waiting and all(map(is_settled, names))
 
     def _is_settled(self, name: str) -> bool:
-        """Return whether no load of a model is in progress, except for downloads that failed."""
+        """Return whether no load of a model is in progress.
+
+        A failed download that waits for its retry does not count as a load in progress.
+        """
         return self._manager.is_converged(name) or self._manager.has_failed_download(name)
 
     def _models_waited_for(self) -> list[str]:
-        """Return the names of the configured models whose first version may still appear."""
+        """Return the configured models without a version, whose base path may get one later."""
         return [
             model.name
             for model in self._config.models
@@ -360,16 +370,16 @@ class ModelConfigManager:
         """Create the error for models that are not available at the start of the server."""
         reason = self._manager.unavailable_reason(names[0])
         if len(names) == 1 and reason is not None and not self._has_failed(names[0]):
-            # No version was found on disk. Return the recorded error, which already says so.
+            # The base path has no version: return the recorded error, which already says so.
             return reason
         return self._failure(names, "servable")
 
     def _failure(self, names: Sequence[str], kind: str) -> ModelsNotAvailable:
-        """Create the error for models that are not available, in TensorFlow Serving's words.
+        """Create the error for models that are not available, with TensorFlow Serving's text.
 
         Args:
           names: the names of the models.
-          kind: the word for a model in the text, "model" or "servable".
+          kind: the word for a model in the error text, "model" or "servable".
         """
         causes: list[tuple[str, TpuserveError]] = []
         for name in names:
@@ -382,7 +392,8 @@ class ModelConfigManager:
                 if status.error is not None
             ]
         if not causes:
-            # No load has failed, so a later reload must have cancelled the loads.
+            # No load has failed, and yet the models are not available: a later reload must have
+            # cancelled the loads.
             superseded = Unavailable(
                 "another reload has replaced this configuration. Ask for the model's status."
             )
@@ -393,15 +404,16 @@ class ModelConfigManager:
 def models_not_available(
     count: int, kind: str, causes: Sequence[tuple[str, TpuserveError]]
 ) -> ModelsNotAvailable:
-    """Create the error for models that cannot be served, with TensorFlow Serving's text.
+    """Create the error for models that are not available, with TensorFlow Serving's text.
 
     Args:
       count: the number of the models.
-      kind: the word for a model in the text, "model" or "servable".
-      causes: pairs of a version, such as "name: resnet version: 1", and its error.
+      kind: the word for a model in the error text, "model" or "servable".
+      causes: pairs of a text that names a version, such as "name: resnet version: 1", and the error
+        of this version.
 
     Returns:
-      The error. A single cause becomes its `__cause__`.
+      The error. If there is a single cause, it becomes the `__cause__` of the error.
     """
     details = "".join(
         f"{{{{{subject}}} due to error: {error.code.name}: {error}}}, " for subject, error in causes

@@ -1,7 +1,7 @@
-"""The file system source: polls base paths and sets the manager's aspired versions.
+"""The file system source: polls base paths, and sets the versions that the manager is to load.
 
-A local base path is read in the thread that polls. A remote base path is listed in a thread of its
-own, so that storage that does not answer delays no other model.
+Local base paths are read in the thread that polls. Each remote base path is listed in a separate
+thread, so that storage that does not answer does not delay other models.
 """
 
 import logging
@@ -16,8 +16,8 @@ from server.models.remote_repository import repository_of
 from server.storage.remote_models import RemoteModels
 from tpuserve.errors import StorageUnavailable, TpuserveError, VersionNotFound
 
-# The longest wait for the listing of a remote base path, in seconds from its start. The listing
-# goes on after that, and its result is still applied.
+# The longest wait for the listing of a remote base path, in seconds since its start. A slower
+# listing is not cancelled, and its result is applied when it ends.
 _LISTING_WAIT_SECONDS = 30.0
 # The interval, in seconds, at which the wait for listings is interrupted, so that Python can handle
 # signals such as SIGTERM.
@@ -27,13 +27,13 @@ logger = logging.getLogger(__name__)
 
 
 class _Listing:
-    """One listing of a base path.
+    """The listing of the versions in a base path: its progress and its result.
 
     Attributes:
       model: the model of the base path.
-      versions: version → directory; empty if `error` is set.
-      error: why the base path cannot be listed; None if it can.
-      end: is set once the listing has ended and its result is in force.
+      versions: version → directory; empty before the end of the listing and if `error` is set.
+      error: why the base path cannot be listed; None if there was no error.
+      end: an event that is set when the listing has ended and its result was applied.
     """
 
     def __init__(self, model: ModelConfig) -> None:
@@ -44,20 +44,24 @@ class _Listing:
         self._start = time.monotonic()
 
     def run(self, models: RemoteModels | None) -> None:
-        """List the base path."""
+        """List the base path, and set `versions` or `error`.
+
+        `models` lists remote base paths; None to refuse them.
+        """
         try:
             self.versions = repository_of(self.model, models).aspired_versions()
         except TpuserveError as error:
-            # The frames of the traceback would keep the listing in memory.
+            # Delete the traceback, because the error is kept and the frames of its traceback would
+            # keep the data of the listing in memory.
             error.__traceback__ = error.__cause__ = error.__context__ = None
             self.error = error
 
     def is_slow(self, max_seconds: float) -> bool:
-        """Return whether the listing has not ended within a time from its start."""
+        """Return whether the listing has not ended, and began at least `max_seconds` ago."""
         return not self.end.is_set() and time.monotonic() - self._start >= max_seconds
 
     def wait(self, max_seconds: float) -> None:
-        """Wait until the listing has ended or is slow."""
+        """Wait until the listing has ended, at most until `max_seconds` after its start."""
         while not self.is_slow(max_seconds) and not self.end.wait(
             min(_SIGNAL_SECONDS, max(0, self._start + max_seconds - time.monotonic()))
         ):
@@ -65,10 +69,10 @@ class _Listing:
 
 
 class FileSystemSource:
-    """Polls the base paths of models and tells the manager which versions to serve.
+    """Polls the base paths of models, and sets the versions that the manager is to load.
 
-    A base path that cannot be read does not affect other models, and its model keeps the loaded
-    versions. A model whose base path has no versions left is unloaded.
+    If a base path cannot be read, its model keeps the loaded versions, and other models are not
+    affected. If a base path has no versions any more, all versions of its model are unloaded.
     """
 
     def __init__(
@@ -77,14 +81,14 @@ class FileSystemSource:
         remote_models: RemoteModels | None = None,
         listing_wait_seconds: float = _LISTING_WAIT_SECONDS,
     ) -> None:
-        """Create a source of aspired versions for a manager.
+        """Create a source without models.
 
         Args:
-          manager: loads and unloads the versions.
-          remote_models: has the directory of each remote version in the cache; None to refuse
-            remote base paths.
+          manager: loads and unloads the versions that the source has found.
+          remote_models: lists remote base paths, and knows the local directory to which a version
+            is downloaded; None to refuse remote base paths.
           listing_wait_seconds: the longest wait for the listing of a remote base path, in seconds
-            from its start.
+            since the start of the listing.
         """
         self._manager = manager
         self._remote_models = remote_models
@@ -96,7 +100,7 @@ class FileSystemSource:
         self._lock = threading.RLock()
 
     def set_models(self, models: tuple[ModelConfig, ...]) -> None:
-        """Replace the polled models, and poll each model now.
+        """Replace the models whose base paths are polled, and poll them now.
 
         The method waits neither for loads nor for the listings of remote base paths.
         """
@@ -112,8 +116,8 @@ class FileSystemSource:
         """Wait for the present listings of remote base paths, for a limited time.
 
         Args:
-          names: the names of the models whose base paths are listed. The status of a model whose
-            storage does not answer in time says so.
+          names: the names of the models to wait for. If the storage of a model does not answer in
+            time, the status of the model says so.
         """
         with self._lock:
             listings = [listing for listing in self._listings if listing.model.name in names]
@@ -122,11 +126,11 @@ class FileSystemSource:
         self._report_slow_listings()
 
     def find_versions(self, model: ModelConfig) -> dict[int, Path]:
-        """Return version → directory for the versions of a model that its policy selects.
+        """Return version → directory, for the versions of a model that its version policy selects.
 
         Raises:
           StorageUnavailable: remote storage does not answer in time.
-          TpuserveError: the base path cannot be read, or has no such version.
+          TpuserveError: the base path cannot be read, or has no version that the policy selects.
         """
         listing = _Listing(model)
 
@@ -146,7 +150,7 @@ class FileSystemSource:
         return listing.versions
 
     def poll_once(self) -> None:
-        """Read every base path once, and tell the manager which versions to serve.
+        """List every base path once, and set the versions that the manager is to load.
 
         The method does not wait for the listings of remote base paths.
         """
@@ -157,7 +161,7 @@ class FileSystemSource:
             self._listings = [listing for listing in self._listings if not listing.end.is_set()]
             listed = [listing.model for listing in self._listings]
             for model in self._models:
-                # Start no second listing of a base path that is still being listed.
+                # Do not start a second listing of a base path while the first is still running.
                 if model.is_remote and model not in listed:
                     listing = _Listing(model)
                     self._listings.append(listing)
@@ -207,22 +211,22 @@ class FileSystemSource:
             self._manager.set_aspired_versions(model.name, versions)
 
     def _log_warning(self, name: str, text: str) -> None:
-        # Log a warning only once, even if its cause recurs at every poll.
+        # Log a warning only if it differs from the last one: a poll every second would repeat it.
         if self._last_warnings.get(name) != text:
             self._last_warnings[name] = text
             logger.warning("%s", text)
 
 
 class PeriodicFunction:
-    """Calls a function periodically in a thread of its own; exceptions are logged."""
+    """Calls a function periodically in a separate thread; exceptions are logged."""
 
     def __init__(self, name: str, function: Callable[[], None], interval_seconds: float) -> None:
-        """Create a periodic call that starts with `start`.
+        """Create an object that calls the function after `start`.
 
         Args:
           name: the name of the thread and of the function in log lines.
           function: the function to call.
-          interval_seconds: the pause after each call, in seconds; 0 or less for no calls.
+          interval_seconds: the pause between two calls, in seconds; 0 or less for no calls.
         """
         self._name = name
         self._function = function
@@ -241,7 +245,10 @@ class PeriodicFunction:
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop further calls; does not wait for a call in progress."""
+        """Make no further calls.
+
+        The method does not wait for a call in progress.
+        """
         self._stopped.set()
 
     def _run(self) -> None:
@@ -249,5 +256,6 @@ class PeriodicFunction:
             try:
                 self._function()
             except Exception:
-                # Log the exception and go on: a failed call must not end the periodic calls.
+                # Log the exception and continue, because a failed call must not end the periodic
+                # calls.
                 logger.exception("%s: failed, trying again later", self._name)

@@ -1,4 +1,4 @@
-"""The manager: loads and unloads versions until the loaded versions are the aspired versions."""
+"""The manager: loads and unloads model versions until exactly the aspired versions are loaded."""
 
 import logging
 import threading
@@ -20,8 +20,8 @@ from tpuserve.errors import LabelNotFound, ModelLoadError, ModelNotFound, Tpuser
 _LOADING = (State.START, State.LOADING)
 _UNLOAD_THREADS = 4
 _DOWNLOAD_THREADS = 4
-# The time before the first retry of a failed download, in seconds. It doubles with each retry, up
-# to the interval between retries of loads.
+# The time before the first retry of a failed download, in seconds. The time doubles with each
+# retry, up to the interval between the retries of a failed load.
 _FIRST_RETRY_SECONDS = 1
 _NO_RETRIES = Retries()
 
@@ -29,24 +29,25 @@ logger = logging.getLogger(__name__)
 
 
 class VersionLease(Protocol):
-    """Keeps the files of a downloaded version."""
+    """Keeps the files of a downloaded version on disk until it is closed."""
 
     def close(self) -> None:
-        """Allow the files to be removed."""
+        """Allow the cache of downloaded versions to remove the files."""
 
 
 class Downloader(Protocol):
-    """Downloads versions whose directories do not exist yet."""
+    """Downloads versions from remote storage before they are loaded."""
 
     def is_remote(self, directory: Path) -> bool:
-        """Return whether a version has to be fetched before it is loaded."""
+        """Return whether the version of a directory must be downloaded before it is loaded."""
 
     def fetch(self, directory: Path, is_cancelled: Callable[[], bool]) -> VersionLease:
-        """Download a version to its directory, and keep it there until the lease is closed.
+        """Download a version to its directory, and return a lease that keeps it there.
 
         Args:
-          directory: the directory of the version.
-          is_cancelled: returns whether the version is not needed any more.
+          directory: the local directory of the version.
+          is_cancelled: returns whether the download can be stopped, because the version is not
+            needed any more.
 
         Raises:
           TpuserveError: the version cannot be downloaded.
@@ -54,7 +55,7 @@ class Downloader(Protocol):
 
 
 class ServableHandle:
-    """A context manager that yields a version and keeps the version loaded inside the block."""
+    """A context manager that yields a version, and keeps the version loaded inside its body."""
 
     __slots__ = ("_find", "_label", "_name", "_servable", "_version")
 
@@ -72,7 +73,7 @@ class ServableHandle:
         return self._servable
 
     def acquire(self) -> Servable:
-        """Return the version, which stays loaded until the caller calls its method `release`."""
+        """Return the version, which stays loaded until the caller calls `Servable.release`."""
         return self._find(self._name, self._version, self._label)
 
     def __exit__(
@@ -85,11 +86,12 @@ class ServableHandle:
 
 
 class Manager:
-    """Owns the servables of all models.
+    """Holds the servables (versions) of all models, and loads and unloads them.
 
-    The manager preserves availability: a new version is loaded before the old version is unloaded,
-    and the old version is closed when the last request that uses it has finished. Loads and unloads
-    run in separate threads, so that neither requests nor other models wait.
+    The aspired versions of a model are those that should be loaded. The manager preserves
+    availability: a new version is loaded before the old version is unloaded, and the old version is
+    closed when the last request that uses it has finished. Loads and unloads run in separate
+    threads, so that neither requests nor other models wait.
     """
 
     def __init__(
@@ -111,17 +113,21 @@ class Manager:
 
         Args:
           load: loads the model in a version's directory.
-          make_runner: see `ServableLoader`.
-          warm_up: see `ServableLoader`.
-          find_load: see `ServableLoader`.
-          retries: how failed loads are retried.
-          load_threads: how many versions load at the same time; 0 for the default.
-          unload_threads: how many versions unload at the same time; 0 for the default.
-          on_change: called with a version and its new state, at each change.
-          during_move: a context manager that is entered around each load and each unload.
-          after_unload: called when the memory of a version can be released.
+          make_runner: takes a model, its directory and the name of its version, and returns the
+            runner of its requests: the model itself, or a batching runner.
+          warm_up: runs warm-up requests on a model; None for no warm-up.
+          find_load: takes a model's name, and returns the function that loads its versions instead
+            of `load`; None to use `load` for all models.
+          retries: how often and at which interval a failed load is retried.
+          load_threads: the largest number of versions that load at the same time; 0 for the
+            default.
+          unload_threads: the largest number of versions that unload at the same time; 0 for the
+            default.
+          on_change: called with a version and its new state whenever the state has changed.
+          during_move: returns a context manager, in which each load and each unload runs.
+          after_unload: called after each unload, to return freed memory to the operating system.
           downloader: downloads versions before they are loaded; None if all versions are local. A
-            failed download is retried until it succeeds or the version is no longer aspired.
+            failed download is retried until it succeeds or the version is not aspired any more.
         """
         self._loader = ServableLoader(load, make_runner, warm_up, find_load)
         self._retries = retries
@@ -129,8 +135,8 @@ class Manager:
         self._during_move = during_move
         self._after_unload = after_unload
         self._aspired: dict[str, dict[int, Path]] = {}
-        # Model name → servables, newest version first. A tuple is never changed but replaced, so
-        # that requests can read it without a lock.
+        # Model name → servables, newest version first. A change replaces the whole tuple, so that
+        # the threads of requests can read the tuple without a lock.
         self._servables: dict[str, tuple[Servable, ...]] = {}
         self._labels: dict[str, Mapping[str, int]] = {}
         self._unavailable_reasons: dict[str, TpuserveError] = {}
@@ -138,7 +144,8 @@ class Manager:
         self._timers: dict[threading.Timer, Servable] = {}
         self._downloader = downloader
         self._leases: dict[Servable, VersionLease] = {}
-        # Version → the number of its downloads that have failed since the last success.
+        # Servable → the number of its downloads that have failed in a row; the time until the next
+        # retry depends on it.
         self._failed_downloads: dict[Servable, int] = {}
         self._is_closed = False
         self._condition = threading.Condition(threading.RLock())
@@ -147,16 +154,16 @@ class Manager:
         self._unloads = ThreadPoolExecutor(unload_threads or _UNLOAD_THREADS, "unload")
 
     def set_aspired_versions(self, name: str, versions: Mapping[int, Path]) -> None:
-        """Start to load and unload versions until exactly the aspired versions are loaded.
+        """Set the versions that should be loaded, and start to load and unload versions.
 
-        The method does not wait for the loads. A version that fails to load ends with its error in
-        the status. The version is tried again after it was left out of the aspired versions once,
-        or after its files have changed. While no aspired version is available, the old versions
-        stay.
+        The method does not wait for the loads. If a version fails to load, its status has the
+        error. Such a version is loaded again when its files have changed, or when it becomes
+        aspired again after a call in which it was not. While no aspired version is available, the
+        old versions stay loaded.
 
         Args:
           name: the name of the model.
-          versions: version → directory, of every aspired version.
+          versions: version → directory, for all aspired versions.
         """
         changed = self._failed_and_changed(name)
         with self._condition:
@@ -170,10 +177,10 @@ class Manager:
                 timer.cancel()
                 del self._timers[timer]
                 if is_gone:
-                    # Cancel the retry of a version that is no longer aspired.
+                    # The version is not aspired any more: do not retry its load.
                     servable.mark_cancelled()
                 else:
-                    # Retry at once if the files of the version have changed.
+                    # The files of the version have changed: retry its load now.
                     self._submit(servable, self._retries.count)
             for version in sorted(versions, reverse=True):
                 directory = versions[version]
@@ -187,17 +194,17 @@ class Manager:
             self._unload_superseded(name)
 
     def set_unavailable_reason(self, name: str, error: TpuserveError) -> None:
-        """Record why no version of a model is known; the status of the model reports the reason."""
+        """Record why no version of a model can be found; the status of the model has the reason."""
         with self._condition:
             self._unavailable_reasons[name] = error
             self._condition.notify_all()
 
     def unavailable_reason(self, name: str) -> TpuserveError | None:
-        """Return why no version of a model is known; None if versions are known."""
+        """Return why no version of a model can be found; None if there is no such reason."""
         return self._unavailable_reasons.get(name)
 
     def set_version_labels(self, name: str, labels: Mapping[str, int]) -> None:
-        """Replace all version labels of a model: label → version."""
+        """Replace all version labels of a model; `labels` is label → version."""
         self._labels[name] = dict(labels)
 
     def version_labels(self, name: str) -> Mapping[str, int]:
@@ -207,23 +214,30 @@ class Manager:
     def get_servable_handle(
         self, name: str, version: int | None = None, label: str | None = None
     ) -> ServableHandle:
-        """Return a context manager for a version; by default for the latest available version.
+        """Return a context manager that keeps a version loaded.
+
+        Args:
+          name: the name of the model.
+          version: the number of the version; None for the latest available version.
+          label: a version label instead of a number; None for no label.
 
         Entering the context manager raises ModelNotFound if no such version is available, and
-        LabelNotFound if no version has the label.
+        LabelNotFound if the model has no such label.
         """
         return ServableHandle(self._acquire, name, version, label)
 
     def names(self) -> list[str]:
-        """Return the names of all models that are or were aspired, sorted."""
+        """Return the sorted names of all models that have or had aspired versions or an error."""
         with self._condition:
             return sorted({*self._servables, *self._unavailable_reasons})
 
     def status(self, name: str, version: int | None = None) -> list[VersionStatus]:
-        """Return the status of all versions ever aspired, or of one version; newest first.
+        """Return the status of one version; if `version` is None, of all versions, newest first.
+
+        Versions that were unloaded or have failed have a status too.
 
         Raises:
-          ModelNotFound: no version of the model is known, or the given version is not.
+          ModelNotFound: the manager knows no version of the model, or not this version.
         """
         servables = self._servables.get(name, ())
         if not servables:
@@ -238,27 +252,30 @@ class Manager:
         raise ModelNotFound(f"Could not find version {version} of model {name}")
 
     def is_available(self, name: str, version: int | None = None) -> bool:
-        """Return whether the given version, or any version if none is given, answers requests."""
+        """Return whether a version can answer requests; if `version` is None, whether any can."""
         return any(
             servable.state is State.AVAILABLE and version in (None, servable.version)
             for servable in self._servables.get(name, ())
         )
 
     def wait(self, is_done: Callable[[], bool], timeout_seconds: float | None = None) -> bool:
-        """Block until a condition on the versions' states holds, or the timeout passes.
+        """Wait until a condition on the states of versions holds.
 
         Args:
-          is_done: evaluates the condition; called after each change of a state.
-          timeout_seconds: how long to wait; None for no limit.
+          is_done: returns whether the condition holds; called after each change of a state.
+          timeout_seconds: the longest wait in seconds; None for no limit.
 
         Returns:
-          Whether the condition holds.
+          True if the condition holds, False if the timeout has passed.
         """
         with self._condition:
             return self._condition.wait_for(is_done, timeout_seconds)
 
     def matches_aspired(self, name: str) -> bool:
-        """Return whether an aspired version is available and the base path has no error."""
+        """Return whether an aspired version of a model is available.
+
+        The result is False if the model's base path could not be read.
+        """
         with self._condition:
             return name not in self._unavailable_reasons and any(
                 servable.state is State.AVAILABLE and self._is_aspired(servable)
@@ -271,18 +288,18 @@ class Manager:
             return self._is_converged(name)
 
     def has_failed_download(self, name: str) -> bool:
-        """Return whether a version of a model waits for the retry of a failed download."""
+        """Return whether the last download of a version of a model has failed, and is retried."""
         with self._condition:
             return any(servable.name == name for servable in self._failed_downloads)
 
     def close(self, timeout_seconds: float) -> bool:
-        """Unload every version.
+        """Unload all versions of all models, and load no further versions.
 
         Args:
-          timeout_seconds: how long to wait for requests in flight.
+          timeout_seconds: the longest wait for requests in flight, in seconds.
 
         Returns:
-          Whether every version is unloaded. A version that is still in use or loading stays.
+          Whether all versions are unloaded. A version that is still in use or loading is not.
         """
         with self._condition:
             self._is_closed = True
@@ -302,7 +319,10 @@ class Manager:
         return all(servable.state not in (State.UNLOADING, State.LOADING) for servable in servables)
 
     def _submit(self, servable: Servable, tries_left: int) -> None:
-        """Start to download a version if need be, and then to load it."""
+        """Start to load a version, in another thread; first download it if it is remote.
+
+        `tries_left` is the number of retries if the load fails.
+        """
         if self._downloads_first(servable):
             self._downloads.submit(self._download, servable, tries_left)
         else:
@@ -368,9 +388,9 @@ class Manager:
         assert servable.directory is not None
         fingerprint = directory_fingerprint.directory_fingerprint(servable.directory)
         with self._condition:
-            # Hold the lock from the check until the new state is set. Otherwise
-            # `set_aspired_versions` could mistake a version that is about to end for a version
-            # that is loading.
+            # Hold the lock from this check until the new state is set. Otherwise
+            # `set_aspired_versions` could take the version for one that is loading, while this
+            # thread is about to cancel the load.
             if not self._is_aspired(servable):
                 servable.mark_cancelled()
                 return
@@ -398,14 +418,15 @@ class Manager:
     def _handle_failure(
         self, servable: Servable, error: TpuserveError, fingerprint: Fingerprint, tries_left: int
     ) -> None:
-        # Drop the traceback, because the error is kept and the traceback's frames would keep the
-        # data of the failed load in memory.
+        # Delete the traceback, because the error is kept and the frames of its traceback would keep
+        # the data of the failed load in memory.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         logger.error("%s: cannot be loaded: %s", servable, error)
 
         with self._condition:
             if servable not in self._leases:
-                # The files of a downloaded version never change: changed files are another version.
+                # The version is local: remember the state of its files, to load it again when they
+                # have changed. The files of a downloaded version never change.
                 self._fingerprints[servable] = (fingerprint, fingerprint)
             is_last = tries_left <= 0 or self._is_closed or not self._is_aspired(servable)
             servable.mark_failed(error, is_final=is_last)
@@ -430,7 +451,10 @@ class Manager:
         timer.start()
 
     def _failed_and_changed(self, name: str) -> list[Servable]:
-        """Return the failed versions whose files changed after the failure and change no more."""
+        """Return the versions to load again: they have failed, and then their files have changed.
+
+        Versions whose files are still changing are not included.
+        """
         changed = []
         for servable in self._servables.get(name, ()):
             fingerprints = self._fingerprints.get(servable)
@@ -438,15 +462,15 @@ class Manager:
                 continue
             at_failure, at_last_poll = fingerprints
             now = directory_fingerprint.directory_fingerprint(servable.directory)
-            # Retry only when the files are the same at two polls, because a directory that is still
-            # being copied would fail again.
+            # Load the version again only if its files are equal at two polls in a row: a directory
+            # that is still being copied would fail again.
             if now != at_failure and now == at_last_poll:
                 changed.append(servable)
             self._fingerprints[servable] = (at_failure, now)
         return changed
 
     def _has_failed(self, servable: Servable) -> bool:
-        """Return whether a version has failed and is not being loaded now."""
+        """Return whether a version has failed to load, and is not loading again at this moment."""
         return servable.state is State.END or servable in list(self._timers.values())
 
     def _unload_superseded(self, name: str) -> None:
@@ -454,9 +478,9 @@ class Manager:
             self._begin_unload(servable)
 
     def _superseded(self, name: str) -> list[Servable]:
-        """Return the available versions to unload: those that are no longer aspired.
+        """Return the available versions to unload, because they are not aspired any more.
 
-        A model with aspired versions keeps the old versions until an aspired version is available.
+        If a model has aspired versions, the result is empty until one of them is available.
         """
         aspired = self._aspired.get(name, {})
         available = [
@@ -497,8 +521,8 @@ class Manager:
     def _add(self, name: str, version: int, directory: Path) -> Servable:
         servable = Servable(name, version, directory, self._note_change)
         ended = (State.END,)
-        # The new servable replaces a servable of the same version that has ended. A servable that
-        # still runs requests stays listed.
+        # The new servable replaces a servable of the same version that was unloaded or has failed.
+        # A servable that still runs requests stays in the list.
         others = [
             other
             for other in self._servables.get(name, ())
@@ -506,7 +530,7 @@ class Manager:
         ]
         for replaced in set(self._servables.get(name, ())) - set(others):
             self._fingerprints.pop(replaced, None)
-        # The sort is stable, so of two servables with the same version the newer comes first.
+        # The sort is stable, so the new servable comes before another servable of the same version.
         newest_first = sorted([servable, *others], key=lambda candidate: -candidate.version)
         self._servables[name] = tuple(newest_first)
         self._note_change(servable, State.START)
@@ -536,7 +560,7 @@ class Manager:
             for servable in servables:
                 if (version is None or version == servable.version) and servable.try_acquire():
                     return servable
-            # A version may have become available after the loop checked it. So try again if the
+            # A version may have become available after the loop has checked it. So try again if the
             # list of servables has changed, or if a version is available now.
             if servables is self._servables.get(name, ()) and not self.is_available(name, version):
                 break
@@ -545,7 +569,7 @@ class Manager:
 
 
 def statuses(manager: Manager, names: Iterable[str]) -> dict[str, list[VersionStatus]]:
-    """Return the status of each named model; an empty list for a model without known versions."""
+    """Return model name → statuses of its versions, newest first; empty if no version is known."""
     statuses_by_name = {}
     for name in names:
         try:

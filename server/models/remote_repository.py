@@ -1,4 +1,4 @@
-"""The versions of a model below a remote base path, such as gs://bucket/models/half."""
+"""Finds the versions of a model in remote storage, such as gs://bucket/models/half."""
 
 from pathlib import Path
 
@@ -18,25 +18,29 @@ _LISTED_NAMES = 5
 
 
 class RemoteRepository:
-    """The versions of one model in remote storage. Every method lists the storage again."""
+    """The versions of one model in remote storage.
+
+    Each call of a method lists the storage again.
+    """
 
     def __init__(self, model: ModelConfig, models: RemoteModels) -> None:
-        """Create a repository, without a connection.
+        """Create a repository without connecting to the storage.
 
         Args:
           model: a model with a remote base path.
-          models: has the directory of each version in the cache.
+          models: lists the storage, and knows the local directory to which a version is downloaded.
         """
         self._model = model
         self._models = models
 
     def aspired_versions(self) -> dict[int, Path]:
-        """Return version → directory in the cache for the versions that the policy selects.
+        """Return version → local directory, for the versions that the model's policy selects.
 
-        The directory of a version that is not downloaded yet does not exist.
+        The directory is in the cache of downloaded versions. It does not exist before the version
+        is downloaded.
 
         Raises:
-          ExtraNotInstalled: the packages for the scheme are missing.
+          ExtraNotInstalled: the Python packages for this kind of storage are not installed.
           VersionNotFound: the base path holds no version, or no version that the policy selects.
           TpuserveError: the storage cannot be read.
         """
@@ -58,11 +62,11 @@ class RemoteRepository:
 
 
 def repository_of(model: ModelConfig, models: RemoteModels | None) -> Repository | RemoteRepository:
-    """Return the repository of a model: remote or local, as its base path.
+    """Return the repository of a model, which is remote or local like the model's base path.
 
     Args:
-      model: the model.
-      models: has the directory of each remote version; None to refuse remote base paths.
+      model: the configuration of the model.
+      models: lists remote base paths; None to refuse them.
 
     Raises:
       BasePathNotFound: the base path is a URI with a scheme that cannot be read.

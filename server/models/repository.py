@@ -1,4 +1,4 @@
-"""The versions of a model on disk: numbered directories, or the base path itself."""
+"""Finds the versions of a model on disk: numbered directories, or the base path itself."""
 
 import logging
 import os
@@ -11,7 +11,8 @@ from server.config.model_config import AllPolicy, LatestPolicy, SpecificPolicy, 
 from tpuserve.errors import BasePathNotFound, VersionNotFound
 
 _NUMBER = re.compile(r"[0-9]+")
-# Python refuses to convert texts of some thousand digits.
+# The largest number of digits of a version number. Longer names are not converted, because int()
+# refuses texts of several thousand digits.
 _MAX_DIGITS = 400
 _MAX_VERSION = 2**63 - 1
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
@@ -24,24 +25,24 @@ logger = logging.getLogger(__name__)
 
 
 class Repository:
-    """The version directories of one model. Every method reads the directory again."""
+    """The version directories of one model. Each call of a method reads the disk again."""
 
     def __init__(self, base_path: Path, policy: VersionPolicy = _LATEST) -> None:
-        """Create a repository.
+        """Create a repository without reading the disk.
 
         Args:
           base_path: the directory with one numbered directory per version.
-          policy: the versions to serve.
+          policy: selects the versions to serve.
         """
         self._base_path = base_path
         self._policy = policy
 
     def versions(self) -> dict[int, Path]:
-        """Return version → directory for each directory with a numeric name: "000123" is 123.
+        """Return version → directory, for each directory with a numeric name: "000123" is 123.
 
-        Of two directories with the same number, the last in the order of names counts. A base path
-        without such directories that is itself a SavedModel is the only version; its number is the
-        name of the base path, or 1 if that is no number.
+        Of two directories with the same number, the last in the order of names counts. If there is
+        no such directory, and the base path itself is a SavedModel, then the base path is the only
+        version. Its number is the last part of the base path, or 1 if this part is not a number.
 
         Raises:
           BasePathNotFound: the base path is not a directory, or cannot be read.
@@ -63,7 +64,7 @@ class Repository:
         return versions or self._base_path_as_version()
 
     def aspired_versions(self) -> dict[int, Path]:
-        """Return version → directory for the versions that the policy selects.
+        """Return version → directory, for the versions that the policy selects.
 
         Raises:
           BasePathNotFound: the base path is not a directory, or cannot be read.
@@ -78,7 +79,8 @@ class Repository:
         return selected
 
     def _directory(self, number: int, path: Path) -> Path:
-        # If several directories have the same number, prefer the name without leading zeros.
+        # If several directories have the same number, such as "7" and "007", prefer the name
+        # without leading zeros.
         plain = self._base_path / str(number)
         return plain if plain.is_dir() else path
 
@@ -117,12 +119,12 @@ def _has_versions(path: Path) -> bool:
     try:
         return any(version_number(name) is not None for name in os.listdir(path))
     except OSError:
-        # The path is a file, or cannot be read.
+        # The path is a file, or cannot be read, and so has no versions.
         return False
 
 
 def version_number(name: str) -> int | None:
-    """Return the version number that a directory name stands for; None if it stands for none."""
+    """Return the version number of a directory name; None if the name is not a version number."""
     if not _NUMBER.fullmatch(name) or len(name) > _MAX_DIGITS:
         return None
     number = int(name)
@@ -145,9 +147,9 @@ def select_versions(
     """Return the versions that a policy selects.
 
     Args:
-      versions: version → its place; not empty.
-      policy: the versions to serve.
-      base_path: the base path, which log lines and errors name.
+      versions: version → its directory or remote address; not empty.
+      policy: selects the versions to serve.
+      base_path: the base path, for log lines and error texts.
 
     Raises:
       VersionNotFound: the policy selects none of the versions.

@@ -1,4 +1,4 @@
-"""Loading of a version: reads its model, warms the model up and gives the model a runner."""
+"""Loads a version: reads its model, warms the model up, and creates the runner of its requests."""
 
 import logging
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from tpuserve.errors import Code, ModelLoadError, TpuserveError
 MakeRunner: TypeAlias = Callable[[Model, Path, str], InferenceRunner]
 WarmUp: TypeAlias = Callable[[Model, Path], None]
 
-# The codes of errors that recur at every load of the same files, so that a retry is useless. Errors
-# with other codes may be transient.
+# The codes of errors that every load of the same files would raise again, so that a load is not
+# retried. Errors with other codes may be transient.
 _PERMANENT = frozenset(
     {
         Code.INVALID_ARGUMENT,
-        # A load that has taken too long would only take as long again.
+        # A load that has exceeded its time limit would take as long again.
         Code.DEADLINE_EXCEEDED,
         Code.NOT_FOUND,
         Code.PERMISSION_DENIED,
@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Retries:
-    """How failed loads are retried.
+    """How often and at which interval a failed load is retried.
 
     Attributes:
-      count: the number of tries after the first.
+      count: the number of retries after the first failure.
       interval_seconds: the time between two tries, in seconds.
     """
 
@@ -45,15 +45,15 @@ class Retries:
 
 @dataclass(frozen=True)
 class ServableLoader:
-    """Prepares versions so that they can answer requests.
+    """Loads versions, so that they can answer requests.
 
     Attributes:
       load: loads the model in a version's directory.
-      make_runner: takes a model, the directory of its version and the name of the version; returns
-        the runner of the model's requests.
+      make_runner: takes a model, the directory of its version and the name of the version. It
+        returns the runner of the model's requests: the model itself, or a batching runner.
       warm_up: runs warm-up requests on the model; None for no warm-up.
-      find_load: model name → the function that loads the model's versions; None to use `load` for
-        all models.
+      find_load: takes a model's name, and returns the function that loads its versions instead of
+        `load`; None to use `load` for all models.
     """
 
     load: Load
@@ -62,13 +62,13 @@ class ServableLoader:
     find_load: Callable[[str], Load] | None = None
 
     def load_servable(self, servable: Servable, directory: Path) -> tuple[Model, InferenceRunner]:
-        """Load and warm up a version.
+        """Load the model of a version, warm it up and create its runner.
 
         Returns:
-          The model of the version and the runner of its requests.
+          The model, and the runner of its requests.
 
         Raises:
-          TpuserveError: the version cannot be loaded or warmed up; no part stays in memory.
+          TpuserveError: the version cannot be loaded or warmed up. Its memory is freed.
         """
         try:
             load = self.load if self.find_load is None else self.find_load(servable.name)
@@ -89,15 +89,15 @@ class ServableLoader:
     def _warm_up_and_make_runner(
         self, servable: Servable, model: Model, directory: Path
     ) -> InferenceRunner:
-        # Warm the model up before the version becomes available, so that no request is slow because
-        # the model is cold.
+        # Warm the model up before the version becomes available, because the first runs of a model
+        # are slow.
         if self.warm_up is not None:
             self.warm_up(model, directory)
         return self.make_runner(model, directory, str(servable))
 
 
 def is_retriable(error: TpuserveError) -> bool:
-    """Return whether a later load of the same files may succeed."""
+    """Return whether loading the same files again may succeed, after an error of the first load."""
     return error.code not in _PERMANENT
 
 
