@@ -1,1 +1,1 @@
-"""A server of several processes: a supervisor, an engine with the models, and frontends."""
+"""A server of several processes: a supervisor, an engine that runs the models, and frontends."""

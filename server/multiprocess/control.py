@@ -1,4 +1,4 @@
-"""The connection between the supervisor and one of its processes."""
+"""The connection for control messages between the supervisor and one of its processes."""
 
 import socket
 import threading
@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 
 class ControlMessage(NamedTuple):
-    """A message between the supervisor and a process.
+    """A message between the supervisor and one of its processes.
 
     Attributes:
       name: the meaning of the message, such as "ready".
       value: any value that pickle supports.
-      connection: a socket that is handed over; None for no socket.
+      connection: a socket that the message passes to the other process; None for no socket.
     """
 
     name: str
@@ -22,9 +22,11 @@ class ControlMessage(NamedTuple):
 
 
 class ControlChannel:
-    """One end of a connection, which is closed when the process at the other end ends.
+    """One end of a connection between the supervisor and a process.
 
-    `send` is thread-safe; one thread may call `receive`.
+    The connection is closed when the process at the other end ends.
+
+    Any thread may call `send`, but only one thread at a time `receive`.
     """
 
     def __init__(self, connection: "Connection[Any, Any]") -> None:
@@ -33,12 +35,12 @@ class ControlChannel:
         self._lock = threading.Lock()
 
     def send(self, name: str, value: Any = None, connection: socket.socket | None = None) -> None:
-        """Send a message; do nothing if the other process is gone.
+        """Send a message; do nothing if the other process has ended.
 
         Args:
           name: the meaning of the message.
           value: any value that pickle supports.
-          connection: a socket to hand over; it stays open in this process.
+          connection: a socket to pass to the other process; it stays open in this process too.
         """
         try:
             with self._lock:
@@ -46,11 +48,11 @@ class ControlChannel:
                 if connection is not None:
                     reduction.send_handle(self._connection, connection.fileno(), None)
         except OSError:
-            # Ignore the error: `receive` reports that the other process is gone.
+            # The other process has ended, which `receive` reports. So ignore the error.
             return
 
     def receive(self) -> ControlMessage | None:
-        """Wait for the next message; return None if the other process is gone."""
+        """Wait for the next message; return None if the other process has ended."""
         try:
             name, value, has_socket = self._connection.recv()
             if not has_socket:
@@ -61,5 +63,5 @@ class ControlChannel:
             return None
 
     def close(self) -> None:
-        """Close this end."""
+        """Close this end of the connection."""
         self._connection.close()

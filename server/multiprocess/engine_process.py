@@ -1,4 +1,4 @@
-"""The engine process: owns the models, and answers the calls of the frontend processes."""
+"""The engine process: runs the models, and answers the calls of the frontend processes."""
 
 import contextlib
 import importlib
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from server.config.platform_config import PlatformConfig
 
-# The interval, in seconds, at which the starting engine checks whether its activity has changed.
+# The interval, in seconds, at which the starting engine checks whether its activity, such as
+# "loading resnet", has changed and must be reported to the supervisor.
 _ACTIVITY_SECONDS = 0.1
 
 logger = logging.getLogger(__name__)
@@ -41,15 +42,17 @@ def run_engine(
     load: Load | None,
     platform: "PlatformConfig | None",
 ) -> None:
-    """Run the engine of a server until the supervisor stops it. The main function of a process.
+    """Run the engine of a server until the supervisor stops it.
+
+    This is the main function of the engine process.
 
     Args:
       connection: the connection to the supervisor.
       supervisor_pid: the process ID of the supervisor.
-      settings: the settings, with the platform config file applied.
+      settings: the settings of the server, including those of the platform config file.
       load: loads the model in a version's directory; None for the loader of SavedModels.
-      platform: the batching and warm-up settings of the platform config file; None without such a
-        file.
+      platform: the batching and warm-up settings of the platform config file; None if there is no
+        such file.
     """
     process_setup.set_up_process("tpuserve-engine", supervisor_pid)
     control = ControlChannel(connection)
@@ -87,13 +90,14 @@ def run_engine(
     is_closed = engine.close(LAST_SECONDS, LAST_SECONDS if message.value else 0)
     endpoint.close()
     control.send("stopped", is_closed)
-    # Exit at once: otherwise the threads of unfinished requests would keep the process alive.
+    # Exit without waiting for other threads, because those of unfinished requests would keep the
+    # process alive.
     logging.shutdown()
     os._exit(0)
 
 
 def _preload_modules() -> None:
-    """Import TensorFlow, and the modules that need it, before models are loaded."""
+    """Import TensorFlow and the modules that need it, so that no load or request waits for this."""
     logger.info("starting: importing TensorFlow, which takes a few seconds")
     serving_import.import_tensorflow_for_serving()
     with gc_control.gc_disabled():
@@ -102,7 +106,7 @@ def _preload_modules() -> None:
 
 @contextlib.contextmanager
 def _reported_activity(control: ControlChannel, describe: Callable[[], str]) -> Iterator[None]:
-    """Report the engine's activity to the supervisor as long as the `with` body runs.
+    """Report the activity of the starting engine to the supervisor while the `with` body runs.
 
     The supervisor shows the activity in readiness checks.
 
@@ -136,8 +140,8 @@ def _connect(endpoint: EngineEndpoint, connection: "Any") -> None:
         except OSError as error:
             logger.warning("a frontend process has ended before it was connected: %s", error)
 
-    # Create the channel in a thread, because this waits for the other process, which may take long
-    # to answer.
+    # Create the channel in another thread, because it waits for an answer of the frontend process,
+    # which may take long.
     threading.Thread(target=connect, name="connect", daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""A frontend process: owns connections of clients, and sends their requests to the engine."""
+"""A frontend process: accepts connections of clients, and sends their requests to the engine."""
 
 import logging
 import os
@@ -28,18 +28,20 @@ logger = logging.getLogger(__name__)
 def run_frontend(
     connection: "Connection[Any, Any]", supervisor_pid: int, settings: Settings, index: int
 ) -> None:
-    """Run frontends until the supervisor stops them. The main function of a process.
+    """Run the REST and gRPC frontends until the supervisor stops them.
+
+    This is the main function of a frontend process.
 
     Args:
       connection: the connection to the supervisor.
       supervisor_pid: the process ID of the supervisor.
-      settings: the settings of this process: those of the server, with this process's share of the
-        limits.
-      index: the position of this process among the frontend processes.
+      settings: the settings of this process: those of the server, but with the limits divided by
+        the number of frontend processes.
+      index: the number of this process among the frontend processes, from 0.
     """
     process_setup.set_up_process(f"tpuserve-front{index}", supervisor_pid)
-    # Let imports find TensorFlow's generated messages, which the protocols need, without an import
-    # of TensorFlow itself.
+    # Make TensorFlow's generated protobuf modules importable without importing TensorFlow, which
+    # this process does not need and which takes seconds.
     tensorflow_stub.install_stub()
     control = ControlChannel(connection)
     messages: SimpleQueue[ControlMessage] = SimpleQueue()
@@ -86,7 +88,17 @@ def _follow_supervisor(
     client: EngineClient,
     loop_client: EventLoopClient,
 ) -> None:
-    """Connect to each engine process that the supervisor starts, until it says to stop."""
+    """Handle the supervisor's messages until the message "stop".
+
+    The most important message has a connection to a new engine process.
+
+    Args:
+      control: the connection to the supervisor.
+      messages: the received messages.
+      frontends: the REST and gRPC frontends of this process.
+      client: sends the calls of threads to the engine process.
+      loop_client: sends the calls of the event loop to the engine process.
+    """
     is_first = True
     while (message := messages.get()).name != "stop":
         if message.name == "activity":
@@ -128,6 +140,6 @@ def _report_startup(frontends: FrontendGroup, activity: str) -> None:
 
 
 def _exit_after_failure(reason: str) -> None:
-    """Exit the process, which the supervisor then replaces, because a frontend has failed."""
+    """Exit the process after a failure of a frontend; the supervisor then starts a new process."""
     logger.error("%s", reason)
     os._exit(1)

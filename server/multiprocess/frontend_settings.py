@@ -1,4 +1,4 @@
-"""The settings of the frontend processes: those of the server, with the limits divided."""
+"""Computes the settings of the frontend processes: the server's, with the limits divided."""
 
 import math
 from dataclasses import replace
@@ -19,8 +19,8 @@ def frontend_settings(settings: Settings) -> list[Settings]:
     share = replace(
         settings,
         frontend_processes=0,
-        # Let the frontend handle each request like one that waits for a batch, without a thread:
-        # all requests wait for the engine process.
+        # With batching, the frontends use no thread for a waiting request. This suits a frontend
+        # process, in which all requests wait for the engine process.
         enable_batching=True,
         max_requests_in_flight=math.ceil(settings.max_requests_in_flight / count),
         max_request_memory_bytes=math.ceil(

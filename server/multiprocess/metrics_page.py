@@ -1,4 +1,4 @@
-"""The metrics of all processes of a server, as each frontend process serves them."""
+"""Collects the metrics of all processes of a server, so that each frontend can serve them."""
 
 import itertools
 import threading
@@ -11,26 +11,28 @@ from server.metrics import Metrics, family
 from server.metrics.family import Snapshot
 from server.multiprocess.supervised import SupervisedProcess
 
-# How long the supervisor waits for the metrics of other processes, in seconds. If a process does
-# not answer in time, for example because it loads a model, its last known metrics are used.
+# The longest time, in seconds, that the supervisor waits for the metrics of the other processes. If
+# a process does not answer in time, for example because it loads a model, its last known metrics
+# are used.
 _COLLECT_SECONDS = 2.0
-# How long a frontend process waits for the supervisor's answer, in seconds. The supervisor is never
-# busy for long, so its answer comes within little more than _COLLECT_SECONDS. Without an answer,
-# the frontend process serves its own metrics alone.
+# The longest time, in seconds, that a frontend process waits for the metrics from the supervisor.
+# The supervisor is never busy for long, so its answer usually arrives within little more than
+# _COLLECT_SECONDS. Without an answer, the frontend process serves only its own metrics.
 _SUPERVISOR_SECONDS = 10.0
-# The types of metrics that describe a process only while it runs.
+# The types of metrics that are meaningless after the end of their process: gauges and recent error
+# messages. Only counters and histograms of an ended process are kept.
 _PROCESS_TYPES = ("gauge", family.EVENTS)
 
 
 class ServerMetrics(Metrics):
-    """The registry of a frontend process, whose exposition has the metrics of all processes."""
+    """The metrics of a frontend process, which are served together with those of all processes."""
 
     def __init__(self, ask: Callable[[int], None]) -> None:
-        """Create the registry.
+        """Create the metrics.
 
         Args:
-          ask: takes a number, and asks the supervisor for the metrics of all processes. The
-            supervisor's answer, which is passed to `receive`, has the same number.
+          ask: takes a new number, and sends the supervisor a request for the metrics of all
+            processes. The answer has the same number, and is passed to `receive`.
         """
         super().__init__()
         self._ask = ask
@@ -39,14 +41,19 @@ class ServerMetrics(Metrics):
         self._condition = threading.Condition()
 
     def receive(self, number: int, families: Snapshot) -> None:
-        """Pass the supervisor's answer on to the thread that waits for it."""
+        """Pass an answer of the supervisor to the thread that waits for it in `collect`.
+
+        Args:
+          number: the number that was passed to `ask`.
+          families: the metrics of all processes, added up.
+        """
         with self._condition:
             if number in self._waiting:
                 self._waiting[number].append(families)
                 self._condition.notify_all()
 
     def first_value(self, name: str) -> int | None:
-        """Return the value of a counter's first series, added up over all processes."""
+        """Return the value of the first series of a counter, added up over all processes."""
         for metric in self.collect():
             if metric.name == name and metric.metric_type == "counter":
                 value = metric.values[min(metric.values)] if metric.values else 0
@@ -54,20 +61,20 @@ class ServerMetrics(Metrics):
         return None
 
     def collect(self) -> Snapshot:
-        """Return the present values of the metrics of all processes, added up."""
+        """Ask the supervisor for the metrics of all processes, and return them, added up."""
         number = next(self._numbers)
         with self._condition:
             answers = self._waiting[number] = []
             self._ask(number)
             self._condition.wait_for(lambda: answers, _SUPERVISOR_SECONDS)
             del self._waiting[number]
-        # Without an answer, serve at least the metrics of this process.
+        # If the supervisor has not answered, serve at least the metrics of this process.
         return answers[0] if answers else self.snapshot()
 
 
 @dataclass
 class _Collection:
-    """A frontend process's request for the metrics of all processes, until it is answered."""
+    """A frontend process's request for the metrics of all processes, which is not answered yet."""
 
     asker: SupervisedProcess
     number: int
@@ -76,26 +83,33 @@ class _Collection:
 
 
 class Collector:
-    """The metrics of the processes of a server, as the supervisor collects them.
+    """Collects, in the supervisor, the metrics of the processes of a server.
 
-    The counts of a process that has ended are kept, so that no counter of the server ever falls.
+    The counters of a process that has ended are kept, so that the counters of the server never
+    decrease.
     """
 
     def __init__(self) -> None:
-        """Create a collector that knows no metrics."""
+        """Create a collector without metrics."""
         self._latest: dict[SupervisedProcess, Snapshot] = {}
         self._ended: Snapshot = ()
         self._collections: list[_Collection] = []
 
     @property
     def deadlines(self) -> list[float]:
-        """The times at which to call `answer`, by the clock `time.monotonic`."""
+        """The times at which the supervisor must call `answer`, by the clock `time.monotonic`."""
         return [collection.deadline for collection in self._collections]
 
     def begin(
         self, asker: SupervisedProcess, number: int, processes: Iterable[SupervisedProcess]
     ) -> None:
-        """Ask processes for their metrics, because a frontend process has asked the supervisor."""
+        """Begin to answer a frontend process: ask all processes for their metrics.
+
+        Args:
+          asker: the frontend process that has asked for the metrics.
+          number: the number of its request.
+          processes: the processes of the server.
+        """
         missing = set(processes)
         for process in missing:
             process.send("snapshot")
@@ -103,14 +117,14 @@ class Collector:
         self._collections.append(_Collection(asker, number, missing, deadline))
 
     def update(self, process: SupervisedProcess, snapshot: Snapshot) -> None:
-        """Record the present metrics of a process."""
+        """Record the metrics that a process has sent, and answer the requests that are complete."""
         self._latest[process] = snapshot
         for collection in self._collections:
             collection.missing.discard(process)
         self.answer()
 
     def end(self, process: SupervisedProcess) -> None:
-        """Keep the counts of a process that has ended, but not its gauges and messages."""
+        """Record that a process has ended: keep its counters and histograms, but not its gauges."""
         counts = [
             metric
             for metric in self._latest.pop(process, ())
@@ -122,7 +136,7 @@ class Collector:
         self.answer()
 
     def answer(self) -> None:
-        """Answer the frontend processes whose metrics are complete or whose deadline has passed."""
+        """Answer the frontend processes' requests that are complete or past their deadline."""
         now = time.monotonic()
         for collection in list(self._collections):
             if not collection.missing or collection.deadline <= now:

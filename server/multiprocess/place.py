@@ -1,4 +1,4 @@
-"""A slot for one process of a server, which is filled again whenever the process ends."""
+"""A slot for one process of a server: when the process ends, a new one is started."""
 
 import time
 from collections.abc import Callable
@@ -7,9 +7,9 @@ from typing import Any
 
 from server.multiprocess.supervised import OnEvent, SupervisedProcess
 
-# The delay before a process that has ended is started again. It begins with _FIRST_BACKOFF_SECONDS,
-# doubles each time up to _MAX_BACKOFF_SECONDS, and begins anew after a process has run for
-# _STABLE_SECONDS.
+# The delay before a process that has failed is started again. It is _FIRST_BACKOFF_SECONDS at first
+# and doubles each time, up to _MAX_BACKOFF_SECONDS. After a process has run for _STABLE_SECONDS,
+# the delay is _FIRST_BACKOFF_SECONDS again.
 _FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.5, 30.0
 _STABLE_SECONDS = 60.0
 
@@ -20,13 +20,14 @@ class Place:
 
     Attributes:
       name: the name for the log, such as "frontend 1".
-      main: the main function of the process.
-      arguments: the arguments of the main function.
-      process: the process; None while none runs.
-      is_ready: whether the process can be connected to others.
+      main: the main function of the process in this slot.
+      arguments: the arguments of the main function after the first two, which `SupervisedProcess`
+        adds.
+      process: the running process; None while no process runs in this slot.
+      is_ready: whether the process has started, so that the supervisor can connect it to others.
       is_connected: for a frontend process, whether it is connected to an engine process.
-      restart_at: when to start the next process, by the clock `time.monotonic`; None while a
-        process runs.
+      restart_at: the time at which to start the next process, by the clock `time.monotonic`; None
+        while a process runs.
     """
 
     name: str
@@ -40,13 +41,16 @@ class Place:
     _backoff_seconds: float = _FIRST_BACKOFF_SECONDS
 
     def start(self, on_event: OnEvent) -> None:
-        """Start the process of this slot; `on_event` as in `SupervisedProcess`."""
+        """Start a process in this slot.
+
+        `on_event` is called with each message of the process, and with None when it has ended.
+        """
         self.restart_at = None
         self._started_at = time.monotonic()
         self.process = SupervisedProcess(self.name, self.main, self.arguments, on_event)
 
     def end(self) -> float:
-        """Remove the ended process, and return the seconds until a new process is started."""
+        """Remove the process, which has ended, and return the seconds until the next is started."""
         now = time.monotonic()
         if now - self._started_at >= _STABLE_SECONDS:
             self._backoff_seconds = _FIRST_BACKOFF_SECONDS

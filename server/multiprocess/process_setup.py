@@ -10,19 +10,19 @@ from collections.abc import Callable
 from server.multiprocess.control import ControlChannel, ControlMessage
 from server.process import logs, malloc
 
-# The options of prctl. Source: linux/prctl.h.
+# The numbers of the options of prctl(2) that this module uses. Source: linux/prctl.h.
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
-# How long a thread keeps Python's GIL while other threads wait for the GIL, in seconds. With
-# Python's default of 5 ms, the threads that load a model would delay requests.
+# The time, in seconds, after which a thread must release Python's GIL if other threads wait for it.
+# With Python's default of 5 ms, the threads that load a model would delay requests.
 _SWITCH_INTERVAL_SECONDS = 0.0005
 
 
 def set_up_process(name: str, supervisor_pid: int) -> None:
     """Prepare a process that the supervisor has started.
 
-    The process leaves signals to the supervisor, because Ctrl-C, and some process managers, signal
-    all processes of a server, and the supervisor stops them in order. The system kills the process
-    when the supervisor dies.
+    The process ignores SIGINT and SIGTERM: Ctrl-C and some process managers send these signals to
+    all processes of a server, but the supervisor stops the processes in order. If the supervisor
+    dies, the operating system kills the process.
 
     Args:
       name: the name that tools such as ps and top show; at most 15 characters.
@@ -35,14 +35,14 @@ def set_up_process(name: str, supervisor_pid: int) -> None:
         prctl(_PR_SET_NAME, name.encode())
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor_pid:
-        os._exit(1)  # The supervisor died before prctl tied this process to it.
+        os._exit(1)  # The supervisor has ended, before prctl could take effect.
     logs.configure_logging(is_shared=True)
     malloc.configure_malloc()
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
 
 
 def receive_in_thread(control: ControlChannel, handle: Callable[[ControlMessage], None]) -> None:
-    """Handle the supervisor's messages in a thread; exit the process when the supervisor is gone.
+    """Handle the supervisor's messages in a new thread; exit the process if the supervisor ends.
 
     Args:
       control: the connection to the supervisor.

@@ -1,4 +1,4 @@
-"""Starts a process of a server for the supervisor, exchanges messages with it, and ends it."""
+"""Starts a process of a server, exchanges messages with it, and ends it, for the supervisor."""
 
 import multiprocessing
 import os
@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from server.multiprocess.control import ControlChannel, ControlMessage
 
-# Start processes afresh, never by a fork: a fork copies the state of locks, but not the threads
-# that would release them.
+# Start each process as a new Python interpreter ("spawn") and not by a fork: a fork copies locks
+# that other threads hold, but not the threads that would release them.
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
@@ -17,10 +17,10 @@ OnEvent: TypeAlias = Callable[["SupervisedProcess", ControlMessage | None], None
 
 
 class SupervisedProcess:
-    """A running process, with the connection to it.
+    """A process that the supervisor has started, and the connection to it.
 
     Attributes:
-      name: the name for the log, such as "frontend 1".
+      name: the name of the process in the log, such as "frontend 1".
     """
 
     def __init__(
@@ -30,14 +30,14 @@ class SupervisedProcess:
         arguments: tuple[Any, ...],
         on_event: OnEvent,
     ) -> None:
-        """Start the process.
+        """Start the process, and a thread that receives its messages.
 
         Args:
-          name: the name for the log.
-          main: the main function of the process, which gets the connection to the supervisor, the
-            supervisor's process ID and the arguments.
-          arguments: further arguments of the main function.
-          on_event: called in a thread of its own with each message of the process, and with None
+          name: the name of the process in the log.
+          main: the main function of the process. Its arguments are the connection to the
+            supervisor, the supervisor's process ID and `arguments`.
+          arguments: the further arguments of the main function.
+          on_event: called in the receiving thread with each message of the process, and with None
             when the process has ended.
         """
         self.name = name
@@ -53,35 +53,38 @@ class SupervisedProcess:
 
     @property
     def pid(self) -> int:
-        """The process ID."""
+        """The ID of the process."""
         pid = self._process.pid
         assert pid is not None
         return pid
 
     @property
     def exit_code(self) -> int | None:
-        """The exit status, or minus the number of the signal that has ended the process."""
+        """The exit status; if a signal has ended the process, minus its number.
+
+        The result is None while the process runs.
+        """
         return self._process.exitcode
 
     def send(self, name: str, value: Any = None, connection: Any = None) -> None:
-        """Send a message to the process; see `ControlChannel.send`."""
+        """Send a message to the process; the arguments are those of `ControlChannel.send`."""
         self._control.send(name, value, connection)
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Wait until the process has ended; return whether it has."""
+        """Wait until the process has ended, for a limited time; return whether it has ended."""
         self._process.join(timeout_seconds)
         return self._process.exitcode is not None
 
     def kill(self) -> None:
-        """End the process at once."""
+        """Kill the process with SIGKILL."""
         self._process.kill()
         self._process.join()
 
     def _receive(self) -> None:
         while (message := self._control.receive()) is not None:
             self._on_event(self, message)
-        # The connection is closed, so the process has ended or is stuck while it ends. Kill the
-        # process if it is stuck.
+        # The connection is closed, so the process has ended or is about to end. Kill the process,
+        # in case it does not end by itself.
         self.kill()
         self._control.close()
         self._on_event(self, None)

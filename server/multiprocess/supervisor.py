@@ -26,18 +26,19 @@ from tpuserve.errors import TpuserveError, Unavailable
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
 
-# How long a process may take to exit after it has reported that it has stopped, in seconds.
+# The time, in seconds, in which a process must exit after it has reported that it has stopped.
+# After that it is killed.
 _EXIT_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """A server of several processes, with the methods of `server.app.Server`.
+    """A server of several processes, with the methods of the single-process `server.app.Server`.
 
-    The engine process owns the models. The frontend processes own the ports, which they share, and
-    each has a connection to the engine. A process that fails is started again. The supervisor
-    itself imports no TensorFlow and has no part in requests.
+    The engine process runs the models. The frontend processes listen together on the same ports,
+    and each is connected to the engine process. A process that fails is started again. The
+    supervisor itself does not import TensorFlow, and requests do not pass through it.
     """
 
     def __init__(
@@ -50,12 +51,12 @@ class Supervisor:
         """Create a server that does not listen yet.
 
         Args:
-          settings: the settings, with the platform config file applied.
+          settings: the settings of the server, including those of the platform config file.
           load: loads the model in a version's directory; None for the loader of SavedModels. The
-            function must be one that pickle supports.
-          on_failure: called with the reason, from any thread, if the server cannot go on.
-          platform: the batching and warm-up settings of the platform config file; None without
-            such a file.
+            function must be picklable, because it is sent to the engine process.
+          on_failure: called with the reason, in any thread, if the server fails and must stop.
+          platform: the batching and warm-up settings of the platform config file; None if there is
+            no such file.
         """
         self._settings = settings
         self._on_failure = on_failure
@@ -78,20 +79,20 @@ class Supervisor:
         self._before_serving: Callable[[], None] = lambda: None
 
     def start(self, before_serving: Callable[[], None] = lambda: None) -> None:
-        """Start the processes, and return once the models are loaded and all ports answer.
+        """Start the processes, and wait until the models are loaded and all ports answer requests.
 
         Args:
-          before_serving: called after the models are loaded and before requests are answered.
+          before_serving: called when the models are loaded, before requests are answered.
 
         Raises:
           PortInUse: another process listens on a port.
           InvalidSetting: the server cannot listen on a port or a socket.
-          TpuserveError: a file that the settings name cannot be used, or the engine process cannot
-            load the models; the error is that of `Engine.load_models`.
+          TpuserveError: a file that is named in the settings cannot be used, or the engine process
+            cannot load the models. The error is the one that the engine process has raised.
         """
         settings = self._settings
-        # Report invalid files now: the processes would find the same errors only after a slow
-        # start.
+        # Check the configuration files here, because the processes would report an invalid file
+        # only after a slow start.
         group.read_files(settings)
         with ExitStack() as on_error:
             for port, flag in (
@@ -110,11 +111,11 @@ class Supervisor:
         base.log_addresses(settings, self._model_names)
 
     def stop(self) -> bool:
-        """Stop the frontends once the requests in flight are answered, and then the engine.
+        """Stop the frontend processes when their requests in flight are answered, then the engine.
 
         Returns:
-          Whether everything is closed; False if a request outlasts the grace period or a load is
-          still in progress.
+          True if all processes have stopped in order; False if a request was still in flight at the
+          end of the grace period, or a load was in progress.
         """
         self._reserved.close()
         if self._thread.is_alive():
@@ -190,7 +191,7 @@ class Supervisor:
         if self._is_started.is_set():
             logger.error("%s: %s", place.name, error)
             return
-        # Set the cause again, because pickling the error has dropped it.
+        # Set the cause of the error again, because pickle does not keep the cause of an exception.
         error.__cause__ = cause
         self._start_error = error
         self._is_started.set()
@@ -204,7 +205,7 @@ class Supervisor:
             self._start_error = Unavailable(f"{reason}. See the log for the cause.")
             self._is_started.set()
         if self._start_error is not None:
-            # Do not start the process again: the server ends with this error.
+            # Do not start the process again, because the server ends with this error.
             place.restart_at = None
             return
         logger.error("%s: starting it again in %g s", reason, seconds)
@@ -224,8 +225,8 @@ class Supervisor:
         self._events.put((process, message))
 
     def _stop_all(self) -> bool:
-        # Stop the processes in the thread that has started them: the system kills a process when
-        # the thread that has started the process ends.
+        # Stop the processes in the thread that has started them. This thread must not end earlier,
+        # because the operating system kills a process when the thread that has started it ends.
         if self._start_error is not None:
             for place in self._places:
                 if place.process is not None:
@@ -242,11 +243,12 @@ class Supervisor:
 
         Args:
           places: the slots of the processes.
-          is_idle: for the engine process, whether no request is in flight; None for frontends.
-          seconds: the time that the processes get for requests in flight.
+          is_idle: if the processes are the engine process, whether no request is in flight, so that
+            the engine may unload the models; None for frontend processes.
+          seconds: the longest time for requests in flight, in seconds.
 
         Returns:
-          Whether all processes have closed everything.
+          Whether all processes have reported an orderly stop.
         """
         running = [place.process for place in places if place.process is not None]
         for process in running:

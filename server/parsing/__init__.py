@@ -1,1 +1,1 @@
-"""Parses request bodies: small ones in this process, large ones in processes of their own."""
+"""Parses JSON request bodies: small ones in the server's process, large ones in child processes."""

@@ -1,7 +1,8 @@
-"""The main program of a parse process: parses one request body at a time.
+"""The main program of a parse process, a child of the server that parses large request bodies.
 
-A parser written in C keeps Python's global lock until it has parsed a whole body. In a process of
-its own, it delays no other request, and can be stopped at any time.
+A parser written in C holds Python's GIL until it has parsed a whole body. In a separate process,
+the parser does not delay other requests, and can be stopped at any time. A parse process handles
+one body at a time.
 """
 
 import contextlib
@@ -21,13 +22,13 @@ from server.servables.servable import Array
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
-# The nice value that is added in a parse process, so that it gets less processor time than the
-# server; see nice(2).
+# The amount by which a parse process raises its nice value, so that it gets less processor time
+# than the server.
 _NICENESS = 5
 
 
 def serve(connection: socket.socket) -> None:
-    """Answer the messages of `ParseProcess` until the server closes the connection."""
+    """Answer the requests that `ParseProcess` sends, until the server closes the connection."""
     document: Any = None
     while True:
         header, buffers = messages.receive_message(connection)
@@ -83,13 +84,13 @@ def _pack_arrays(arrays: Mapping[str, Array]) -> tuple[Header, list[Buffer]]:
 
 
 def main() -> None:
-    """Serve on the socket whose file descriptor is the only argument."""
-    # Ignore Ctrl-C: the terminal sends it to the server as well, and the server then closes the
-    # connection, which ends this process.
+    """Answer requests on the socket whose file descriptor is the only command-line argument."""
+    # Ignore SIGINT: on Ctrl-C the terminal sends it to the server too, which then closes the
+    # connection and so ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)
-    # Disable the garbage collector, which would visit all parsed values again and again. The values
-    # form no reference cycles, so it would find nothing to free.
+    # Disable the garbage collector, which would repeatedly visit all parsed values and find nothing
+    # to free, because the values have no reference cycles.
     gc.disable()
     with (
         socket.socket(fileno=int(sys.argv[1])) as connection,

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-# The memory that parsing takes, in bytes: for any body, for each byte of the body, and for each
-# token. tests/server/codec/test_parse_cost.py checks that the sum is an upper bound. A body is
-# copied a few times. A comma or a colon stands for a value, with its place in a list and in an
-# array; "[" stands for a list, "{" for a dictionary, and two quotation marks for a string.
+# The memory that parsing takes, in bytes: a fixed part, a part for each byte of the body, because a
+# body is copied a few times, and a part for each token. A comma or a colon is counted as a value
+# with its place in a list and in an array, "[" as a list, "{" as a dictionary, and two quotation
+# marks as a string. tests/server/codec/test_parse_cost.py checks that the sum is an upper bound.
 _FIXED_BYTES = 4 << 20
 _BYTES_PER_BYTE = 14
 _BYTES_PER_TOKEN = {",": 60, ":": 60, "[": 90, "{": 540, '"': 36}
@@ -13,15 +13,17 @@ _CHUNK_BYTES = 1 << 20
 
 
 def worst_memory_bytes(size: int) -> int:
-    """Return an upper bound of the memory that parsing any body of a size takes, in bytes."""
+    """Return an upper bound of the memory, in bytes, for parsing any body of `size` bytes."""
     return _FIXED_BYTES + 250 * size
 
 
 def estimate_memory_bytes(body: bytes) -> int:
-    """Return an upper bound of the memory for parsing and decoding a body, beside the body itself.
+    """Return an upper bound of the memory, in bytes, for parsing and decoding a body.
 
-    Counts the tokens of JSON in the body, which takes a hundredth of the time of parsing. Other
-    threads can run meanwhile.
+    The memory of the body itself is not included.
+
+    The function counts the JSON tokens in the body, which takes a hundredth of the time of parsing,
+    and does not prevent other threads from running.
 
     Returns:
       The memory in bytes.

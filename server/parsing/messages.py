@@ -1,4 +1,4 @@
-"""The messages between a server and its parse processes, on a stream socket."""
+"""Sends and receives the messages between a server and its parse processes, on a stream socket."""
 
 import json
 import socket
@@ -18,12 +18,12 @@ _SIZES = "sizes"
 
 
 def send_message(connection: socket.socket, header: Header, buffers: Sequence[Buffer] = ()) -> None:
-    """Send a message.
+    """Send a message: a JSON header, followed by buffers of bytes.
 
     Args:
       connection: A stream socket.
-      header: JSON values by name.
-      buffers: Bytes that follow the header.
+      header: A mapping of names to values that JSON can represent.
+      buffers: The buffers of bytes that follow the header, such as the data of arrays.
 
     Raises:
       OSError: The connection is closed.
@@ -35,7 +35,7 @@ def send_message(connection: socket.socket, header: Header, buffers: Sequence[Bu
 
 
 def receive_message(connection: socket.socket) -> tuple[Header, list[bytearray]]:
-    """Receive a message.
+    """Wait for a message, and return it.
 
     Returns:
       The header and the buffers that were passed to `send_message`.
@@ -60,7 +60,7 @@ def _receive(connection: socket.socket, size: int) -> bytearray:
 
 
 def pack_array(array: Array) -> tuple[Header, list[Buffer]]:
-    """Return the description of an array for a message's header, and its buffers."""
+    """Return an array in the form of a message: a description for the header, and its buffers."""
     header: Header = {"dtype": array.dtype.str, "shape": array.shape}
     if array.dtype == object:
         return header, pack_strings(array.reshape(-1).tolist())
@@ -68,7 +68,10 @@ def pack_array(array: Array) -> tuple[Header, list[Buffer]]:
 
 
 def unpack_array(header: Header, buffers: list[bytearray]) -> Array:
-    """Return the array that was passed to `pack_array`; remove its buffers from the list."""
+    """Return the array of a message that `pack_array` has packed.
+
+    `header` is the description of the array. Its buffers are removed from the front of `buffers`.
+    """
     dtype = np.dtype(header["dtype"])
     array: Array
     if dtype.hasobject:
@@ -80,14 +83,18 @@ def unpack_array(header: Header, buffers: list[bytearray]) -> Array:
 
 
 def pack_strings(strings: Iterable[bytes]) -> list[Buffer]:
-    """Return the two buffers of a list of strings: their lengths, and their bytes."""
+    """Return strings in the form of a message: a buffer of their lengths, and one of their bytes.
+    """
     strings = list(strings)
     lengths = np.fromiter(map(len, strings), np.int64, len(strings))
     return [lengths.view(np.uint8).data, b"".join(strings)]
 
 
 def unpack_strings(buffers: list[bytearray]) -> list[bytes]:
-    """Return the strings that were passed to `pack_strings`; remove their buffers from the list."""
+    """Return the strings of a message that `pack_strings` has packed.
+
+    Their two buffers are removed from the front of `buffers`.
+    """
     lengths, text = np.frombuffer(buffers.pop(0), np.int64), bytes(buffers.pop(0))
     ends = np.cumsum(lengths)
     return [

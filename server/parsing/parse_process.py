@@ -1,4 +1,4 @@
-"""A process that parses request bodies, as the server sees it."""
+"""The server's side of a parse process: starts the process, and sends it request bodies."""
 
 import contextlib
 import os
@@ -13,17 +13,22 @@ from server.parsing.messages import Buffer, Header
 from tpuserve import errors
 from tpuserve.errors import TpuserveError
 
-# The least timeout of a call, in seconds: with a timeout of 0 the socket would not wait at all, and
-# raise BlockingIOError instead of TimeoutError.
+# The shortest timeout of a call, in seconds. A socket with a timeout of 0 would be in non-blocking
+# mode, and raise BlockingIOError instead of TimeoutError.
 _LEAST_SECONDS = 0.001
 _PROGRAM = Path(__file__).with_name("child.py")
 
 
 class ParseProcess:
-    """A process that parses one request body at a time. One thread at a time may use it."""
+    """A process that parses one request body at a time.
+
+    Only one thread at a time may use the object.
+    """
 
     def __init__(self) -> None:
-        """Start the process, which takes a few tenths of a second; the first call waits for it.
+        """Start the process.
+
+        This takes a few tenths of a second, but only the first `call` waits for it.
 
         Raises:
           OSError: The process cannot be started.
@@ -39,7 +44,7 @@ class ParseProcess:
 
     @property
     def pid(self) -> int:
-        """The process ID."""
+        """The ID of the process."""
         return self._process.pid
 
     def call(
@@ -50,19 +55,23 @@ class ParseProcess:
         timeout_seconds: float | None = None,
         **arguments: object,
     ) -> tuple[Header, list[bytearray]]:
-        """Run an operation of `server.parsing.child`, and return its answer.
+        """Let the process run an operation of `server.parsing.child`, such as parsing a body.
 
-        After an error that is not a TpuserveError, the process must be closed.
+        If the method raises an error that is not a TpuserveError, the caller must close the
+        process.
 
         Args:
           operation: The name of the operation.
           buffers: The bytes that the operation works on.
           timeout_seconds: The time limit. None for no limit.
-          arguments: The other arguments of the operation, which JSON can represent.
+          arguments: The other arguments of the operation, of types that JSON can represent.
+
+        Returns:
+          The header and the buffers of the process's answer.
 
         Raises:
           TpuserveError: The body is invalid.
-          TimeoutError: The time is over.
+          TimeoutError: The time limit has passed.
           EOFError, OSError: The process has ended.
         """
         self._connection.settimeout(
@@ -77,7 +86,10 @@ class ParseProcess:
         return answer, results
 
     def kill(self) -> None:
-        """End the process at once. A call in progress, in another thread, raises EOFError."""
+        """End the process immediately.
+
+        If another thread is in `call`, that call raises EOFError.
+        """
         self._process.kill()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The interface of a parsed request, and the requests that this process has parsed."""
+"""The interface of a parsed request, and its implementation for bodies parsed in this process."""
 
 from typing import Protocol
 
@@ -10,12 +10,12 @@ from tpuserve.saved_model.signature import Signature
 
 
 class ParsedRequest(Protocol):
-    """A request body that is valid JSON, and whose tensors are not decoded yet.
+    """A request whose JSON body is parsed, but whose tensors are not decoded yet.
 
     Attributes:
-      signature_name: The signature that the request names; "" if it names none.
+      signature_name: The name of the signature in the request; "" if the request has none.
       is_row_format: Whether a predict request is in row format ("instances").
-      is_closed: Whether the parsed values are freed. Then nothing can be decoded any more.
+      is_closed: Whether the parsed values are freed, so that tensors cannot be decoded any more.
     """
 
     signature_name: str
@@ -25,11 +25,15 @@ class ParsedRequest(Protocol):
     def decode_inputs(self, signature: Signature) -> Arrays:
         """Decode the inputs of a predict request, and close the request.
 
+        The result and the errors are those of `server.codec.requests.decode_inputs`.
+
         See `requests.decode_inputs`.
         """
 
     def decode_examples(self) -> list[bytes]:
         """Decode the examples of a classify or regress request, and close the request.
+
+        The result and the errors are those of `server.codec.examples.decode_examples`.
 
         See `examples.decode_examples`.
         """
@@ -39,7 +43,7 @@ class ParsedRequest(Protocol):
 
 
 class LocalRequest:
-    """A request that was parsed in this process; see `ParsedRequest`."""
+    """A `ParsedRequest` whose body was parsed in this process."""
 
     __slots__ = (
         "_document",
@@ -51,9 +55,9 @@ class LocalRequest:
     )
 
     def __init__(self, document: Json) -> None:
-        """Wrap a parsed body.
+        """Create a request from the parsed JSON of its body.
 
-        If `hold_memory` is called, the request closes itself when its tensors are decoded.
+        Only if `hold_memory` was called, the request is closed when its tensors are decoded.
 
         Raises:
           InvalidJson: The document is not an object, or its signature name is not a string.
@@ -66,20 +70,20 @@ class LocalRequest:
         self._estimated_bytes = 0
 
     def hold_memory(self, reservation: MemoryReservation | None, estimated_bytes: int) -> None:
-        """Account for the request's memory in a reservation.
+        """Let the request manage its part of a memory reservation.
 
-        When the tensors are decoded, memory for them is reserved, the parsed values are freed, and
-        their part of the reservation is given back.
+        When the tensors are decoded, the request reserves memory for the tensors, frees the parsed
+        values, and gives back their part of the reservation.
 
         Args:
           reservation: The memory of the request. None for no limit.
-          estimated_bytes: The part of the reservation that is for the parsed values.
+          estimated_bytes: The number of bytes in the reservation that are for the parsed values.
         """
         self._reservation = reservation
         self._estimated_bytes = estimated_bytes
 
     def decode_inputs(self, signature: Signature) -> Arrays:
-        """Decode the inputs; see `ParsedRequest.decode_inputs`."""
+        """Decode the inputs of a predict request, as in `ParsedRequest.decode_inputs`."""
         arrays = requests.decode_inputs(self._document, signature)
         if self._reservation is not None:
             self._reservation.grow(requests.count_bytes(arrays))
@@ -87,7 +91,7 @@ class LocalRequest:
         return arrays
 
     def decode_examples(self) -> list[bytes]:
-        """Decode the examples; see `ParsedRequest.decode_examples`."""
+        """Decode the examples of a request, as in `ParsedRequest.decode_examples`."""
         context, separate = examples.decode_separately(self._document)
         merged = merge_context(context, separate, self._reservation)
         if self._reservation is not None:
@@ -106,12 +110,12 @@ class LocalRequest:
 def merge_context(
     context: bytes, separate: list[bytes], reservation: MemoryReservation | None
 ) -> list[bytes]:
-    """Merge the context of a request with each of its examples, within the memory budget.
+    """Merge the context of a request with each of its examples, and reserve memory for the result.
 
     Args:
-      context: A serialised tf.train.Example.
-      separate: A serialised tf.train.Example for each example.
-      reservation: The memory of the request; None without a limit.
+      context: The features that all examples share, as a serialised tf.train.Example.
+      separate: The examples, as serialised tf.train.Example messages.
+      reservation: The memory of the request. None for no limit.
     """
     if reservation is not None:
         reservation.grow(examples.count_bytes(context, separate))

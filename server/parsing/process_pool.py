@@ -1,4 +1,4 @@
-"""A pool of parse processes: processes that parse large request bodies."""
+"""A pool of parse processes, which parse large request bodies."""
 
 import threading
 import time
@@ -10,9 +10,10 @@ from tpuserve.errors import DeadlineExceeded
 
 
 class ParseProcessPool:
-    """Lends parse processes to requests, in the order in which they ask.
+    """Lends parse processes to requests, in the order of the requests' arrival.
 
-    A process is started when a request finds none that is idle, and then kept for later requests.
+    If no process is idle, a new process is started, up to the largest number. A process is kept for
+    later requests.
     """
 
     def __init__(self, max_processes: int) -> None:
@@ -24,7 +25,7 @@ class ParseProcessPool:
         self._max_processes = max_processes
         self._num_lent = 0
         self._idle: list[ParseProcess] = []
-        # The requests that wait for a process, in the order of their arrival.
+        # One object for each request that waits for a process, in the order of their arrival.
         self._waiting: deque[object] = deque()
         self._is_closed = False
         self._changed = threading.Condition()
@@ -32,14 +33,14 @@ class ParseProcessPool:
     def acquire(
         self, timeout_ms: float | None = None, cancellation: Cancellation | None = None
     ) -> ParseProcess:
-        """Wait for a process. Each call needs one call of `release`.
+        """Wait for an idle process, or start one. The caller must call `release` once afterwards.
 
         Args:
           timeout_ms: The longest wait in milliseconds. None means no limit.
-          cancellation: Ends the wait.
+          cancellation: Ends the wait if the request is cancelled; None if it cannot be cancelled.
 
         Raises:
-          DeadlineExceeded: No process was free in time.
+          DeadlineExceeded: No process became idle within the time.
           Cancelled: The request was cancelled.
           OSError: No process can be started.
         """
@@ -67,10 +68,10 @@ class ParseProcessPool:
             raise
 
     def release(self, process: ParseProcess | None) -> None:
-        """Take a process back.
+        """Return a process to the pool.
 
         Args:
-          process: The process; None if it has ended.
+          process: The process; None if the process has ended.
         """
         with self._changed:
             self._num_lent -= 1
@@ -82,7 +83,7 @@ class ParseProcessPool:
             process.close()
 
     def close(self) -> None:
-        """End the idle processes. A process that is lent ends when it is released."""
+        """End the idle processes. A process in use ends when it is released."""
         with self._changed:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -107,7 +108,8 @@ class ParseProcessPool:
             self._changed.wait(remaining)
 
     def _wake_all(self) -> None:
-        # A cancellation may call this function in the event loop, which must not block. To wait for
-        # the lock is no harm, because every thread holds the lock only for a moment.
+        # A cancelled request may call this function in the event loop, which must not block.
+        # Waiting for the lock is acceptable, because threads hold this lock only for a very short
+        # time.
         with self._changed:
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""The requests that a parse process has parsed."""
+"""The implementation of a parsed request for bodies that a parse process parses."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ from tpuserve.saved_model.signature import Signature
 
 
 class RemoteRequest:
-    """A request that a parse process parses; see `ParsedRequest`. `close` frees the process.
+    """A `ParsedRequest` that a parse process parses. `close` returns the process to its pool.
 
-    When the request is cancelled or its time is over, the process is killed, because a parser
-    cannot be interrupted. The next request starts a new process.
+    If the request is cancelled or its time limit passes, the process is killed, because a parser
+    cannot be interrupted. A later request then starts a new process.
     """
 
     def __init__(
@@ -33,14 +33,16 @@ class RemoteRequest:
         deadline: float | None,
         cancellation: Cancellation | None,
     ) -> None:
-        """Take a process for a request.
+        """Create a request that uses a parse process.
 
         Args:
-          process: The process, from `processes`.
-          processes: The pool that `close` returns the process to.
+          process: The parse process, which was acquired from `processes`.
+          processes: The pool to which `close` returns the process.
           reservation: The memory of the request. None for no limit.
-          deadline: The latest time of an answer, on the clock `time.monotonic`. None for no limit.
-          cancellation: Ends the process while it works on the request.
+          deadline: The time at which the time limit passes, by the clock `time.monotonic`. None for
+            no limit.
+          cancellation: Kills the process if the request is cancelled; None if it cannot be
+            cancelled.
         """
         self._process = process
         self._processes = processes
@@ -54,14 +56,14 @@ class RemoteRequest:
 
     @property
     def pid(self) -> int:
-        """The ID of the process."""
+        """The ID of the parse process."""
         return self._process.pid
 
     def parse(self, body: bytes) -> None:
-        """Parse the body of the request, and set the attributes of `ParsedRequest`.
+        """Parse the JSON body of the request, and set the attributes of `ParsedRequest`.
 
         Raises:
-          TpuserveError: See `RequestParser.parse`.
+          TpuserveError: The body cannot be parsed; the errors are those of `RequestParser.parse`.
         """
         self._reserve_for_parsing(body)
         answer, _ = self._call("parse", [body])
@@ -69,7 +71,7 @@ class RemoteRequest:
         self.is_row_format = answer["is_row_format"]
 
     def decode_inputs(self, signature: Signature) -> Arrays:
-        """Decode the inputs; see `ParsedRequest.decode_inputs`."""
+        """Decode the inputs of a predict request, as in `ParsedRequest.decode_inputs`."""
         dtypes = {alias: spec.dtype for alias, spec in signature.inputs.items()}
         answer, buffers = self._call("inputs", dtypes=dtypes)
         return self._receive_arrays(answer["arrays"], buffers)
@@ -78,7 +80,8 @@ class RemoteRequest:
         """Parse and decode an infer request of the Open Inference Protocol, and close the request.
 
         Raises:
-          TpuserveError: See `RequestParser.parse_infer_request`.
+          TpuserveError: The body is invalid; the errors are those of
+            `RequestParser.parse_infer_request`.
         """
         self._reserve_for_parsing(body)
         answer, buffers = self._call("infer", [body])
@@ -92,7 +95,7 @@ class RemoteRequest:
         )
 
     def decode_examples(self) -> list[bytes]:
-        """Decode the examples; see `ParsedRequest.decode_examples`."""
+        """Decode the examples of a request, as in `ParsedRequest.decode_examples`."""
         _, (context, *buffers) = self._call("examples")
         separate = messages.unpack_strings(buffers)
         merged = merge_context(bytes(context), separate, self._reservation)
@@ -100,18 +103,18 @@ class RemoteRequest:
         return merged
 
     def close(self) -> None:
-        """Free the parsed values, and return the process to its pool."""
+        """Free the parsed values in the process, and return the process to its pool."""
         if self.is_closed:
             return
         try:
             self._call("drop")
         except TpuserveError:
-            return  # The process has ended, and `_call` has already closed the request.
+            return  # The parse process has ended, and the failed call has closed the request.
         self._close(self._process)
 
     def _reserve_for_parsing(self, body: bytes) -> None:
         if self._reservation is not None:
-            # Reserve memory for the body too, because the parse process gets a copy.
+            # Reserve memory for the body too, because the parse process gets a copy of it.
             estimated_bytes = len(body) + estimate_memory_bytes(body)
             self._reservation.grow(estimated_bytes)
             self._estimated_bytes = estimated_bytes

@@ -1,4 +1,4 @@
-"""Parses request bodies, and chooses the process that does so."""
+"""Parses JSON request bodies, in this process or in a parse process."""
 
 import os
 import threading
@@ -19,8 +19,8 @@ from tpuserve.errors import MemoryBudgetExceeded, RequestTooLarge
 
 Decoded = TypeVar("Decoded")
 
-# The largest body, in bytes, that is parsed without waiting for the parsing of other bodies and
-# without reserving memory: it takes less than a millisecond, and little memory.
+# The largest size, in bytes, of a body that is parsed without waiting for other bodies and without
+# a memory reservation, because parsing it takes less than a millisecond and little memory.
 _MAX_TINY_BYTES = 4 << 10
 MAX_LOCAL_BYTES = 128 << 10
 """The largest body that is always parsed in this process. The parser may then hold Python's global
@@ -33,20 +33,20 @@ whose parser is an order of magnitude faster."""
 class RequestParser:
     """Parses request bodies so that no body delays other requests for long.
 
-    Small bodies, and bodies that hold arrays of numbers and little else, are parsed in this
-    process, one at a time. All other bodies are parsed in processes of their own.
+    Small bodies, and larger bodies that consist mostly of arrays of numbers, are parsed in this
+    process, one at a time. All other bodies are parsed in separate parse processes.
     """
 
     def __init__(self, max_processes: int | None = None) -> None:
-        """Create a parser without processes, which are started when a body needs them.
+        """Create a parser without parse processes, which are started when a body needs them.
 
         Args:
-          max_processes: The largest number of parse processes. None means half of the processors.
+          max_processes: The largest number of parse processes. None for half of the processors.
         """
         self._processes = ParseProcessPool(max_processes or max(1, (os.cpu_count() or 1) // 2))
-        # Lets one body at a time be parsed in this process. A parser holds Python's global lock. If
-        # several bodies were parsed at the same time, the parsing would end no earlier, and the
-        # other threads would wait longer for the lock.
+        # The thread that parses a body in this process holds this lock, because a parser holds
+        # Python's GIL: parsing several bodies at the same time would not be faster, but other
+        # threads would wait longer for the GIL.
         self._local_lock = threading.Lock()
 
     def parse(
@@ -61,10 +61,11 @@ class RequestParser:
 
         Args:
           body: The JSON text.
-          reservation: The memory of the request. Grows by the memory of the parsed values, before
-            they are created. None for no limit.
+          reservation: The memory of the request, which grows by the memory of the parsed values
+            before they are created. None for no limit.
           timeout_ms: The time limit in milliseconds. None for no limit.
-          cancellation: Ends the parsing.
+          cancellation: Ends the parsing if the request is cancelled; None if it cannot be
+            cancelled.
 
         Raises:
           InvalidJson: The body is not a JSON object.
@@ -74,9 +75,8 @@ class RequestParser:
           Cancelled: The request was cancelled.
         """
         if len(body) <= _MAX_TINY_BYTES:
-            # Parse a tiny body at once, without a lock and without a reservation: parsing it holds
-            # Python's global lock for less than a millisecond, and takes far less memory than the
-            # connection.
+            # Parse a tiny body without the lock and without a reservation: this holds Python's GIL
+            # for less than a millisecond, and takes far less memory than the connection.
             return LocalRequest(json_parser.parse_json(body))
         if len(body) <= MAX_LOCAL_NUMERIC_BYTES:
             with self._local_lock:
@@ -107,14 +107,17 @@ class RequestParser:
 
         Args:
           body: The JSON text.
-          reservation: The memory of the request. Grows by the memory of the parsed values, which is
-            given back once they are decoded, and by the memory of the arrays. None for no limit.
+          reservation: The memory of the request. It grows by the memory of the parsed values, which
+            is given back when they are decoded, and by the memory of the arrays. None for no limit.
           timeout_ms: The time limit in milliseconds. None for no limit.
-          cancellation: Ends the parsing.
+          cancellation: Ends the parsing if the request is cancelled; None if it cannot be
+            cancelled.
 
         Raises:
-          InvalidJson, InvalidTensor, InvalidInputNames, InvalidInput: See `decode_infer_request`.
-          RequestTooLarge, MemoryBudgetExceeded, DeadlineExceeded, Cancelled: See `parse`.
+          InvalidJson, InvalidTensor, InvalidInputNames, InvalidInput: The request is invalid;
+            `server.codec.open_inference.infer_request.decode_infer_request` raises these errors.
+          RequestTooLarge, MemoryBudgetExceeded, DeadlineExceeded, Cancelled: The request cannot be
+            parsed for the reasons that `parse` describes.
         """
         if len(body) <= _MAX_TINY_BYTES:
             return decode_infer_request(json_parser.parse_json(body))
@@ -137,7 +140,7 @@ class RequestParser:
             raise
 
     def close(self) -> None:
-        """End the parse processes that no request uses."""
+        """End the idle parse processes. A process in use ends after its request."""
         self._processes.close()
 
     def _start_remote_request(
@@ -154,10 +157,15 @@ class RequestParser:
 def _parse_locally(
     body: bytes, reservation: MemoryReservation | None, decode: Callable[[Json], Decoded]
 ) -> tuple[Decoded, int] | None:
-    """Parse a body in this process, and decode it; None if that may take too long.
+    """Parse a body in this process, and decode it; None if this may take too long.
+
+    Args:
+      body: The JSON text.
+      reservation: The memory of the request. None for no limit.
+      decode: Converts the parsed values to the result.
 
     Returns:
-      The decoded body, and the number of bytes that are reserved for the parsed values.
+      The result of `decode`, and the number of bytes that are reserved for the parsed values.
     """
     estimated_bytes = _reserve_for_parsing(body, reservation)
     try:
@@ -181,8 +189,8 @@ def _reserve_for_parsing(body: bytes, reservation: MemoryReservation | None) -> 
     try:
         reservation.grow(num_bytes)
     except (MemoryBudgetExceeded, RequestTooLarge):
-        # The worst case exceeds the memory budget. Only now count the tokens of the body, which
-        # takes time, for a closer estimate.
+        # The upper bound for any body of this size exceeds the memory budget. Count the tokens of
+        # the body, which takes longer, for a lower bound.
         num_bytes = estimate_memory_bytes(body)
         reservation.grow(num_bytes)
     return num_bytes

@@ -1,1 +1,1 @@
-"""Settings of the process: signals, memory, ports, logs, background threads."""
+"""Sets up the server's process: its signals, memory, ports, logs and background threads."""

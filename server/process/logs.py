@@ -1,4 +1,4 @@
-"""Configuration of the process's loggers: the stream and the format of log lines."""
+"""Configures the loggers of the process: the stream and the format of log lines."""
 
 import contextlib
 import fcntl
@@ -7,27 +7,27 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-# Only type checkers accept a type parameter of StreamHandler in Python 3.10; at run time it is an
-# error.
+# In Python 3.10, StreamHandler[TextIO] is valid only for type checkers, and an error at run time.
 if TYPE_CHECKING:
     _TextHandler = logging.StreamHandler[TextIO]
 else:
     _TextHandler = logging.StreamHandler
 
-# Held by the thread that writes a line. A reentrant lock, because a signal handler may log while
-# it interrupts the main thread in a write.
+# Held by the thread that writes a log line. The lock is reentrant, because a signal handler may
+# write a log line while the main thread, which it interrupts, is writing one.
 _LOCK = threading.RLock()
 
 
 class SharedStreamHandler(_TextHandler):
-    """Writes lines to a stream to which other processes write too.
+    """Writes log lines to a stream to which other processes write too, such as a common stderr.
 
-    A pipe takes only 4096 bytes at once. Without a lock, the line of another process could come
-    between the parts of a longer line, such as one of the access log with a path of 60 KB.
+    Only up to 4096 bytes are written to a pipe atomically. Without a lock, a line of another
+    process could come between the parts of a longer line, such as a line of the access log with a
+    URL path of 60 KB.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record while no other process writes."""
+        """Write a record while no other process writes to the stream."""
         with _LOCK, _locked(self.stream):
             super().emit(record)
 
@@ -35,12 +35,12 @@ class SharedStreamHandler(_TextHandler):
 class LineFormatter(logging.Formatter):
     """Writes the message of a record as one line, with escapes for the control characters in it.
 
-    Messages may quote texts of clients or of storage, which could look like further lines of the
-    log. A traceback keeps its lines.
+    Messages may quote texts from clients or storage, whose line breaks could fake lines of the log.
+    The line breaks of a traceback are kept.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line of a record without its traceback."""
+        """Return the log line of a record, without the record's traceback."""
         return super().formatMessage(record).translate(_ESCAPES)
 
 
@@ -53,9 +53,12 @@ _ESCAPES = {
 
 @contextlib.contextmanager
 def _locked(stream: TextIO) -> Iterator[None]:
-    """Hold the lock of a stream's file, which the system releases if the process ends."""
+    """Hold a lock on the file of a stream, so that other processes wait to write to it.
+
+    The operating system releases the lock if the process ends.
+    """
     is_locked = False
-    # Write without the lock if the stream has no file, or a file that cannot be locked.
+    # The stream has no file, or its file cannot be locked: write without the lock.
     with contextlib.suppress(OSError, ValueError):
         fcntl.lockf(stream, fcntl.LOCK_EX)
         is_locked = True
@@ -84,8 +87,8 @@ def configure_logging(*, is_shared: bool = False) -> None:
                     "()": LineFormatter,
                     "format": "%(asctime)s %(levelname).1s %(name)s: %(message)s",
                 },
-                # The format of the access log has no time in front, because the JSON of each line
-                # contains the time.
+                # The lines of the access log do not begin with the time, because each line is JSON
+                # that contains the time.
                 "bare": {"format": "%(message)s"},
             },
             "handlers": {
@@ -93,12 +96,13 @@ def configure_logging(*, is_shared: bool = False) -> None:
                 "access": {"class": name, "formatter": "bare"},
             },
             "root": {"level": "INFO", "handlers": ["stderr"]},
-            # Leave out uvicorn's lines below WARNING, because the server logs its own start and
-            # stop.
+            # Do not show uvicorn's lines below WARNING, because the server itself logs its start
+            # and stop.
             "loggers": {
                 "uvicorn": {"level": "WARNING"},
                 "tensorflow": {"level": "WARNING"},
-                # Its warnings are about headers that clients choose.
+                # Do not show OpenTelemetry's warnings about invalid trace headers, because clients
+                # choose these headers and could fill the log.
                 "opentelemetry.trace": {"level": "ERROR"},
                 "server.access": {"handlers": ["access"], "propagate": False},
             },

@@ -1,4 +1,4 @@
-"""Tuning of glibc's malloc, so that the operating system gets back unloaded models' memory."""
+"""Tunes glibc's malloc, so that the memory of unloaded models returns to the operating system."""
 
 import contextlib
 import ctypes
@@ -9,22 +9,23 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-# An environment variable that TensorFlow reads. If it is not set, oneDNN keeps the memory of
-# unloaded models in a pool.
+# An environment variable that TensorFlow reads. If it is not "1", oneDNN in TensorFlow keeps the
+# memory of unloaded models in a pool.
 _SYSTEM_ALLOCATOR = "TF_ONEDNN_USE_SYSTEM_ALLOCATOR"
 
-# Parameters of mallopt. Source: malloc.h of glibc.
+# The numbers of two parameters of glibc's mallopt. Source: malloc.h of glibc.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-# The mmap threshold for serving: the largest that glibc accepts. A block above the threshold gets
-# new pages at each allocation, which takes longer than filling a request's tensors.
+# The mmap threshold of malloc while serving, in bytes: the largest that glibc accepts. A block
+# above the threshold gets new pages at each allocation, which takes longer than writing a request's
+# tensors.
 _MMAP_THRESHOLD_BYTES = 32 << 20
-# The trim threshold for serving: how much free memory a heap keeps, so that a request reuses the
-# memory of the previous request's tensors.
+# The trim threshold of malloc while serving: the number of free bytes that a heap keeps, so that a
+# request reuses the memory of an earlier request's tensors.
 _TRIM_THRESHOLD_BYTES = 256 << 20
-# The value of both thresholds while models load or unload. It is small, so that each tensor of a
-# model gets pages of its own, which return to the operating system when the tensor is freed.
-# Smaller blocks come from a heap, and a heap retains up to the trim threshold of free memory, even
-# after malloc_trim.
+# The value of both thresholds, in bytes, while models load or unload. It is small, so that each
+# large tensor of a model is allocated with mmap, and its memory returns to the operating system
+# when it is freed. Smaller blocks come from a heap, which keeps free memory up to the trim
+# threshold, even after malloc_trim.
 _MODEL_THRESHOLD_BYTES = 1 << 20
 
 _lock = threading.Lock()
@@ -32,9 +33,9 @@ _num_active_moves = 0
 
 
 def configure_malloc() -> None:
-    """Set the allocator up for serving. Call this before TensorFlow is imported.
+    """Set up the memory allocators for serving. Call this before TensorFlow is imported.
 
-    Values that are already set by environment variables take precedence.
+    The function does not change the allocator of oneDNN if its environment variable is already set.
     """
     os.environ.setdefault(_SYSTEM_ALLOCATOR, "1")
     _set_thresholds(_MMAP_THRESHOLD_BYTES, _TRIM_THRESHOLD_BYTES)
@@ -42,11 +43,12 @@ def configure_malloc() -> None:
 
 @contextlib.contextmanager
 def large_tensor_allocation() -> Iterator[None]:
-    """Give large tensors pages of their own while a model is loaded or unloaded.
+    """Let malloc allocate each large block with mmap while a model is loaded or unloaded.
 
-    The operating system gets these pages back as soon as a tensor is freed. Requests during this
-    time also get new pages, which is slower. When the last of several simultaneous loads and
-    unloads leaves the context, the thresholds of `configure_malloc` apply again.
+    The memory of a tensor that was allocated in this way returns to the operating system as soon as
+    the tensor is freed. The tensors of requests during this time are also allocated with mmap,
+    which is slower. If several threads are in this context, the thresholds of `configure_malloc`
+    apply again when the last one leaves it.
     """
     global _num_active_moves
     with _lock:
@@ -62,10 +64,10 @@ def large_tensor_allocation() -> Iterator[None]:
 
 
 def trim_heap() -> None:
-    """Collect garbage, and return the free pages of the heap to the operating system.
+    """Run the garbage collector, and return the free memory of the heap to the operating system.
 
-    Python's graph objects form reference cycles that only the garbage collector frees, and glibc
-    keeps freed pages until malloc_trim.
+    The garbage collector is needed because TensorFlow's graph objects in Python have reference
+    cycles. glibc keeps freed memory in its heap until malloc_trim is called.
     """
     gc.collect()
     trim = _malloc_trim()
@@ -82,5 +84,5 @@ def _set_thresholds(mmap_bytes: int, trim_bytes: int) -> None:
 
 @cache
 def _malloc_trim() -> Any:
-    """Return glibc's malloc_trim; None with other C libraries."""
+    """Return the function malloc_trim of glibc; None if the C library is another one."""
     return getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -10,12 +10,15 @@ _CGROUP_OF_PROCESS = Path("/proc/self/cgroup")
 def usable_memory_bytes(
     cgroups: Path = _CGROUPS, cgroup_of_process: Path = _CGROUP_OF_PROCESS
 ) -> int:
-    """Return the memory of the machine, or the limit of this process's control group if less.
+    """Return the bytes of memory that this process may use.
 
-    Reads the limits of control groups of version 2 and of version 1, which containers have.
+    This is the memory of the machine, or the limit of the process's control group if the limit is
+    less.
+
+    Containers set such limits. Control groups of versions 1 and 2 are supported.
 
     Args:
-      cgroups: The directory in which the file system of the control groups is mounted.
+      cgroups: The directory at which the file system of the control groups is mounted.
       cgroup_of_process: The file that names the control groups of this process.
     """
     machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -29,8 +32,8 @@ def _read_cgroup_limits(cgroups: Path, cgroup_of_process: Path) -> list[int]:
         return []
     files: list[Path] = []
     for line in lines:
-        # A line of the file is "0::/path" for control groups of version 2, and "4:memory:/path" for
-        # version 1. The limits of all groups above the process's own group apply too.
+        # Each line of the file names a control group of the process: "0::/path" for version 2,
+        # "4:memory:/path" for version 1. The limits of all parent groups apply too.
         _, controllers, path = line.split(":", 2)
         if not controllers:
             root, name = cgroups, "memory.max"
@@ -49,7 +52,8 @@ def _read_cgroup_limits(cgroups: Path, cgroup_of_process: Path) -> list[int]:
 
 def _read_limit(path: Path) -> int | None:
     try:
-        # The text is no number if there is no limit: control groups of version 2 write "max".
+        # If there is no limit, the file of a control group of version 2 contains "max" and not a
+        # number.
         return int(path.read_text())
     except (OSError, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""Binding of TCP ports before the slow part of start-up, and errors of addresses."""
+"""Binds TCP ports early in the start of a server, and creates errors about addresses."""
 
 import errno
 import socket
@@ -10,14 +10,17 @@ ALL_ADDRESSES = ("0.0.0.0", "::")
 
 
 def bind_port(host: str, port: int, flag: str, *, is_shared: bool = False) -> socket.socket:
-    """Bind a TCP socket without listening: clients are refused until the server listens.
+    """Bind a TCP socket to a port, without listening.
+
+    No other process can then use the port. Connections of clients are refused until the server
+    listens.
 
     Args:
-      host: an IPv4 address, or an IPv6 address without brackets. 0.0.0.0 means every IPv4 address
-        of this machine and, where the machine has IPv6, every IPv6 address, as in gRPC.
+      host: an IPv4 address, or an IPv6 address without brackets. As in gRPC, 0.0.0.0 means all IPv4
+        addresses of this machine, and all IPv6 addresses if it has IPv6.
       port: the port number; 0 for any free port.
-      flag: the flag that set the port, for error messages.
-      is_shared: whether other processes of this server listen on the port too; see `share_port`.
+      flag: the command-line flag that has set the port, for error messages.
+      is_shared: whether other processes of this server listen on the same port too.
 
     Raises:
       PortInUse: another process listens on the port.
@@ -35,10 +38,11 @@ def bind_port(host: str, port: int, flag: str, *, is_shared: bool = False) -> so
 
 
 def share_port(bound: socket.socket) -> None:
-    """Let sockets of other processes of the same user listen on the port of a socket.
+    """Allow other processes of the same user to listen on the port of a socket too.
 
-    The system distributes new connections among the sockets that listen. Call this function for all
-    of these sockets, and for a socket that only reserves the port.
+    The operating system then distributes new connections among all sockets that listen on the port.
+    The function must be called for each of these sockets, and for a socket that only reserves the
+    port.
     """
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
@@ -69,7 +73,8 @@ def _bind_any_family(host: str, port: int, is_shared: bool) -> socket.socket:
         try:
             return _bind(socket.AF_INET6, "::", port, is_shared)
         except OSError as error:
-            # Fall back to IPv4: containers often have a kernel with IPv6 and no IPv6 address.
+            # Use IPv4 instead, because a container often has a kernel with IPv6 but no IPv6
+            # address.
             if host == "::" or error.errno == errno.EADDRINUSE:
                 raise
     return _bind(socket.AF_INET6 if ":" in host else socket.AF_INET, host, port, is_shared)
@@ -80,8 +85,8 @@ def _bind(family: int, host: str, port: int, is_shared: bool) -> socket.socket:
     try:
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
-        # Set SO_REUSEADDR, so that a restarted server can bind the port at once and need not wait
-        # until the connections of the old process expire.
+        # Set SO_REUSEADDR, so that a restarted server can bind the port while connections of the
+        # old process are in the state TIME_WAIT.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if is_shared:
             share_port(bound)

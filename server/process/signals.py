@@ -1,4 +1,4 @@
-"""Lets the main thread wait until SIGTERM, Ctrl-C or another thread stops the process."""
+"""Lets the main thread wait until a signal or another thread asks the process to stop."""
 
 import logging
 import os
@@ -15,19 +15,20 @@ logger = logging.getLogger(__name__)
 class StopSignals:
     """Collects requests to stop the process, from signals and from other threads.
 
-    Before `mark_serving`, no client's request can be lost by a stop: the first signal exits the
-    process with status 0 as soon as Python code runs again. After `mark_serving`, the first signal
-    ends `wait`, and a second signal exits the process at once.
+    The signals are SIGTERM and SIGINT (Ctrl-C). Before `mark_serving`, there are no requests to
+    answer, so a signal exits the process immediately with status 0. After `mark_serving`, the first
+    signal makes `wait` return, so that the server can stop in order, and a second signal exits the
+    process immediately.
     """
 
     def __init__(self) -> None:
-        """Create an object that handles no signals until `install`."""
-        # A SimpleQueue, because its put is reentrant: a signal handler calls put, and may interrupt
-        # a thread that uses the queue.
+        """Create an object, which handles no signals before `install` is called."""
+        # The reasons to stop. A signal handler puts reasons into this queue, and may interrupt a
+        # thread that is using it. So the queue is a SimpleQueue, whose put is reentrant.
         self._reasons: SimpleQueue[str] = SimpleQueue()
-        # The main thread waits for a byte from this socket pair, and not for the queue. Python runs
-        # a signal handler only once the main thread runs Python code, but the kernel may deliver
-        # the signal to another thread, which does not wake the main thread up. In any thread,
+        # The main thread waits for a byte from this socket pair, and not for an item in the queue.
+        # If it waited for the queue and the kernel delivered a signal to another thread, the main
+        # thread would not wake up to run the signal handler. But whichever thread gets the signal,
         # Python writes a byte to the wake-up file descriptor.
         self._wakeup_reader, self._wakeup_writer = socket.socketpair()
         self._wakeup_writer.setblocking(False)
@@ -50,22 +51,22 @@ class StopSignals:
         self._wakeup_writer.close()
 
     def mark_serving(self) -> None:
-        """Declare that requests of clients may be in flight.
+        """Record that requests of clients may be in flight from now on.
 
-        From now on, a first signal makes `wait` return, so that the requests can be answered.
-        Before, a first signal ends the process.
+        After this call, the first signal makes `wait` return, so that the requests can be answered.
+        Before it, the first signal exits the process.
         """
         self._is_serving = True
 
     def wait(self) -> str:
-        """Block until the process is asked to stop, and return the reason."""
+        """Wait until the process is asked to stop, and return the reason, such as "SIGTERM"."""
         while self._reasons.empty():
             select.select([self._wakeup_reader], [], [])
             self._wakeup_reader.recv(1)
         return self._reasons.get()
 
     def request_stop(self, reason: str) -> None:
-        """Ask the process to stop, from any thread."""
+        """Make `wait` return with a reason. Any thread may call this method."""
         self._reasons.put(reason)
         self._wakeup_writer.send(b"\0")
 

@@ -1,4 +1,4 @@
-"""An executor for background work that leaves processor time to requests."""
+"""An executor for background work that does not delay requests much."""
 
 import contextlib
 import os
@@ -10,25 +10,27 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-# The nice value of the executor's threads. A thread with this value that competes with a request's
-# thread gets a tenth of the processor time of the request's thread.
+# The nice value of the executor's threads. A thread with this value gets a tenth of the processor
+# time of a request's thread that runs on the same processor.
 _NICE = 10
-# The largest share of the time of all processors that background work uses. The rest are pauses,
-# because a low priority alone does not keep the work off the processor on which a request is about
-# to continue.
+# The largest share of the time of all processors that background work may use. Each function is
+# followed by a pause, because a low priority alone does not prevent the work from running on the
+# processor on which a request is about to continue.
 _PROCESSOR_SHARE = 1 / 8
-# The longest pause after a function. Without this limit, a function of several seconds would be
-# followed by a pause of many seconds.
+# The longest pause after a function, in seconds. Without this limit, a function that takes seconds
+# would be followed by a pause of many seconds.
 _LONGEST_PAUSE_SECONDS = 0.1
 
 _PROCESSORS = os.cpu_count() or 1
 
 
 class ThrottledExecutor:
-    """Runs work in threads of low priority, with pauses; until `enable`, in the calling thread.
+    """Runs functions in threads of low priority, with pauses between them.
 
-    Use the executor for work that computes outside of Python. Otherwise a thread of low priority
-    could hold the GIL for long and delay every other thread.
+    Before `enable` is called, functions run in the calling thread without pauses.
+
+    The functions should spend their time in C++ code that releases the GIL. Otherwise a thread of
+    low priority could hold the GIL for long, and delay all other threads.
     """
 
     def __init__(
@@ -39,22 +41,23 @@ class ThrottledExecutor:
         clock: Callable[[], float] = time.thread_time,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        """Create the executor; its threads start with the first work after `enable`.
+        """Create the executor, without starting its threads.
 
         Args:
-          threads: how many functions run at the same time.
-          processors: how many processors the machine has.
+          threads: the largest number of functions that run at the same time.
+          processors: the number of processors of the machine.
           clock: returns the processor time of the calling thread, in seconds.
           sleep: pauses the calling thread for a number of seconds.
         """
         self._threads = ThreadPoolExecutor(threads, "background", initializer=_lower_priority)
         self._is_enabled = False
         self._clock, self._sleep = clock, sleep
-        # The seconds of pause for each second of work that limit the work to _PROCESSOR_SHARE.
+        # The length of the pause after a function, relative to its processor time: with these
+        # pauses, the work uses at most the share _PROCESSOR_SHARE of the processors' time.
         self._pause_per_second = max(0.0, 1 / (_PROCESSOR_SHARE * processors) - 1)
 
     def enable(self) -> None:
-        """Turn throttling on, once the server answers requests."""
+        """Begin to throttle the work. Call this when the server begins to answer requests."""
         self._is_enabled = True
 
     def __call__(self, work: Callable[[], Result]) -> Result:
@@ -71,7 +74,7 @@ class ThrottledExecutor:
 
 
 def _lower_priority() -> None:
-    """Lower the priority of the calling thread, on systems with priorities per thread."""
+    """Lower the priority of the calling thread, on Linux, where each thread has a priority."""
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))

@@ -1,1 +1,4 @@
-"""Messages that TensorFlow Serving's Python package leaves out, compiled by `make protos`."""
+"""Protobuf messages that the Python package of TensorFlow Serving does not have.
+
+`make protos` compiles the .proto files in this directory.
+"""
