@@ -83,8 +83,7 @@ def unpack_array(header: Header, buffers: list[bytearray]) -> Array:
 
 
 def pack_strings(strings: Iterable[bytes]) -> list[Buffer]:
-    """Return strings in the form of a message: a buffer of their lengths, and one of their bytes.
-    """
+    """Return strings as two buffers of a message: the lengths and the bytes of all strings."""
     strings = list(strings)
     lengths = np.fromiter(map(len, strings), np.int64, len(strings))
     return [lengths.view(np.uint8).data, b"".join(strings)]

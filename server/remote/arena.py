@@ -1,35 +1,35 @@
-"""Shared memory through which one process passes arrays to another process."""
+"""Shared memory, through which one process passes arrays to another process."""
 
 import mmap
 import os
 import threading
 from bisect import bisect_left
 
-# The alignment of blocks, in bytes: a whole page, so that the memory of a large block can be given
-# back to the operating system. It is also a multiple of 64 bytes, which TensorFlow requires to read
-# an array without a copy.
+# The alignment of blocks, in bytes. It is a whole page, so that the memory of a large block can be
+# returned to the operating system, and a multiple of 64 bytes, so that TensorFlow can use an array
+# in a block without a copy.
 _ALIGNMENT = mmap.PAGESIZE
-# A free block of this size or more gives its memory back to the operating system. Smaller blocks
-# keep their memory, because getting new pages takes longer than copying an array.
+# The memory of a freed block of at least this number of bytes is returned to the operating system.
+# Smaller blocks keep their memory, because getting new pages takes longer than copying an array.
 _RELEASE_BYTES = 4 << 20
 
 
 class Arena:
-    """Shared memory in which this process allocates blocks that another process reads.
+    """Shared memory in which this process allocates blocks, to pass arrays to another process.
 
-    The memory has no name in the file system: it is gone when both processes have ended, however
-    they ended. Pages that no block has used take no memory.
+    The memory has no name in the file system, so it is freed when both processes have ended, even
+    if they were killed. Pages that no block has used take no memory.
 
     Attributes:
-      descriptor: the file descriptor, to be sent to the other process.
-      memory: the bytes of the arena.
+      descriptor: the file descriptor of the memory, which is sent to the other process.
+      memory: the shared memory, mapped for reading and writing.
     """
 
     def __init__(self, size: int) -> None:
-        """Create an arena.
+        """Create an arena that has no blocks.
 
         Args:
-          size: the number of bytes; a multiple of the page size.
+          size: the number of bytes of the shared memory; a multiple of the page size.
         """
         self.descriptor = os.memfd_create("tpuserve", os.MFD_CLOEXEC)
         try:
@@ -39,12 +39,16 @@ class Arena:
             os.close(self.descriptor)
             raise
         self._allocated: dict[int, int] = {}
-        # The offsets of the free blocks, in increasing order, and their sizes.
+        # The free blocks: their offsets in increasing order, and their sizes, in bytes.
         self._offsets, self._sizes = [0], [size]
         self._lock = threading.Lock()
 
     def allocate(self, size: int) -> int | None:
-        """Allocate a block of at least `size` bytes; return its offset, or None if none is free."""
+        """Allocate a block of at least `size` bytes.
+
+        Returns:
+          The offset of the block in the arena, in bytes; None if no free block is large enough.
+        """
         size = -(-size // _ALIGNMENT) * _ALIGNMENT
         with self._lock:
             index = next((at for at, free in enumerate(self._sizes) if free >= size), None)
@@ -60,7 +64,7 @@ class Arena:
             return offset
 
     def free(self, offset: int) -> None:
-        """Free a block that `allocate` has returned."""
+        """Free the block at an offset that `allocate` has returned."""
         with self._lock:
             size = self._allocated.pop(offset)
             if size >= _RELEASE_BYTES:
@@ -77,17 +81,20 @@ class Arena:
 
     @property
     def allocated_bytes(self) -> int:
-        """The number of bytes in allocated blocks."""
+        """The number of bytes in all allocated blocks."""
         with self._lock:
             return sum(self._allocated.values())
 
     def close(self) -> None:
-        """Close the file descriptor. The memory is unmapped with the last array that uses it."""
+        """Close the file descriptor.
+
+        The memory stays mapped as long as an array uses it.
+        """
         os.close(self.descriptor)
 
 
 def map_memory(descriptor: int) -> mmap.mmap:
-    """Map the arena of another process for reading.
+    """Map the arena of another process into this process, for reading.
 
     Args:
       descriptor: the file descriptor of the arena; the function does not close the descriptor.

@@ -1,4 +1,4 @@
-"""A call to the engine process, whose answer may not have arrived yet."""
+"""A call from a frontend process to the engine process, whose answer may not have arrived yet."""
 
 import threading
 from collections.abc import Callable
@@ -8,12 +8,15 @@ from server.remote.channel import Channel
 
 
 class Call:
-    """A call to the engine process, and its answer; a `server.servables.pending.Completion`.
+    """A call from a frontend process to the engine process, and its answer (a future).
+
+    The class implements `server.servables.pending.Completion`.
 
     Attributes:
-      channel: the connection by which the call was sent.
-      retry: sends the call again and returns the answer, if the engine process refuses the call
-        because the inputs were decoded with an outdated signature. None if that cannot happen.
+      channel: the connection over which the call was sent.
+      retry: sends the call again, and returns the answer. It is called if the engine process
+        refuses the call, because the inputs were decoded with an outdated signature. None for a
+        call without inputs.
     """
 
     __slots__ = ("_answer", "_callback", "_is_done", "_lock", "_waiter", "channel", "retry")
@@ -29,13 +32,13 @@ class Call:
         self._lock = threading.Lock()
 
     def complete(self, answer: Any) -> None:
-        """Set the answer, which may be an exception, and tell those that wait for the answer."""
+        """Set the answer, or an exception, and wake the threads and callbacks that wait for it."""
         with self._lock:
             self._answer = answer
             self._is_done = True
             callback, waiter = self._callback, self._waiter
-            # Drop the references, which lead back to this object: otherwise the data of requests
-            # would stay in memory until the garbage collector runs.
+            # Delete these references, which form a cycle with this object. Otherwise the arrays of
+            # the request would stay in memory until the garbage collector runs.
             self._callback = self.retry = None
         if waiter is not None:
             waiter.release()
@@ -43,7 +46,10 @@ class Call:
             callback()
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
-        """Call a function, in any thread, when the answer has arrived. Can be called only once."""
+        """Call a function, in any thread, when the answer has arrived.
+
+        Only one function can be added.
+        """
         with self._lock:
             if not self._is_done:
                 self._callback = callback
@@ -51,7 +57,7 @@ class Call:
         callback()
 
     def finish(self) -> Any:
-        """Wait for the answer, and return it, or raise it if it is an exception."""
+        """Wait for the answer, and return it; raise it if it is an exception."""
         if not self._is_done:
             waiter = threading.Lock()
             waiter.acquire()

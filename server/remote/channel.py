@@ -1,9 +1,9 @@
-"""The connection between a frontend process and the engine process: messages and arrays.
+"""The connection between a frontend process and the engine process, for messages and arrays.
 
 A message is a tuple of numbers, strings, bytes, lists, dicts and None, in the format of Python's
-module marshal. This format is the fastest, loading it creates objects of these types only, and both
+module marshal. This is the fastest format, and loading it creates only objects of these types. Both
 ends run the same version of Python, as the format requires. Large arrays are not part of a message:
-they are written to shared memory, and the message holds their offsets.
+they are written to shared memory, and the message has their offsets.
 """
 
 import marshal
@@ -37,7 +37,7 @@ ARENA_BYTES = 256 << 20
 """The size of the shared memory in each direction. Only pages that were used take memory."""
 
 _LENGTH = struct.Struct("=Q")
-# Arrays below this number of bytes are a part of the message: copying them takes less time than
+# Arrays with fewer bytes than this are copied into the message itself, which takes less time than
 # managing blocks of shared memory.
 _MIN_SHARED_BYTES = 16 << 10
 _RECEIVE_BYTES = 256 << 10
@@ -45,21 +45,25 @@ _HANDSHAKE_SECONDS = 60
 
 
 class Channel:
-    """One end of a connection. All methods but `receive` are thread-safe, and none blocks.
+    """One end of the connection between a frontend process and the engine process.
 
-    The memory of a received array belongs to the sender. Once the last reference to the array is
-    gone, the next message to the sender says that the memory is free.
+    All methods except `receive` are thread-safe, and no method blocks.
+
+    A large received array uses shared memory of the sender. When this process has no reference to
+    the array any more, its next message to the sender says that the memory is free.
     """
 
     def __init__(self, connection: socket.socket, arena_bytes: int = ARENA_BYTES) -> None:
-        """Exchange shared memory with the other end; blocks until the other end does the same.
+        """Create a channel, and exchange shared memory with the other end.
+
+        The constructor waits until the other end does the same.
 
         Args:
           connection: a connected UNIX stream socket, which the channel closes.
           arena_bytes: the size of the shared memory for the arrays that this end sends.
 
         Raises:
-          OSError: the other end is gone.
+          OSError: the other process has ended.
         """
         self._socket = connection
         self._arena = Arena(arena_bytes)
@@ -91,18 +95,20 @@ class Channel:
         return self._socket.fileno()
 
     def on_blocked(self, callback: Callable[[], None]) -> None:
-        """Set the function that is called when messages must wait until `flush` is called."""
+        """Set the function to call when the socket's buffer is full, so that `flush` is needed."""
         self._on_blocked = callback
 
     def send(self, kind: int, number: int, *values: Any) -> None:
-        """Send a message. Bytes that the socket does not take at once wait for `flush`.
+        """Send a message.
 
-        The messages that were passed to `send_later` before are sent first.
+        If the socket's buffer is full, the rest of the message is queued until `flush` is called.
+
+        Messages that are already queued, for example by `send_later`, are sent first.
 
         Args:
-          kind: the meaning of the message; see `protocol`.
-          number: the number of the call.
-          values: numbers, strings, bytes, and containers of them.
+          kind: the kind of the message, a constant of `server.remote.protocol`.
+          number: the number of the call to which the message belongs.
+          values: the contents of the message: numbers, strings, bytes, and containers of them.
 
         Raises:
           OSError: the connection is closed.
@@ -117,16 +123,16 @@ class Channel:
         self._on_blocked()
 
     def send_later(self, kind: int, number: int, *values: Any) -> None:
-        """Queue a message until `flush`, which sends several messages with one system call.
+        """Queue a message until `flush` is called, which sends all queued messages together.
 
-        Arguments as in `send`.
+        The arguments are those of `send`.
         """
         data = self._encode(kind, number, values)
         with self._send_lock:
             self._unsent.append(data)
 
     def flush(self) -> bool:
-        """Send the queued messages, as far as the socket takes them; return whether all are sent.
+        """Send queued messages until the socket's buffer is full; return whether all were sent.
 
         Raises:
           OSError: the connection is closed.
@@ -146,7 +152,7 @@ class Channel:
         return True
 
     def receive(self) -> list[Message]:
-        """Return the messages that have arrived.
+        """Return the messages that have arrived, without waiting for more.
 
         Raises:
           OSError: the connection is closed.
@@ -181,20 +187,27 @@ class Channel:
         return messages
 
     def pack(self, arrays: Mapping[str, Array]) -> dict[str, PackedArray]:
-        """Return arrays in the form that a message can hold; copy large arrays to shared memory."""
+        """Return arrays in a form that a message can hold.
+
+        Large arrays are copied to the shared memory of this end, where they stay until the other
+        end does not use them any more.
+        """
         return {name: self._pack_array(array) for name, array in arrays.items()}
 
     def unpack(self, packed: Mapping[str, PackedArray]) -> dict[str, Array]:
-        """Return the arrays of a received message. The arrays must not be written to."""
+        """Return the arrays of a received message, which `pack` has packed.
+
+        The arrays must not be written to.
+        """
         return {name: self._unpack_array(*parts) for name, parts in packed.items()}
 
     @property
     def shared_bytes(self) -> int:
-        """The number of bytes of shared memory that the other end has not given back yet."""
+        """The number of bytes of this end's shared memory that the other end still uses."""
         return self._arena.allocated_bytes
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the other process."""
         self._socket.close()
 
     def _encode(self, kind: int, number: int, values: Message) -> memoryview:
@@ -232,7 +245,8 @@ class Channel:
             return strings.reshape(shape)
         size = math.prod(shape) * dtype.itemsize
         owner: Array = np.ndarray((size,), np.uint8, self._peer_memory, content)
-        # Views of the array keep `owner` alive. The block of shared memory is freed with `owner`.
+        # All views of the received array keep `owner` alive. When `owner` is freed, record that the
+        # other process may reuse the block of shared memory.
         weakref.finalize(owner, self._freed.append, content).atexit = False
         array: Array = owner.view(dtype).reshape(shape)
         return array

@@ -1,4 +1,4 @@
-"""A thread that receives the messages of channels and sends the messages that had to wait."""
+"""A thread that receives the messages of channels, and sends their queued messages."""
 
 import contextlib
 import logging
@@ -18,29 +18,29 @@ logger = logging.getLogger(__name__)
 
 
 class ChannelReader(Protocol):
-    """Receives the messages of channels, and sends the messages that wait in the channels."""
+    """Receives the messages of channels (connections to other processes), and sends messages."""
 
     def add(self, channel: Channel) -> None:
-        """Serve a channel from now on."""
+        """Begin to receive the messages of a channel, and to send its queued messages."""
 
     def send(self, channel: Channel, kind: int, number: int, *values: Any) -> None:
-        """Send a message; arguments and errors as in `Channel.send`."""
+        """Send a message; the arguments and errors are those of `Channel.send`."""
 
     def close(self) -> None:
-        """Stop reading messages, and close the channels."""
+        """Stop receiving messages, and close the channels."""
 
 
 class ChannelLoop:
-    """Serves the channels of a process in one thread; see `ChannelReader`."""
+    """A `ChannelReader` that receives the messages of all channels of a process in one thread."""
 
     def __init__(self, name: str, on_message: OnMessage, on_closed: OnClosed) -> None:
         """Create a loop without channels.
 
         Args:
           name: the name of the thread.
-          on_message: called in the thread with each message that arrives.
-          on_closed: called in the thread when the other end of a channel is gone. The channel is
-            closed afterwards.
+          on_message: called in the thread with the channel and each message that arrives.
+          on_closed: called in the thread with a channel whose other end has closed the connection.
+            The channel is closed afterwards.
         """
         self._on_message = on_message
         self._on_closed = on_closed
@@ -54,16 +54,16 @@ class ChannelLoop:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread that receives messages."""
         self._thread.start()
 
     def add(self, channel: Channel) -> None:
-        """Serve a channel from now on."""
+        """Begin to receive the messages of a channel, and to send its queued messages."""
         channel.on_blocked(lambda: self._call_soon(lambda: self._watch_writes(channel)))
         self._call_soon(lambda: self._register(channel))
 
     def send(self, channel: Channel, kind: int, number: int, *values: Any) -> None:
-        """Send a message at once."""
+        """Send a message immediately, in the calling thread."""
         channel.send(kind, number, *values)
 
     def close(self) -> None:
@@ -74,8 +74,8 @@ class ChannelLoop:
 
     def _call_soon(self, work: Callable[[], None]) -> None:
         self._work.append(work)
-        # Ignore a full buffer, whose bytes wake the thread up as well, and a closed socket, because
-        # the thread has then ended.
+        # Ignore errors: if the buffer is full, the bytes in it wake the thread up too, and if the
+        # socket is closed, the thread has ended.
         with contextlib.suppress(OSError):
             self._wakeup_writer.send(b"\0")
 

@@ -1,4 +1,4 @@
-"""The frontend's end of the connections to the engine: sends calls, and receives their answers."""
+"""The frontend process's side of a connection to the engine process: sends calls."""
 
 import contextlib
 import itertools
@@ -21,18 +21,20 @@ _NO_ENGINE = (
     "the models are not available: the process that runs them has ended, and is started again. "
     "Send the request again later."
 )
-# The number of threads that send calls again, see `Call.retry`.
+# The number of threads in which calls are sent again, because their inputs were decoded with an
+# outdated signature.
 _RETRY_THREADS = 4
 
 
 class EngineClient:
-    """Sends calls to the engine process. Thread-safe.
+    """Sends calls to the engine process, and receives their answers. Thread-safe.
 
     While there is no engine process, because it has not started yet or has failed, all calls raise
     Unavailable.
 
     Attributes:
-      on_state: called, in any thread, when the state of a version has changed.
+      on_state: a function that is called, in any thread, when the state of a model version has
+        changed.
     """
 
     def __init__(
@@ -43,7 +45,8 @@ class EngineClient:
         """Create a client without a connection.
 
         Args:
-          make_reader: creates the object that receives the messages.
+          make_reader: takes the functions to call with a message and with a closed channel, and
+            creates the object that receives messages.
           on_disconnected: called when the engine process has ended.
         """
         self._on_disconnected = on_disconnected
@@ -57,7 +60,7 @@ class EngineClient:
 
     @property
     def is_available(self) -> bool:
-        """Whether the engine process runs and has an available model."""
+        """Whether the engine process runs, and at least one of its models is available."""
         return self._is_available and self._channel is not None
 
     @property
@@ -73,10 +76,10 @@ class EngineClient:
         return channel
 
     def connect(self, connection: socket.socket) -> None:
-        """Use a connection to a new engine process from now on.
+        """Use a connection to a new engine process instead of any earlier connection.
 
         Raises:
-          OSError: the engine process is gone already.
+          OSError: the engine process has already ended.
         """
         channel = Channel(connection)
         self._is_available = False
@@ -91,14 +94,16 @@ class EngineClient:
         cancellation: Cancellation | None = None,
         retry: Callable[[], Any] | None = None,
     ) -> Call:
-        """Send a call.
+        """Send a call to the engine process, without waiting for the answer.
 
         Args:
-          channel: the connection by which arrays among the values were packed.
-          kind: the kind of the message.
-          values: the values of the message.
-          cancellation: cancels the call.
-          retry: see `Call.retry`.
+          channel: the connection over which to send the call. Its `pack` must have packed the
+            arrays in `values`.
+          kind: the kind of the message, a constant of `server.remote.protocol`.
+          values: the contents of the message.
+          cancellation: cancels the call; None if the call cannot be cancelled.
+          retry: sends the call again with a new signature, and returns the answer; None if the call
+            has no inputs.
 
         Returns:
           The call. Its answer is a message, or an exception: Unavailable if the engine process ends
@@ -116,8 +121,9 @@ class EngineClient:
             self._calls.pop(number, None)
             raise Unavailable(_NO_ENGINE) from None
         if channel is not self._channel and self._calls.pop(number, None) is not None:
-            # The connection was lost meanwhile. Raise the error here: `_disconnect`, which ends all
-            # calls, may have run before this call was added.
+            # The connection was lost while the call was sent. Raise the error here, because
+            # `_disconnect`, which ends all calls with this error, may have run before this call was
+            # added.
             raise Unavailable(_NO_ENGINE)
         if cancellation is not None:
             cancellation.add_callback(lambda: self._cancel(channel, number))
@@ -129,7 +135,7 @@ class EngineClient:
         self._retries.shutdown(wait=False)
 
     def _cancel(self, channel: Channel, number: int) -> None:
-        # Ignore that the engine process is gone, because that ends the call as well.
+        # Ignore the error if the engine process has ended, because this ends the call too.
         with contextlib.suppress(OSError):
             if number in self._calls:
                 channel.send(protocol.CANCEL, number)

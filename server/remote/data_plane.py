@@ -1,4 +1,4 @@
-"""The data plane of a frontend process: forwards requests to the engine process."""
+"""The data plane of a frontend process, which forwards requests to the engine process."""
 
 import asyncio
 import threading
@@ -34,17 +34,18 @@ from tpuserve.errors import TpuserveError, Unavailable
 from tpuserve.saved_model.signature import Signature
 
 _MAX_SIGNATURES = 1024
-# The limits of each model in a frontend process. They are wide, because the requests only wait
-# there for the engine process, which applies the configured limits.
+# The limits of each model's requests in a frontend process. They are high, because requests only
+# wait there for the engine process, which applies the configured limits.
 _LIMITS = RunLimits(max_concurrent_runs=128, only_waits=True)
 
 
 class RemoteDataPlane(DataPlaneInterface):
-    """Answers requests with the data plane of the engine process; see `DataPlaneInterface`.
+    """A `DataPlaneInterface` that answers requests with the data plane of the engine process.
 
-    This process decodes inputs with the model's signature, which it requests once from the engine
-    process and keeps in a cache. If the model has another signature when the inputs arrive, the
-    engine process refuses the inputs, and this process decodes them again with the new signature.
+    The frontend process decodes the inputs of requests, which requires the model's signature. It
+    asks the engine process for the signature once, and keeps it in a cache. If the model has
+    another signature when the inputs arrive in the engine process, the engine process refuses them,
+    and the frontend process decodes them again with the new signature.
     """
 
     def __init__(
@@ -55,26 +56,30 @@ class RemoteDataPlane(DataPlaneInterface):
         """Create a data plane.
 
         Args:
-          client: sends the calls of threads.
-          loop_client: sends the calls of the event loop; None to send all calls with `client`.
+          client: sends the calls that are made in threads other than the event loop's.
+          loop_client: sends the calls that are made in the event loop; None to send all calls with
+            `client`.
         """
         self._client = client
         self._loop_client = loop_client
-        # Model specification → the number of the signature in the engine process, and the
-        # signature. Holds the most recently used signatures.
+        # A cache: model specification → (the number by which the engine process knows the
+        # signature, the signature). It has the most recently requested signatures.
         self._signatures: OrderedDict[ModelSpec, tuple[int, Signature]] = OrderedDict()
-        # The models that have answered a request.
+        # The names of the models that have answered a request, and so are known to exist.
         self._models: set[str] = set()
         self._lock = threading.Lock()
         client.on_state = self._forget_signatures
 
     def run_limits(self, model: str) -> RunLimits | None:
-        """Return a model's limits in this process; None until the model has answered a request."""
+        """Return how many requests of a model may be in this process at the same time.
+
+        The result is None before the model has answered its first request.
+        """
         return _LIMITS if model in self._models else None
 
     @property
     def is_available(self) -> bool:
-        """Whether any version of any model can answer requests."""
+        """Whether at least one version of a model can answer requests."""
         return self._client.is_available
 
     def start_predict(
@@ -87,9 +92,11 @@ class RemoteDataPlane(DataPlaneInterface):
         cancellation: Cancellation | None = None,
         timeline: Timeline | None = None,
     ) -> Pending[Prediction]:
-        """Send a request to the engine process; see `DataPlaneInterface.start_predict`.
+        """Send a Predict request to the engine process.
 
-        The first request for a signature waits until the engine process has sent the signature.
+        The arguments and errors are those of `DataPlaneInterface.start_predict`.
+
+        The first request for a signature waits until the engine process has sent this signature.
         """
         timeline = Timeline() if timeline is None else timeline
         number, signature, inputs = self._read_inputs(spec, read_inputs, cancellation)
@@ -99,17 +106,17 @@ class RemoteDataPlane(DataPlaneInterface):
         return self._send(request, number)
 
     def _send(self, request: "_Request", number: int) -> Pending[Prediction]:
-        """Send a request to the engine process.
+        """Send a Predict request, whose inputs are decoded, to the engine process.
 
         Args:
           request: the request.
-          number: the number that the engine process has given to the signature with which the
-            inputs were decoded.
+          number: the number by which the engine process knows the signature with which the inputs
+            were decoded.
         """
         cancellation = request.cancellation
         if cancellation is not None:
-            # Raise now and not after the arrays are packed, because only an answer frees the shared
-            # memory of packed arrays.
+            # Raise the error before the arrays are packed, because the shared memory of packed
+            # arrays is freed only by the engine process, after it has received the call.
             cancellation.raise_if_cancelled()
         client = self._choose_client()
         channel = client.channel
@@ -119,7 +126,11 @@ class RemoteDataPlane(DataPlaneInterface):
         return Pending(call, partial(_finish_prediction, call, request))
 
     def _send_again(self, request: "_Request") -> Prediction:
-        """Decode the inputs again, because the signature was outdated, and return the answer."""
+        """Send a request again, because its signature was outdated, and wait for the answer.
+
+        The method asks the engine process for the new signature. It decodes the inputs again if the
+        signature declares other inputs.
+        """
         with self._lock:
             self._signatures.pop(request.spec, None)
         number, signature = self._ask_for_signature(request.spec, request.cancellation)
@@ -137,7 +148,10 @@ class RemoteDataPlane(DataPlaneInterface):
         cancellation: Cancellation | None = None,
         timeline: Timeline | None = None,
     ) -> Pending[Classification]:
-        """Send a request to the engine process; see `DataPlaneInterface.start_classify`."""
+        """Send a Classify request to the engine process.
+
+        The arguments and errors are those of `DataPlaneInterface.start_classify`.
+        """
         return self._infer("start_classify", spec, serialized, timeout_ms, cancellation, timeline)
 
     def start_regress(
@@ -149,7 +163,10 @@ class RemoteDataPlane(DataPlaneInterface):
         cancellation: Cancellation | None = None,
         timeline: Timeline | None = None,
     ) -> Pending[Regression]:
-        """Send a request to the engine process; see `DataPlaneInterface.start_regress`."""
+        """Send a Regress request to the engine process.
+
+        The arguments and errors are those of `DataPlaneInterface.start_regress`.
+        """
         return self._infer("start_regress", spec, serialized, timeout_ms, cancellation, timeline)
 
     def start_multi_inference(
@@ -161,65 +178,92 @@ class RemoteDataPlane(DataPlaneInterface):
         cancellation: Cancellation | None = None,
         timeline: Timeline | None = None,
     ) -> Pending[list[Classification | Regression]]:
-        """Send a request to the engine process; see `DataPlaneInterface.start_multi_inference`."""
+        """Send a MultiInference request to the engine process.
+
+        The arguments and errors are those of `DataPlaneInterface.start_multi_inference`.
+        """
         return self._infer(
             "start_multi_inference", tasks, serialized, timeout_ms, cancellation, timeline
         )
 
     def metadata(self, spec: ModelSpec, fields: Sequence[str]) -> Metadata:
-        """Return the signatures of a version; see `DataPlane.metadata`."""
+        """Return the signatures of a model version, from the engine process.
+
+        The arguments and errors are those of `DataPlane.metadata`.
+        """
         return cast(Metadata, self._call("metadata", spec, fields))
 
     def sample_request(self, spec: ModelSpec) -> SampleRequest:
-        """Return a valid Predict request for a signature; see `DataPlaneInterface`."""
+        """Return a valid Predict request for a signature, from the engine process.
+
+        The errors are those of `DataPlaneInterface.sample_request`.
+        """
         return cast(SampleRequest, self._call("sample_request", spec))
 
     def statistics(self, spec: ModelSpec) -> Statistics:
-        """Return the statistics of a version; see `DataPlane.statistics`."""
+        """Return the statistics of a model version's runs and batches, from the engine process."""
         return cast(Statistics, self._call("statistics", spec))
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
-        """Return the status of a model's versions; see `DataPlane.status`."""
+        """Return the status of one version; if `version` is None, of all versions, newest first."""
         return cast(list[VersionStatus], self._call("status", model, version))
 
     def models(self) -> Mapping[str, list[VersionStatus]]:
-        """Return the status of all versions of all models: model name → statuses."""
+        """Return the status of all versions of all models: model name → statuses, newest first."""
         return cast(Mapping[str, list[VersionStatus]], self._call("models"))
 
     def list_models(self) -> dict[str, ModelStatus]:
-        """List every model that is configured or still has versions: model name → status."""
+        """Return model name → status, for each model that is configured or still has versions."""
         return cast(dict[str, ModelStatus], self._call("list_models"))
 
     def reload(self, config: Any) -> None:
-        """Replace the model configuration; see `DataPlane.reload`."""
+        """Replace the model configuration, and wait until its models are available or have failed.
+
+        The errors are those of `DataPlane.reload`.
+        """
         self._call("reload", config)
 
     def load_model(self, model: str) -> None:
-        """Load a model of the configuration; see `DataPlane.load_model`."""
+        """Load a model of the configuration, and wait until it is available or has failed.
+
+        The errors are those of `DataPlane.load_model`.
+        """
         self._call("load_model", model)
 
     def unload_model(self, model: str) -> None:
-        """Unload all versions of a model; see `DataPlane.unload_model`."""
+        """Unload all versions of a model.
+
+        The errors are those of `DataPlane.unload_model`.
+        """
         self._call("unload_model", model)
 
     def base_paths(self) -> Mapping[str, str]:
-        """Return the name of each configured model → its base path."""
+        """Return model name → base path, for all configured models."""
         return cast(Mapping[str, str], self._call("base_paths"))
 
     def add_model(self, model: str, base_path: str) -> None:
-        """Add a model to the configuration; see `DataPlane.add_model`."""
+        """Add a model to the configuration, and wait until it is available or has failed.
+
+        The errors are those of `DataPlane.add_model`.
+        """
         self._call("add_model", model, base_path)
 
     def remove_model(self, model: str) -> None:
-        """Remove a model from the configuration; see `DataPlane.remove_model`."""
+        """Remove a model from the configuration, and unload its versions.
+
+        The errors are those of `DataPlane.remove_model`.
+        """
         self._call("remove_model", model)
 
     def start_profiler(self) -> str:
-        """Start TensorFlow's profiler server in the engine process, and return its address."""
+        """Start TensorFlow's profiler server in the engine process, and return its "host:port"."""
         return str(self._call("start_profiler"))
 
     def record_profiler_event(self, seconds: float, requests_in_flight: int) -> None:
-        """Record an event in the engine process; see `DataPlane.record_profiler_event`."""
+        """Wait for some seconds, which the engine process's profiler records as an event.
+
+        `requests_in_flight` is a number that the event shows.
+        """
         self._call("record_profiler_event", seconds, requests_in_flight)
 
     def _infer(
@@ -231,7 +275,19 @@ class RemoteDataPlane(DataPlaneInterface):
         cancellation: Cancellation | None,
         timeline: Timeline | None,
     ) -> Pending[Any]:
-        """Send a request for a method of the data plane that runs a model."""
+        """Send an inference request other than Predict to the engine process.
+
+        Args:
+          method: the name of the method of the data plane to call, such as "start_classify".
+          target: the model, version and signature; for MultiInference, the tasks.
+          serialized: serialised tf.train.Example messages.
+          timeout_ms: the time limit in milliseconds; None for no limit.
+          cancellation: cancels the request; None if the request cannot be cancelled.
+          timeline: records the times of the request; None to record nothing.
+
+        Returns:
+          A Pending (a future) of the method's result.
+        """
         timeline = Timeline() if timeline is None else timeline
         timeline.end_decoding()
         if cancellation is not None:
@@ -250,7 +306,10 @@ class RemoteDataPlane(DataPlaneInterface):
         return Pending(call, finish)
 
     def _choose_client(self) -> EngineClient:
-        """Return the client for the calling thread; the event loop has a client of its own."""
+        """Return the client with which the calling thread must send its calls.
+
+        The thread of the event loop has a separate client.
+        """
         loop = asyncio._get_running_loop()
         if loop is None or self._loop_client is None:
             return self._client
@@ -267,7 +326,12 @@ class RemoteDataPlane(DataPlaneInterface):
     def _read_inputs(
         self, spec: ModelSpec, read_inputs: ReadInputs, cancellation: Cancellation | None
     ) -> tuple[int, Signature, Mapping[str, Array]]:
-        """Return a signature's number, the signature, and the inputs decoded with the signature."""
+        """Decode the inputs of a request with the signature of its model.
+
+        Returns:
+          The number by which the engine process knows the signature; the signature; and the inputs,
+          alias → array.
+        """
         known = self._signatures.get(spec)
         while True:
             number, signature = known or self._ask_for_signature(spec, cancellation)
@@ -276,12 +340,12 @@ class RemoteDataPlane(DataPlaneInterface):
             except Exception:
                 if known is None:
                     raise
-                # Ask for the signature anew: the cached signature may be that of an earlier
-                # version.
+                # Ask for the signature again, and decode the inputs again: the cached signature may
+                # be that of an earlier version.
                 known = None
 
     def _forget_signatures(self) -> None:
-        """Drop all cached signatures, because the state of a version has changed."""
+        """Delete all cached signatures, because the state of a version has changed."""
         with self._lock:
             self._signatures.clear()
 
@@ -304,16 +368,17 @@ class RemoteDataPlane(DataPlaneInterface):
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A Predict request.
+    """A Predict request whose inputs are decoded.
 
     Attributes:
       spec: the model, version and signature name.
-      read_inputs: see `DataPlaneInterface.start_predict`.
+      read_inputs: takes a signature, and decodes the inputs of the request with it.
       signature: the signature with which the inputs were decoded.
-      inputs: alias → array.
-      options: the requested outputs, and the time limit in milliseconds.
-      cancellation: cancels the request.
-      timeline: the times of the request.
+      inputs: the decoded inputs: alias → array.
+      options: the aliases of the requested outputs (empty for all), and the time limit in
+        milliseconds (None for no limit).
+      cancellation: cancels the request; None if the request cannot be cancelled.
+      timeline: records the times of the request.
     """
 
     spec: ModelSpec
@@ -340,7 +405,7 @@ def _read_again(read_inputs: ReadInputs, signature: Signature) -> Mapping[str, A
     """Decode the inputs of a request a second time, with the signature of a new version.
 
     Raises:
-      Unavailable: the request cannot be decoded again, because its bytes are no longer in memory.
+      Unavailable: the request cannot be decoded again, because its bytes were freed.
     """
     try:
         return read_inputs(signature)
@@ -353,6 +418,6 @@ def _read_again(read_inputs: ReadInputs, signature: Signature) -> Mapping[str, A
 
 
 def _check_may_wait() -> None:
-    """Raise WouldBlock if the calling thread must not wait, for example the event loop's."""
+    """Raise WouldBlock if the calling thread must not wait, like the thread of the event loop."""
     if not blocking_allowed():
         raise WouldBlock

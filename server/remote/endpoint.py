@@ -1,4 +1,4 @@
-"""The engine's end of the connections to the frontend processes: runs their calls."""
+"""The engine process's side of the connections to the frontend processes: answers their calls."""
 
 import contextlib
 import random
@@ -32,8 +32,8 @@ from tpuserve.saved_model.signature import Signature
 
 Answer: TypeAlias = Callable[..., None]
 
-# The numbers of threads for calls that run no model: for quick calls, such as status, and for calls
-# that may take long, such as a reload.
+# The numbers of threads for calls that do not run a model: _ADMIN_THREADS for quick calls, such as
+# status, and _SLOW_THREADS for calls that may take long, such as a reload.
 _ADMIN_THREADS, _SLOW_THREADS = 8, 8
 _SLOW_METHODS = frozenset(
     {
@@ -47,30 +47,31 @@ _SLOW_METHODS = frozenset(
         "record_profiler_event",
     }
 )
-# The number of threads for inferences: more than the queues ever let run at the same time.
+# The largest number of threads for inferences. It is higher than the number of inferences that the
+# queues let run at the same time, so that it is never the limit.
 _MAX_THREADS = 4096
-# The largest number of (model, signature) pairs that have a number. When it is reached, all numbers
-# become invalid, and frontend processes ask for the signatures again.
+# The largest number of (model, signature) pairs that have a number, by which calls name them. When
+# it is reached, all numbers become invalid, and frontend processes ask for the signatures again.
 _MAX_TARGETS = 4096
 
 _NON_BLOCKING = NonBlocking()
 
 
 class _SignatureFound(Exception):
-    """Raised to leave `DataPlane.predict` as soon as the signature is known, before a run."""
+    """Raised to leave `DataPlane.predict` when the signature is found, before the model runs."""
 
 
 class _OtherSignature(Exception):
-    """The version that answers now has another signature than the frontend process has used."""
+    """The present version has another signature than that with which the inputs were decoded."""
 
 
 class _Target(NamedTuple):
-    """A model and signature that frontend processes refer to by a number in their calls.
+    """A model and a signature, which the calls of frontend processes name by a number.
 
     Attributes:
       spec: the model, version and signature name.
-      signature: the signature with which frontend processes decode the inputs.
-      tracker: predicts whether the next run is quick.
+      signature: a weak reference to the signature with which frontend processes decode inputs.
+      tracker: predicts whether the next run of the signature is quick.
     """
 
     spec: ModelSpec
@@ -79,7 +80,7 @@ class _Target(NamedTuple):
 
 
 class EngineEndpoint:
-    """Answers the calls of the frontend processes with a data plane."""
+    """Answers the calls of the frontend processes with the data plane of the engine process."""
 
     def __init__(
         self, dataplane: DataPlaneInterface, threads: int, metrics: Metrics | None = None
@@ -88,14 +89,14 @@ class EngineEndpoint:
 
         Args:
           dataplane: runs the models.
-          threads: how many inferences run at the same time; see `RunPool.max_running`.
-          metrics: records the refusals of the queues; None for no metrics.
+          threads: the largest number of inferences that run at the same time.
+          metrics: records the requests that the queues refuse; None for no metrics.
         """
         self._dataplane = dataplane
         self._loop = ChannelLoop("engine-endpoint", self._receive, self._forget)
         self._queues = RequestQueues(dataplane.run_limits, metrics)
         self._run_pool = RunPool(threads)
-        # The queues limit how many inferences run.
+        # The number of threads is not the limit: the queues limit how many inferences run.
         self._inferences = ThreadPoolExecutor(_MAX_THREADS, "inference")
         self._admin = ThreadPoolExecutor(_ADMIN_THREADS, "engine-admin")
         self._slow = ThreadPoolExecutor(_SLOW_THREADS, "engine-slow")
@@ -106,7 +107,8 @@ class EngineEndpoint:
             protocol.METHOD: (self._admin, self._call_method),
         }
         self._cancellations: dict[tuple[Channel, int], Cancellation] = {}
-        # Begin at a random number, so that the numbers of an earlier engine process are invalid.
+        # The numbers of (model, signature) pairs begin at a random number, so that numbers of an
+        # earlier engine process, which frontend processes may still use, are invalid.
         self._new_numbers = count(random.getrandbits(62))
         self._targets: dict[int, _Target] = {}
         self._target_numbers: dict[ModelSpec, int] = {}
@@ -114,19 +116,19 @@ class EngineEndpoint:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Begin to answer calls."""
+        """Start the threads that receive calls."""
         self._queues.start()
         self._loop.start()
 
     def add(self, channel: Channel) -> None:
-        """Answer the calls of a frontend process from now on."""
+        """Begin to answer the calls that arrive over a channel from a frontend process."""
         with self._lock:
             self._channels.append(channel)
         self._loop.add(channel)
         self.tell_state()
 
     def tell_state(self) -> None:
-        """Tell the frontend processes that the state of a version has changed."""
+        """Send the frontend processes a message that the state of a version has changed."""
         is_available = self._dataplane.is_available
         with self._lock:
             channels = list(self._channels)
@@ -135,7 +137,10 @@ class EngineEndpoint:
                 channel.send(protocol.STATE, 0, is_available)
 
     def close(self) -> None:
-        """Close the connections. Must be called after the last call of a frontend process."""
+        """Close the connections.
+
+        Must not be called before the last call of a frontend process is answered.
+        """
         self._loop.close()
         self._queues.close()
         for pool in (self._inferences, self._admin, self._slow):
@@ -145,7 +150,8 @@ class EngineEndpoint:
         with self._lock:
             if channel in self._channels:
                 self._channels.remove(channel)
-        # Cancel the calls of the closed channel: no process waits for the answers any more.
+        # Cancel the calls that have arrived over the closed channel, because no process waits for
+        # their answers.
         for key, cancellation in list(self._cancellations.items()):
             if key[0] is channel:
                 cancellation.cancel()
@@ -176,7 +182,10 @@ class EngineEndpoint:
         cancellation.add_callback(partial(self._withdraw, ticket))
 
     def _model_name(self, kind: int, values: Sequence[Any]) -> str:
-        """Return the name of the model that an inference runs; "" if it is not known."""
+        """Return the name of the model that an inference call runs; "" if the name is unknown.
+
+        `kind` is PREDICT or INFER, and `values` are the contents of the call.
+        """
         if kind == protocol.PREDICT:
             known = self._targets.get(values[0])
             return "" if known is None else known.spec.model
@@ -190,13 +199,25 @@ class EngineEndpoint:
             ticket.refuse(Cancelled(cancellations.MESSAGE))
 
     def _run_tickets(self, ticket: Ticket | None) -> None:
-        """Run an inference whose turn has come, and then others that wait for the thread."""
+        """Run an inference that may run now, and then those that the queues return as next.
+
+        The method runs in a thread of the pool for inferences.
+        """
         while isinstance(ticket, _InferenceTicket):
             ticket.run()
             ticket = self._queues.finish(ticket)
 
     def _predict_at_once(self, channel: Channel, number: int, values: Sequence[Any]) -> bool:
-        """Answer a call in this thread if its model is quick; return whether it was answered."""
+        """Run a Predict call in the receiving thread if its model is quick and no request waits.
+
+        Args:
+          channel: the connection to the frontend process.
+          number: the number of the call.
+          values: the contents of the call.
+
+        Returns:
+          Whether the call was answered. If not, a thread of the pool must run it.
+        """
         target = self._targets.get(values[0])
         if target is None or not target.tracker.is_quick:
             return False
@@ -214,8 +235,8 @@ class EngineEndpoint:
             following = self._queues.finish(ticket)
             if following is not None:
                 following.start()
-        # Do not send at once: the thread sends the answers to all received messages together, with
-        # one system call.
+        # Queue the answer: the receiving thread sends the answers to all received messages
+        # together, with one system call.
         channel.send_later(answer[0], number, *answer[1:])
         return True
 
@@ -228,8 +249,8 @@ class EngineEndpoint:
     ) -> None:
         try:
             kind, *results = function(channel, number, *values)
-            # Free the shared memory of the inputs before the answer is sent, because the answer
-            # tells the frontend process that the memory is free.
+            # Delete the inputs before the answer is sent, because the answer also tells the
+            # frontend process which shared memory is free.
             del values
         except Exception as error:
             kind, results = protocol.ERROR, [protocol.pack_error(error, traceback.format_exc())]
@@ -249,7 +270,8 @@ class EngineEndpoint:
         timeout_ms: float | None,
         packed: Mapping[str, PackedArray],
     ) -> Message:
-        # Unpack the arrays first, so that their memory is given back however the call ends.
+        # Unpack the arrays before anything can fail: only unpacked arrays give their shared memory
+        # back when they are deleted.
         inputs = channel.unpack(packed)
         target = self._targets.get(target_number)
         if target is None:
@@ -286,8 +308,9 @@ class EngineEndpoint:
             signatures.append(signature)
             raise _SignatureFound
 
-        # Let `predict` find the signature, because it also makes all checks that come before the
-        # inputs are read. So the errors are those of a server of one process.
+        # Let `predict` find the signature, and leave it when it asks for the inputs. It makes all
+        # checks that come before the inputs are read, so the errors are those of a single-process
+        # server.
         with contextlib.suppress(_SignatureFound):
             self._dataplane.predict(ModelSpec(*spec), read_inputs)
         (signature,) = signatures
@@ -310,7 +333,7 @@ class EngineEndpoint:
         return protocol.RESULT, protocol.pack(result), timeline.pack_run()
 
     def _add_target(self, spec: ModelSpec, signature: Signature) -> int:
-        """Return a number by which calls can refer to a model and its signature."""
+        """Return a number by which calls of frontend processes name a model and its signature."""
         with self._lock:
             number = self._target_numbers.get(spec)
             if number is None or self._targets[number].signature() is not signature:
@@ -324,7 +347,7 @@ class EngineEndpoint:
 
 
 class _InferenceTicket(Ticket):
-    """The ticket with which an inference waits in the queues until it may run."""
+    """The ticket of an inference call, with which it waits in the queues until it may run."""
 
     __slots__ = ("_channel", "_endpoint", "_number", "_work")
 
@@ -352,6 +375,7 @@ class _InferenceTicket(Ticket):
 
     def run(self) -> None:
         work = self._work
-        # Free the shared memory of the inputs before the next inference runs.
+        # Delete the reference to the inputs, so that their shared memory is freed when this
+        # inference ends, and not after the next one.
         del self._work
         work()

@@ -1,4 +1,4 @@
-"""Sends the calls of an asyncio event loop, and receives the answers in the same event loop."""
+"""Sends calls to the engine process from an asyncio event loop, and receives the answers there."""
 
 import asyncio
 import contextlib
@@ -13,10 +13,10 @@ logger = logging.getLogger(__name__)
 
 
 class EventLoopClient(EngineClient):
-    """A client of the engine process for the event loop of REST.
+    """An `EngineClient` that works in the asyncio event loop of the REST frontend.
 
-    The thread that has sent a call also handles the answer: passing an answer from one thread to
-    another takes longer than a run of a small model.
+    The event loop sends the calls and also receives the answers, because passing an answer from one
+    thread to another takes longer than a run of a small model.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class EventLoopClient(EngineClient):
         super().__init__(self._make_reader)
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Serve the connection in an event loop from now on. Call this in the event loop."""
+        """Begin to receive messages in an event loop; must be called in this event loop."""
         self._event_loop_reader.attach(loop)
 
     def _make_reader(self, on_message: OnMessage, on_closed: OnClosed) -> ChannelReader:
@@ -33,32 +33,38 @@ class EventLoopClient(EngineClient):
 
 
 class _EventLoopReader:
-    """Serves the latest channel in an event loop; see `ChannelReader`."""
+    """A `ChannelReader` that receives messages in an event loop, from the newest channel."""
 
     def __init__(self, on_message: OnMessage, on_closed: OnClosed) -> None:
-        """Create a reader that is not attached to an event loop; see `ChannelLoop`."""
+        """Create a reader without an event loop.
+
+        Args:
+          on_message: called in the event loop with the channel and each message that arrives.
+          on_closed: called in the event loop with a channel whose other end has closed the
+            connection.
+        """
         self._on_message = on_message
         self._on_closed = on_closed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._channel: Channel | None = None
-        # The channel whose messages are sent at the end of this turn of the event loop.
+        # The channel whose queued messages are sent at the end of this iteration of the event loop.
         self._unflushed: Channel | None = None
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Serve the channel in an event loop from now on. Call this in the event loop."""
+        """Begin to receive messages in an event loop; must be called in this event loop."""
         if self._loop is None:
             self._loop = loop
             if self._channel is not None:
                 self._register(self._channel)
 
     def add(self, channel: Channel) -> None:
-        """Serve this channel from now on, instead of any earlier channel."""
+        """Receive the messages of this channel instead of those of an earlier channel."""
         self._channel = channel
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._register, channel)
 
     def send(self, channel: Channel, kind: int, number: int, *values: Any) -> None:
-        """Send a message with the other messages of this turn of the event loop."""
+        """Send a message, together with the other messages of this iteration of the event loop."""
         channel.send_later(kind, number, *values)
         if self._unflushed is not channel:
             self._unflushed = channel
@@ -66,7 +72,7 @@ class _EventLoopReader:
             self._loop.call_soon(self._flush, channel)
 
     def close(self) -> None:
-        """Do nothing: the frontend ends the event loop, which ends the reading."""
+        """Do nothing: the frontend ends the event loop, and no messages are received then."""
 
     def _register(self, channel: Channel) -> None:
         assert self._loop is not None

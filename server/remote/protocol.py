@@ -1,4 +1,4 @@
-"""The kinds of messages between a frontend process and the engine process, and errors in them."""
+"""The messages between a frontend process and the engine process: their kinds and values."""
 
 import builtins
 import io
@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from tpuserve import errors
 from tpuserve.errors import TpuserveError
 
-# Messages from a frontend process.
+# The kinds of messages from a frontend process to the engine process.
 SIGNATURE = 1
 """Find a signature: model, version, label, signature name. Answered by its parts."""
 PREDICT = 2
@@ -23,7 +23,8 @@ METHOD = 4
 CANCEL = 5
 """Cancel the call with the number of this message. Not answered itself."""
 
-# Messages from the engine process. All but AVAILABLE answer the call that has the same number.
+# The kinds of messages from the engine process to a frontend process. Each kind except STATE is the
+# answer to the call with the same number.
 RESULT = 10
 ERROR = 11
 """The call has failed: the pickled error."""
@@ -34,18 +35,18 @@ STATE = 13
 
 
 class EngineFault(Exception):
-    """A call has failed in the engine process with an unexpected exception.
+    """Raised for a call that has failed in the engine process with an unexpected exception.
 
     The text of this exception is the traceback from the engine process.
     """
 
 
 def pack_error(error: BaseException, trace: str) -> bytes:
-    """Return an error in the form that a message can hold.
+    """Return an error of a call in a form that a message can hold.
 
     Args:
       error: the exception that the call has raised.
-      trace: the traceback of the error, for an error that is a fault of the server.
+      trace: the traceback of the error, which is sent only for an unexpected exception.
     """
     if isinstance(error, TpuserveError):
         return pickle.dumps((type(error).__name__, error.args))
@@ -55,7 +56,10 @@ def pack_error(error: BaseException, trace: str) -> bytes:
 
 
 def unpack_error(packed: bytes) -> BaseException:
-    """Return the error that `pack_error` has packed, as a new object of the same class."""
+    """Return the error that `pack_error` has packed in the other process.
+
+    An unexpected exception becomes an `EngineFault`, any other a new object of its class.
+    """
     name, arguments = pickle.loads(packed)
     if name == EngineFault.__name__:
         return EngineFault(*arguments)
@@ -65,7 +69,7 @@ def unpack_error(packed: bytes) -> BaseException:
 
 
 def pack(value: Any) -> bytes:
-    """Return any value in the form that a message can hold."""
+    """Return any picklable value in a form that a message can hold."""
     buffer = io.BytesIO()
     _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
     return buffer.getvalue()
@@ -77,7 +81,7 @@ def unpack(packed: bytes) -> Any:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles protobuf messages by full name: their classes may differ between processes."""
+    """Pickles protobuf messages by name, because their classes may differ between processes."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Message):
