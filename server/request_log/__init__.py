@@ -1,3 +1,3 @@
-"""The request log, whose files can serve as warm-up files, and the access log."""
+"""The request log, whose files can be used as warm-up files of a model, and the access log."""
 
 from server.request_log.log import RequestLog as RequestLog

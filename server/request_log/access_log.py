@@ -1,4 +1,4 @@
-"""The access log: one line of JSON per request, for every protocol."""
+"""The access log: one line of JSON for each request, whatever its protocol."""
 
 import logging
 from datetime import datetime, timezone
@@ -10,7 +10,7 @@ logger = logging.getLogger("server.access")
 
 
 class AccessLog:
-    """Writes the access log of all frontends of a server, from any thread."""
+    """Writes the access log of all frontends of a server. Thread-safe."""
 
     def write(
         self,
@@ -27,23 +27,26 @@ class AccessLog:
         bytes_in: int = 0,
         bytes_out: int = 0,
     ) -> None:
-        """Write the line of a request that was answered, or whose client disconnected.
+        """Write the line of a request that was answered, or whose client has disconnected.
 
         Args:
           protocol: "REST" or "gRPC".
           method: the HTTP method, such as "POST", or the full name of the gRPC method, such as
             "/tensorflow.serving.ModelService/GetModelStatus".
           path: the URL path with the query string, as the client sent it; empty for gRPC.
-          model: the model's name; empty where the request names none or was refused unread.
-          signature: the signature's name; empty as for `model`.
-          version: the version that answered, otherwise the requested version; None if there is
-            neither.
-          status: the HTTP status, 0 where the client disconnected; over gRPC the name of the
-            canonical code, such as "OK".
-          duration_ms: from the arrival of the request to the end of its answer.
+          model: the model's name; empty if the request has no model, or was refused before it was
+            read.
+          signature: the signature's name; empty if the request has no signature, or was refused
+            before it was read.
+          version: the version that has answered; if no version has, the requested version; None if
+            no version was requested.
+          status: for REST the HTTP status, or 0 if the client has disconnected; for gRPC the name
+            of the status code, such as "OK".
+          duration_ms: the time from the arrival of the request to the end of its answer, in
+            milliseconds.
           peer: the client's address.
-          bytes_in: the size of the request body or message as sent over the network.
-          bytes_out: the size of the response body or message as sent over the network.
+          bytes_in: the size in bytes of the request body or message, as sent over the network.
+          bytes_out: the size in bytes of the response body or message, as sent over the network.
         """
         line = {
             "time": datetime.now(timezone.utc),
@@ -66,8 +69,8 @@ def _dump(line: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(line)
     except TypeError:
-        # A name from a client may contain a lone surrogate, which orjson refuses. Write "?"
-        # instead.
+        # orjson refuses lone surrogates, which names from clients may contain. Write the line
+        # again, with "?" instead of each surrogate.
         return orjson.dumps({key: _replace_surrogates(value) for key, value in line.items()})
 
 

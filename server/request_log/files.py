@@ -1,4 +1,4 @@
-"""TFRecord files of the request log; when a file is full, a new file is begun."""
+"""Writes the TFRecord files of the request log, and begins a new file when one is full."""
 
 import errno
 import os
@@ -10,17 +10,17 @@ from pathlib import Path
 
 from tpuserve.saved_model import tfrecord
 
-# A log file has at most as many records and bytes as a warm-up file may have, so that each log file
-# can serve as a warm-up file.
+# The limits of a log file are those of a warm-up file, so that each log file can be used as a
+# warm-up file.
 MAX_RECORDS = 1000
 MAX_BYTES = 64 << 20
 
 
 class RecordFiles:
-    """The open record files, one per model and prefix. Not thread-safe.
+    """The open TFRecord files of the request log, one per model and path prefix. Not thread-safe.
 
-    Every start of the server begins new files: an old file may end within a record, after a crash,
-    or belong to another process.
+    The server never appends to files of an earlier start, because an old file may end in the middle
+    of a record, after a crash, or belong to another process.
     """
 
     def __init__(
@@ -29,12 +29,12 @@ class RecordFiles:
         max_records: int = MAX_RECORDS,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        """Create an object with no open files.
+        """Create an object without open files.
 
         Args:
-          clock: returns the time in seconds since 1970; file names contain the time.
-          max_records: the number of records of a full file.
-          max_bytes: the size of a full file, in bytes.
+          clock: returns the time in seconds since 1970, which is a part of the files' names.
+          max_records: the number of records at which a file is full.
+          max_bytes: the size at which a file is full, in bytes.
         """
         self._clock = clock
         self._max_records = max_records
@@ -42,11 +42,13 @@ class RecordFiles:
         self._open: dict[tuple[str, str], _RecordFile] = {}
 
     def write(self, model: str, prefix: str, record: bytes) -> None:
-        """Append a record to the model's file with the prefix.
+        """Append a record to the open file of a model and a path prefix.
+
+        Open a new file if necessary.
 
         Raises:
-          OSError: the record cannot be written; the file is then unchanged, and no empty file is
-            left.
+          OSError: the record cannot be written. The file is then unchanged, and a new, empty file
+            is removed.
         """
         key = model, prefix
         file = self._open.get(key)
@@ -60,14 +62,14 @@ class RecordFiles:
         try:
             file.append(record)
         except OSError:
-            # Keep a file with records for the next try, but remove an empty file: otherwise every
-            # failed try would leave another empty file.
+            # The next record is appended to this file if the file has records. An empty file is
+            # removed, because otherwise each failure would leave another empty file.
             if not file.records:
                 self._open.pop(key).remove()
             raise
 
     def close_except(self, models_and_prefixes: Collection[tuple[str, str]]) -> None:
-        """Close all files except the files of these models and prefixes."""
+        """Close all files except those of some pairs (model, path prefix)."""
         for key in self._open.keys() - set(models_and_prefixes):
             self._open.pop(key).close()
 
@@ -94,7 +96,7 @@ class _RecordFile:
         self.bytes = 0
 
     def append(self, record: bytes) -> None:
-        # Write each record with one unbuffered call, so that a crash truncates at most one record.
+        # Write each record with one unbuffered call, so that a crash damages at most one record.
         framed = tfrecord.frame_record(record)
         try:
             written = self._file.write(framed)

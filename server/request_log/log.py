@@ -1,4 +1,4 @@
-"""The request log: a queue of sampled requests, and a thread that writes them to files."""
+"""The request log: queues a sample of the requests, and writes them to files in a thread."""
 
 import logging
 import random
@@ -20,7 +20,8 @@ from tpuserve.errors import Code
 
 MAX_QUEUED_BYTES = 64 << 20
 MAX_QUEUED = 1000
-# How long the log of a model whose file cannot be written waits before the next try, in seconds.
+# The time, in seconds, for which the log of a model writes nothing after its file could not be
+# written.
 _RETRY_SECONDS = 1
 
 Encode: TypeAlias = Callable[[Any, RequestLogging, float], bytes]
@@ -30,12 +31,12 @@ logger = logging.getLogger(__name__)
 
 
 class PredictLogEntry(NamedTuple):
-    """A Predict request and its answer.
+    """A Predict request and its answer, in the queue of the request log.
 
     Attributes:
       answer: the answer of the model.
-      inputs: alias → [...], as the client sent them.
-      output_filter: the aliases of the requested outputs; empty for all.
+      inputs: the inputs that the client has sent: alias → array.
+      output_filter: the aliases of the requested outputs; empty for all outputs.
     """
 
     answer: Prediction
@@ -44,11 +45,12 @@ class PredictLogEntry(NamedTuple):
 
 
 class InferenceLogEntry(NamedTuple):
-    """A Classify, Regress or MultiInference request and its answers.
+    """A Classify, Regress or MultiInference request and its answers, queued for the request log.
 
     Attributes:
-      tasks: (model specification, method name) of each task; empty unless MultiInference.
-      answers: one answer per task.
+      tasks: for MultiInference the pair (model specification, method name) of each task; empty for
+        Classify and Regress.
+      answers: the answer to each task; for Classify and Regress the only answer.
       examples: serialised tf.train.Example messages.
     """
 
@@ -59,11 +61,11 @@ class InferenceLogEntry(NamedTuple):
 
 @dataclass
 class _Outage:
-    """A period in which the entries of a model cannot be written, for example to a full disk.
+    """A period in which the log of a model cannot be written, for example because the disk is full.
 
     Attributes:
-      lost: how many entries were lost so far.
-      retry_seconds: the time of the next try, in seconds since 1970.
+      lost: the number of log entries that were lost so far.
+      retry_seconds: the time from which the next entry is written again, in seconds since 1970.
     """
 
     lost: int = 0
@@ -71,10 +73,10 @@ class _Outage:
 
 
 class RequestLog:
-    """Writes sampled requests to record files, in a thread of its own.
+    """Writes a sample of the requests to TFRecord files, in a separate thread.
 
-    No request waits for the log or fails because of the log. Entries that arrive faster than the
-    thread can write are dropped and counted.
+    No request waits for the log, or fails because of the log. If requests arrive faster than the
+    thread can write them, some are dropped from the log and counted.
     """
 
     def __init__(
@@ -85,12 +87,14 @@ class RequestLog:
         sample: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Create a log that writes nothing until `configure`.
+        """Create a log that writes nothing before `configure` is called.
 
         Args:
-          metrics: counts the logged and the dropped requests; None for a new registry of metrics.
-          encode: serialises an entry; None for PredictionLog messages.
-          sample: returns a random number from 0 to 1.
+          metrics: counts the logged and the dropped requests; None for new metrics that nobody
+            reads.
+          encode: takes an entry, the log configuration of its model and its time, and returns a
+            record; None for serialised PredictionLog messages.
+          sample: returns a random number from 0 to 1, for the choice of the logged requests.
           clock: returns the time in seconds since 1970.
         """
         self._metrics = Metrics() if metrics is None else metrics
@@ -106,14 +110,16 @@ class RequestLog:
         self._is_closing = False
         self._is_failing = False
         self._is_reconfigured = False
-        # Model name → outage, for the models whose last entry could not be written.
+        # Model name → outage, for the models whose last log entry could not be written.
         self._outages: dict[str, _Outage] = {}
 
     def configure(self, models: Mapping[str, RequestLogging]) -> None:
-        """Log the requests of these models, each by its configuration, and of no other models.
+        """Log the requests of some models, and of no other models.
+
+        `models` is model name → configuration of its log.
 
         Raises:
-          InvalidConfig: the log cannot work with a configuration; the log is then unchanged.
+          InvalidConfig: a configuration is invalid. The configuration of the log is then unchanged.
         """
         for model, logging_config in models.items():
             settings.check_logging_config(model, logging_config)
@@ -130,25 +136,34 @@ class RequestLog:
                 self._thread.start()
 
     def should_log(self, model: str) -> bool:
-        """Return whether to log the request that was just answered, by random sampling."""
+        """Return at random whether to log the present request of a model."""
         config = self._models.get(model)
         return config is not None and self._sample() < config.sampling_rate
 
     def predict(
         self, answer: Prediction, inputs: Mapping[str, Array], output_filter: Sequence[str]
     ) -> None:
-        """Log a Predict request."""
+        """Put a Predict request into the queue of the log.
+
+        `inputs` is alias → array, and `output_filter` the aliases of the requested outputs.
+        """
         size = sum(map(_size, (*inputs.values(), *answer.outputs.values())))
         self._put(answer.model, PredictLogEntry(answer, inputs, tuple(output_filter)), size)
 
     def classify(self, answer: Classification, examples: Sequence[bytes]) -> None:
-        """Log a Classify request."""
+        """Put a Classify request into the queue of the log.
+
+        `examples` are serialised tf.train.Example messages.
+        """
         self._put(
             answer.model, InferenceLogEntry((), (answer,), tuple(examples)), sum(map(len, examples))
         )
 
     def regress(self, answer: Regression, examples: Sequence[bytes]) -> None:
-        """Log a Regress request."""
+        """Put a Regress request into the queue of the log.
+
+        `examples` are serialised tf.train.Example messages.
+        """
         self._put(
             answer.model, InferenceLogEntry((), (answer,), tuple(examples)), sum(map(len, examples))
         )
@@ -159,12 +174,22 @@ class RequestLog:
         answers: Sequence[Classification | Regression],
         examples: Sequence[bytes],
     ) -> None:
-        """Log a MultiInference request."""
+        """Put a MultiInference request into the queue of the log.
+
+        Args:
+          tasks: pairs (model specification, method name).
+          answers: the answer to each task.
+          examples: serialised tf.train.Example messages.
+        """
         entry = InferenceLogEntry(tuple(tasks), tuple(answers), tuple(examples))
         self._put(answers[0].model, entry, sum(map(len, examples)))
 
     def close(self, timeout_seconds: float | None = None) -> None:
-        """Write the queued entries and end the thread; later entries are dropped."""
+        """Write the queued requests, and end the thread.
+
+        Later requests are not logged. `timeout_seconds` is the longest wait for the thread; None
+        for no limit.
+        """
         with self._condition:
             self._is_closing = True
             self._condition.notify_all()
@@ -175,7 +200,7 @@ class RequestLog:
         with self._condition:
             config = self._models.get(model)
             if config is None:
-                return  # Drop the entry: a reload has turned the model's log off meanwhile.
+                return  # Drop the entry: a reload has just turned the log of the model off.
             if (
                 self._is_closing
                 or len(self._queue) >= MAX_QUEUED
@@ -207,8 +232,8 @@ class RequestLog:
                 model, config, entry, time_seconds, size = self._queue.popleft()
             self._write_entry(model, config, entry, time_seconds)
             del entry
-            # Subtract the entry's size only after the write, because the entry stays in memory
-            # until then.
+            # Subtract the size of the entry from the queued bytes after the write, and not before,
+            # because the entry is in memory until then.
             with self._condition:
                 self._queued_bytes -= size
         self._files.close()
@@ -240,7 +265,7 @@ class RequestLog:
             outage.retry_seconds = time_seconds + _RETRY_SECONDS
         except Exception as error:
             self._metrics.request_logged(model, Code.UNKNOWN.name)
-            # Log only the first of several errors in a row.
+            # Write only the first of several errors in a row to the server's log.
             if not self._is_failing:
                 logger.error("request log of %s: cannot encode a request: %s", model, error)
             self._is_failing = True
@@ -255,8 +280,8 @@ class RequestLog:
 
 
 def _import_encode() -> Encode:
-    # Import TensorFlow when the log is configured. Otherwise the first logged request would wait
-    # for the import.
+    # This function is called when the log is configured, so that the import of TensorFlow does not
+    # delay the first logged request.
     from tpuserve.runtime import serving_import
 
     serving_import.import_tensorflow_for_serving()

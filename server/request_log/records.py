@@ -1,4 +1,4 @@
-"""Conversion of request log entries to PredictionLog messages.
+"""Converts the entries of the request log to PredictionLog messages.
 
 Source: tensorflow_serving/apis/prediction_log.proto.
 """
@@ -22,7 +22,7 @@ from server.tensors import serializer
 def encode(
     entry: PredictLogEntry | InferenceLogEntry, config: RequestLogging, time_seconds: float
 ) -> bytes:
-    """Serialise a request and its answer as a PredictionLog.
+    """Serialise a request and its answer as a PredictionLog message.
 
     Args:
       entry: the request and its answer.
@@ -30,7 +30,7 @@ def encode(
       time_seconds: the time of the request in seconds since 1970.
 
     Raises:
-      TpuserveError: a tensor has a type that TensorProto cannot hold.
+      TpuserveError: a tensor has a type that a TensorProto cannot hold.
     """
     log = prediction_log_pb2.PredictionLog()
     metadata = log.log_metadata

@@ -1,4 +1,4 @@
-"""Validation of a model's logging_config."""
+"""Checks the field logging_config of a model's configuration."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ FILE_TYPES = ("", "file")
 
 
 def check_logging_config(model: str, logging: RequestLogging) -> None:
-    """Check that the request log can work with a configuration.
+    """Check the configuration of a model's request log.
 
     Raises:
-      InvalidConfig: the type is unknown, the rate is not between 0 and 1, or the prefix is not an
-        absolute path.
+      InvalidConfig: the type of the log collector is unknown, the sampling rate is not between 0
+        and 1, or the filename prefix is not an absolute path.
     """
     if not 0 <= logging.sampling_rate <= 1:
         raise InvalidConfig(

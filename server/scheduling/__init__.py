@@ -1,1 +1,1 @@
-"""The queues of requests, one per model, which share the threads of the server fairly."""
+"""The queues in which requests wait to run, one per model; models share the threads fairly."""

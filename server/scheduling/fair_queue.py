@@ -1,4 +1,4 @@
-"""A queue from which the items of all keys are taken in turn."""
+"""A queue of items with keys, from which items of all keys are taken in turn."""
 
 import threading
 from collections import deque
@@ -9,35 +9,35 @@ Item = TypeVar("Item")
 
 
 class FairQueue(Generic[Item]):
-    """Holds items by key, for example responses by model. Thread-safe.
+    """A queue of items with keys, for example responses with models as keys. Thread-safe.
 
-    Each key has its turn after every other key with items, so many items of one key do not delay
-    the items of another key. The items of a key keep their order.
+    Items are taken from all keys in turn (round robin), so that many items of one key do not delay
+    the items of another key. The items of one key are taken in the order of their arrival.
     """
 
     def __init__(self) -> None:
         """Create an empty queue."""
-        # The keys with items, in the order of their turns.
+        # Key → its items, for the keys that have items. The first key is the next one.
         self._items: dict[Hashable, deque[Item]] = {}
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
-        """Return whether the queue has an item."""
+        """Return whether the queue has at least one item."""
         return bool(self._items)
 
     def put(self, key: Hashable, item: Item) -> None:
-        """Append an item to the items of a key."""
+        """Append an item to the end of the items with a key."""
         with self._lock:
             self._items.setdefault(key, deque()).append(item)
 
     def pop(self) -> Item | None:
-        """Remove the first item of the key whose turn it is; return None if the queue is empty."""
+        """Remove and return the first item of the next key; return None if the queue is empty."""
         with self._lock:
             if not self._items:
                 return None
             key, items = next(iter(self._items.items()))
             item = items.popleft()
-            # Move the key to the end of the order.
+            # Move the key to the end of the order, because its item is taken.
             del self._items[key]
             if items:
                 self._items[key] = items

@@ -1,29 +1,33 @@
-"""The queue of one model: its waiting requests, and the time that its runs have taken."""
+"""The queue of one model: its waiting requests, and the time that its requests have run."""
 
 from collections import OrderedDict
 
 from server.scheduling.run_limits import RunLimits
 from server.scheduling.ticket import RunPool, Ticket
 
-# The weight of the last run in the moving average of a model's run times.
+# The weight of the last request in the moving average of a model's run times. The average is the
+# expected run time of the next request.
 _LAST_RUN_WEIGHT = 0.1
 
 
 class ModelQueue:
-    """The requests of one model. Only `RequestQueues` changes the object, under its lock.
+    """The waiting and running requests of one model.
 
-    Models share the threads by start-time fair queuing: a model's virtual time grows with the time
-    that its runs take, and of the models with a request that could run, the one with the least
-    virtual time runs next. Source: Goyal, Vin, Cheng, "Start-time Fair Queuing", SIGCOMM 1996.
+    Not thread-safe: `RequestQueues` calls all methods under its lock.
+
+    Models share the threads of the server by start-time fair queuing. A model's virtual time grows
+    with the time that its requests run. When a thread is free, the next request is that of the
+    model with the least virtual time, among the models with a request that may run. Source: Goyal,
+    Vin, Cheng, "Start-time Fair Queuing", SIGCOMM 1996.
 
     Attributes:
       model: the name of the model.
-      limits: the current limits of the model.
-      running: the number of requests that run.
-      virtual_time: the model's virtual time, in seconds; the paper calls it the start tag of the
-        next request.
-      waiting: `RunPool` (threads of a frontend) → the requests that wait for these threads, in the
-        order of their arrival. A pool for which no request waits has no entry.
+      limits: how many requests of the model may run and wait now.
+      running: the number of requests of the model that run.
+      virtual_time: the model's virtual time, in seconds. The paper calls it the start tag of the
+        model's next request.
+      waiting: `RunPool` (the threads of a frontend) → the requests that wait for these threads, in
+        the order of their arrival. There is no entry for a pool without waiting requests.
     """
 
     __slots__ = (
@@ -44,21 +48,20 @@ class ModelQueue:
         self.virtual_time = 0.0
         self.waiting: dict[RunPool, OrderedDict[Ticket, None]] = {}
         self._expected_seconds = 0.0
-        # For each RunPool whose `share` is less than 1: the number of the model's requests that run
-        # in the pool.
+        # RunPool → the number of the model's requests that run in the pool, for the pools whose
+        # `share` is less than 1. The share limits this number.
         self._running_in_shares: dict[RunPool, int] = {}
 
     @property
     def length(self) -> int:
-        """The number of requests that wait."""
+        """The number of requests of the model that wait."""
         return sum(map(len, self.waiting.values()))
 
     def may_start(self, pool: RunPool) -> bool:
-        """Return whether a request of the model may run in a frontend's threads now.
+        """Return whether one more request of the model may run in the threads `pool` now.
 
-        If no request of the model runs, one request of the model may always start, even if the
-        frontend already runs `RunPool.max_running` requests. Otherwise a few slow models could
-        block all others.
+        If no request of the model runs, the result is always True, even if the pool already runs
+        `RunPool.max_running` requests. Otherwise a few slow models could block all other models.
         """
         if not self.running:
             return True
@@ -70,15 +73,15 @@ class ModelQueue:
         )
 
     def push(self, ticket: Ticket) -> None:
-        """Enqueue a request."""
+        """Append a request to the waiting requests."""
         self.waiting.setdefault(ticket.pool, OrderedDict())[ticket] = None
 
     def first(self, pool: RunPool) -> Ticket:
-        """Return the request that waits longest for a frontend's threads."""
+        """Return the request that has waited longest for the threads `pool`."""
         return next(iter(self.waiting[pool]))
 
     def remove(self, ticket: Ticket) -> bool:
-        """Dequeue a request; return whether it was enqueued."""
+        """Remove a request from the waiting requests; return whether it was waiting."""
         tickets = self.waiting.get(ticket.pool)
         if tickets is None or ticket not in tickets:
             return False
@@ -88,7 +91,10 @@ class ModelQueue:
         return True
 
     def begin_run(self, ticket: Ticket, now: float) -> None:
-        """Count a request as running, and add the expected time of its run to `virtual_time`."""
+        """Record that a request begins to run, and add its expected run time to `virtual_time`.
+
+        `now` is the time in seconds of the queues' clock.
+        """
         ticket.started = now
         self.running += 1
         if ticket.pool.share < 1:
@@ -99,7 +105,10 @@ class ModelQueue:
             self.virtual_time += self._expected_seconds
 
     def end_run(self, ticket: Ticket, now: float) -> None:
-        """Count a request as ended, and correct `virtual_time` by the real time of the run."""
+        """Record that a request has run, and correct `virtual_time` by its real run time.
+
+        `now` is the time in seconds of the queues' clock.
+        """
         self.running -= 1
         if ticket.pool.share < 1:
             self._count_in_share(ticket.pool, -1)

@@ -1,4 +1,4 @@
-"""The queues of all models, and the choice of the request that runs next."""
+"""Holds the queues of all models, and chooses the request that runs next."""
 
 import math
 import sys
@@ -16,23 +16,24 @@ from tpuserve.errors import QueueFull, WaitedTooLong
 
 FindLimits = Callable[[str], RunLimits | None]
 
-# The key of the one queue for requests that run no model or name a model that is not configured.
-# Otherwise clients, who choose the names in requests, could create any number of queues. The queue
-# has no limit of its own, because these requests compute nothing.
+# The key of a common queue for all requests that do not run a model or whose model is not
+# configured. With a queue for each unknown name, clients could create any number of queues. The
+# common queue has no limit of running requests, because these requests compute nothing.
 _OTHERS = ""
-# How far the virtual time of a busy model may lag behind the virtual times of other models, in
-# seconds. The virtual time of a model that its own `max_concurrent_runs` holds back lags ever more.
-# Without this bound, the model would keep all others from the threads once that limit was raised,
-# until its virtual time had caught up.
+# The largest time, in seconds, by which the virtual time of a busy model may lag behind those of
+# other models. The model with the least virtual time runs next. The virtual time of a model that
+# often may not run, because of its limit `max_concurrent_runs`, lags more and more. If this limit
+# were raised, only this model would run until its virtual time had caught up.
 _MAX_CREDIT_SECONDS = 1.0
 
 
 class RequestQueues:
-    """Decides when the requests of all frontends run. Thread-safe.
+    """Decides when each request of the frontends (the REST and gRPC servers) runs. Thread-safe.
 
-    A frontend submits a request with a ticket. The request runs at once in the thread that submits
-    it, unless its model or its frontend runs as many requests as it may. Otherwise the request
-    waits in the queue of its model, and `finish` or `Ticket.start` passes it to a thread.
+    A ticket represents a request in the queues. When a frontend submits a ticket, the request runs
+    in the submitting thread, unless its model or its frontend already runs as many requests as
+    allowed. In this case the request waits in the queue of its model. It later runs in a thread
+    that has called `finish` for another request, or in a thread that `Ticket.start` chooses.
     """
 
     def __init__(
@@ -41,26 +42,27 @@ class RequestQueues:
         metrics: Metrics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create the queues without a request.
+        """Create queues without requests.
 
         Args:
-          find_limits: takes a model's name, and returns its limits, or None if no such model is
-            configured.
-          metrics: records the refusals, and exports how many requests wait; None for no metrics.
+          find_limits: takes a model's name, and returns how many of its requests may run and wait;
+            returns None if no such model is configured.
+          metrics: records how many requests wait and are refused; None for no metrics.
           clock: returns seconds, as `time.monotonic` does.
         """
         self._find_limits = find_limits
         self._metrics = Metrics() if metrics is None else metrics
         self._clock = clock
         self._queues = {_OTHERS: ModelQueue(_OTHERS, RunLimits(max_concurrent_runs=sys.maxsize))}
-        # The queues in which at least one request waits.
+        # The queues in which at least one request waits, as an ordered set.
         self._backlog: dict[ModelQueue, None] = {}
         # The virtual time of the model whose request began to run last. When an idle model gets its
-        # next request, its virtual time is raised to this value. Otherwise its virtual time would
-        # be the least one for long, and it would hold up all other models.
+        # next request, its virtual time is raised to this value. Otherwise it would have the least
+        # virtual time for long, and only its requests would run.
         self._virtual_time = 0.0
         self._last_number = 0
-        # Requests acquire `_lock` directly, because acquiring it through `_condition` takes longer.
+        # The threads of requests acquire `_lock` itself, and not the condition that wraps `_lock`:
+        # acquiring the condition takes longer.
         self._lock = threading.Lock()
         self._condition = threading.Condition(self._lock)
         self._watcher: threading.Thread | None = None
@@ -69,20 +71,21 @@ class RequestQueues:
         self._metrics.watch_queue(self.count_waiting)
 
     def try_start(self, ticket: Ticket) -> bool:
-        """Start a request unless it would have to wait.
+        """Start a request if it may run now; otherwise do nothing.
 
         Returns:
-          Whether the calling thread must run the request, and call `finish` afterwards.
+          True if the request may run: the calling thread must run it, and then call `finish`.
         """
         with self._lock:
             return self._try_start(ticket)
 
     def submit(self, ticket: Ticket) -> bool:
-        """Start a request, or enqueue it.
+        """Start a request if it may run now; otherwise enqueue it.
 
         Returns:
-          Whether the calling thread must run the request, and call `finish` afterwards. Otherwise
-          `Ticket.start` or `Ticket.refuse` will be called, or `finish` will return the ticket.
+          True if the request may run: the calling thread must run it, and then call `finish`.
+          Otherwise `Ticket.start` or `Ticket.refuse` will be called, or `finish` will return the
+          ticket.
 
         Raises:
           QueueFull: the request would have to wait, and the queue of its model is full.
@@ -102,11 +105,11 @@ class RequestQueues:
         )
 
     def finish(self, ticket: Ticket) -> Ticket | None:
-        """End a request that ran, and start the requests that may run now.
+        """Record that a request has run, and start the waiting requests that may run now.
 
         Returns:
-          A request of the same frontend, which the calling thread must run next; None if there is
-          none.
+          The ticket of a request of the same frontend, which the calling thread must run next; None
+          if there is no such request.
         """
         now = self._clock()
         with self._lock:
@@ -117,16 +120,20 @@ class RequestQueues:
         return self._hand_over(started, ticket.pool)
 
     def withdraw(self, ticket: Ticket) -> bool:
-        """Dequeue a request that is cancelled; return whether it waited and so will never run."""
+        """Dequeue a cancelled request.
+
+        Returns:
+          True if the request was waiting, and so will never run; False if it runs or has ended.
+        """
         with self._lock:
             return self._remove(ticket)
 
     def refuse_expired(self) -> float | None:
-        """Refuse the requests that have waited longer than they may.
+        """Refuse the requests that have waited longer than the limit of their model.
 
         Returns:
-          When the next request will have waited too long, in seconds of the clock; None if no
-          request with a limit waits.
+          The time at which the next waiting request will exceed its limit, in seconds of the clock;
+          None if no request with such a limit waits.
         """
         now = self._clock()
         with self._lock:
@@ -148,17 +155,17 @@ class RequestQueues:
         return None if self._next_check == math.inf else self._next_check
 
     def count_waiting(self) -> Mapping[Labels, float]:
-        """Return (model,) → the number of its requests that wait for a run."""
+        """Return (model,) → the number of its waiting requests, for the metrics."""
         with self._lock:
             return {(queue.model,): queue.length for queue in self._queues.values()}
 
     def count_in_flight(self) -> Mapping[Labels, float]:
-        """Return (model,) → the number of its requests that wait or run."""
+        """Return (model,) → the number of its waiting and running requests, for the metrics."""
         with self._lock:
             return {(queue.model,): queue.running + queue.length for queue in self._queues.values()}
 
     def start(self) -> None:
-        """Start the thread that refuses expired requests, unless it runs."""
+        """Start the thread that refuses requests after too long a wait, if it is not running."""
         if self._watcher is not None:
             return
         self._watcher = threading.Thread(target=self._watch, name="queue-watch", daemon=True)
@@ -192,7 +199,7 @@ class RequestQueues:
         return queue
 
     def _drop_unused_queues(self) -> None:
-        """Drop the empty queues of models that are no longer configured."""
+        """Delete the empty queues of models that are not configured any more."""
         for model, queue in list(self._queues.items()):
             is_idle = not queue.running and not queue.waiting
             if is_idle and model != _OTHERS and self._find_limits(model) is None:
@@ -226,7 +233,7 @@ class RequestQueues:
         return was_enqueued
 
     def _start_waiting(self, now: float) -> list[Ticket]:
-        """Dequeue the requests that may run now, fairly, and count them as running."""
+        """Dequeue the requests that may run now, in fair order, and record that they run."""
         started = []
         while (ticket := self._next_ticket()) is not None:
             self._begin_run(ticket, now)
@@ -244,7 +251,10 @@ class RequestQueues:
         return min(tickets, key=_start_tag, default=None)
 
     def _hand_over(self, started: list[Ticket], pool: RunPool) -> Ticket | None:
-        """Pass started requests to other threads, except the first of `pool`, which is returned."""
+        """Pass started requests to other threads, except the first one of `pool`.
+
+        The result is this one, which the calling thread must run; None if there is none.
+        """
         own = None
         for ticket in started:
             if own is None and ticket.pool is pool:

@@ -1,4 +1,4 @@
-"""The limits on the requests of each model, from the configuration and the batching runners."""
+"""The limits of each model's running and waiting requests."""
 
 import os
 import threading
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from server.config.model_config import QueueLimits
 
 _PROCESSORS = os.cpu_count() or 1
-# The default of max_concurrent_runs. More runs than processors do not increase the throughput of a
-# model that computes, and each further run delays the runs of other models.
+# The default of max_concurrent_runs. More running requests than processors do not increase the
+# throughput of a model, but delay the requests of other models.
 DEFAULT_CONCURRENT_RUNS = max(2, _PROCESSORS)
 
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The limits on the requests of a model.
+    """The limits of a model's running and waiting requests.
 
     Attributes:
       max_concurrent_runs: the largest number of requests that run at the same time; at least 1.
-      max_queue: the largest number of requests that wait; None for no limit.
-      max_queue_seconds: the longest wait of a request; None for no limit.
-      only_waits: whether the thread of a running request only waits: for the request's batch, which
-        other threads run, or for another process. Such a request does not count in the limit of
-        its frontend's threads.
+      max_queue: the largest number of requests that wait to run; None for no limit.
+      max_queue_seconds: the longest time that a request may wait to run, in seconds; None for no
+        limit.
+      only_waits: whether a running request only waits: for its batch, which other threads run, or
+        for another process. Such requests do not count towards `RunPool.max_running`.
     """
 
     max_concurrent_runs: int = DEFAULT_CONCURRENT_RUNS
@@ -33,7 +33,10 @@ class RunLimits:
 
 
 class LimitTable:
-    """The limits of all configured models. Thread-safe."""
+    """The limits of all configured models' running and waiting requests. Thread-safe.
+
+    They follow from the configuration, and from whether requests are batched.
+    """
 
     def __init__(
         self, defaults: QueueLimits | None = None, max_waiting_for_batch: int = 128
@@ -41,9 +44,10 @@ class LimitTable:
         """Create a table without models.
 
         Args:
-          defaults: the limits of a model whose configuration leaves them out; None for no limits.
-          max_waiting_for_batch: `RunLimits.max_concurrent_runs` of a model whose requests are
-            batched. Most requests need no thread while they wait for their batch.
+          defaults: the limits for models whose configuration does not set them; None for no limits.
+          max_waiting_for_batch: the value of `RunLimits.max_concurrent_runs` for a model whose
+            requests are batched. It can be high, because most requests need no thread while they
+            wait for their batch.
         """
         self._defaults = QueueLimits() if defaults is None else defaults
         self._max_waiting_for_batch = max_waiting_for_batch
@@ -53,13 +57,13 @@ class LimitTable:
         self._lock = threading.Lock()
 
     def configure(self, models: Mapping[str, QueueLimits]) -> None:
-        """Replace the configured models: model name → limits."""
+        """Replace all configured models; `models` is model name → limits in the configuration."""
         with self._lock:
             self._configured = dict(models)
             self._update()
 
     def set_batched(self, model: str, is_batched: bool) -> None:
-        """Set whether the newest version of a model runs its requests in batches."""
+        """Set whether requests of a model's newest version run in batches, and adapt its limits."""
         with self._lock:
             others = self._batched - {model}
             self._batched = others | {model} if is_batched else others
@@ -80,8 +84,8 @@ class LimitTable:
         runs = _first(configured.max_concurrent_runs, defaults.max_concurrent_runs)
         queue_ms = _first(configured.max_queue_ms, defaults.max_queue_ms)
         if is_batched:
-            # Let enough requests in to fill the batches. The number of threads that run batches
-            # limits how many batches run.
+            # Let enough requests start to fill the batches. They only wait: the batches themselves
+            # are limited by the number of threads that run batches.
             runs = self._max_waiting_for_batch
         return RunLimits(
             max_concurrent_runs=runs or DEFAULT_CONCURRENT_RUNS,

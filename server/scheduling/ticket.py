@@ -1,4 +1,4 @@
-"""The ticket of a request in the queues, and the limits of a frontend's threads."""
+"""Tickets, which represent requests in the queues, and the limits of a frontend's threads."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
@@ -10,40 +10,40 @@ if TYPE_CHECKING:
 
 
 class RunPool:
-    """The threads in which a frontend runs one kind of requests, for example small requests.
+    """The threads in which a frontend runs requests of one kind, for example small requests.
 
     Attributes:
-      max_running: the largest number of requests that run at the same time, except for those that
-        only wait for their batch or for another process.
-      share: the largest part of a model's `max_concurrent_runs` that these requests take, from 0
-        to 1; one run is always allowed.
-      running: the number of requests that run, except for those that only wait.
+      max_running: the largest number of requests that run in these threads at the same time.
+        Requests that only wait for their batch or for another process do not count.
+      share: the largest share of a model's `max_concurrent_runs` that requests of this kind may
+        use, from 0 to 1. One request may always run.
+      running: the number of requests that run in these threads; those that only wait do not count.
     """
 
     __slots__ = ("max_running", "running", "share")
 
     def __init__(self, max_running: int, share: float = 1) -> None:
-        """Create a pool in which no request runs."""
+        """Create a pool without running requests; the arguments are the attributes."""
         self.share = share
         self.max_running = max_running
         self.running = 0
 
 
 class Ticket(ABC):
-    """A request of a frontend, from its arrival until the end of its run.
+    """Represents a request of a frontend in the queues, from its arrival until it has run.
 
-    Only `RequestQueues` reads and writes the attributes other than `model` and `pool`.
+    The attributes except `model` and `pool` are only for `RequestQueues` and its queues.
 
     Attributes:
       model: the name of the model; "" for a request that runs no model.
-      pool: the threads of the request's frontend.
-      queue: the queue of the request's model, once the request was submitted.
-      number: a number that increases with the arrival of requests.
+      pool: the threads of the frontend in which the request is to run.
+      queue: the queue of the request's model; set when the request is submitted.
+      number: the position of the request in the order in which all requests began to wait.
       enqueued: when the request began to wait, in seconds of the queues' clock.
       started: when the request began to run, in seconds of the same clock.
-      charge: the expected seconds of the run, which were added to the model's virtual time when the
-        request began to run; None if the request only waits for its batch or for another process,
-        and does not count in its pool.
+      charge: the expected run time in seconds that was added to the model's virtual time when the
+        request began to run. None if the request only waits for its batch or for another process,
+        so that it does not count in its pool.
     """
 
     __slots__ = ("charge", "enqueued", "model", "number", "pool", "queue", "started")
@@ -51,7 +51,7 @@ class Ticket(ABC):
     queue: "ModelQueue"
 
     def __init__(self, model: str, pool: RunPool) -> None:
-        """Create the ticket of a request that was not submitted yet."""
+        """Create the ticket of a request that is not submitted yet."""
         self.model = model
         self.pool = pool
         self.number = 0
@@ -60,22 +60,22 @@ class Ticket(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Run the request in a thread of its frontend, after it has waited. Must not block."""
+        """Run the request, which has waited, in another thread of its frontend. Must not block."""
 
     @abstractmethod
     def refuse(self, error: TpuserveError) -> None:
-        """Answer the request with an error, after it has waited. Must not block."""
+        """Answer the request, which has waited, with an error. Must not block."""
 
 
 class InlineTicket(Ticket):
-    """The ticket of a request that runs at once or not at all: it cannot wait in a queue."""
+    """The ticket of a request that cannot wait in a queue, for `RequestQueues.try_start`."""
 
     __slots__ = ()
 
     def start(self) -> None:
-        """Raise an error: the queues start and refuse only requests that wait."""
+        """Raise an AssertionError: only waiting requests are started or refused in this way."""
         raise AssertionError("the request never waits")
 
     def refuse(self, error: TpuserveError) -> None:
-        """Raise an error: the queues start and refuse only requests that wait."""
+        """Raise an AssertionError: only waiting requests are started or refused in this way."""
         raise AssertionError("the request never waits")
