@@ -1,1 +1,1 @@
-"""Loaded versions of models, and the loaders of each format."""
+"""Loaded model versions (servables), and the loaders for SavedModels and TensorFlow Lite."""

@@ -1,4 +1,4 @@
-"""Fingerprints of directories, for detecting that a version's files have changed."""
+"""Computes fingerprints of directories, which show whether a version's files have changed."""
 
 import os
 from pathlib import Path
@@ -8,12 +8,12 @@ Fingerprint: TypeAlias = tuple[tuple[str, int, int], ...]
 
 
 def directory_fingerprint(directory: Path) -> Fingerprint:
-    """Return path, size and modification time of each file below a directory.
+    """Return the fingerprint of a directory: path, size and modification time of each file in it.
 
     A directory that does not exist has an empty fingerprint.
 
     Returns:
-      Sorted (path, size in bytes, modification time in nanoseconds) of each file.
+      A sorted tuple of (path, size in bytes, modification time in nanoseconds), one per file.
     """
     entries = []
     for parent, _, names in os.walk(directory):
@@ -22,7 +22,7 @@ def directory_fingerprint(directory: Path) -> Fingerprint:
             try:
                 status = os.stat(path)
             except OSError:
-                # Do not fail on a broken link, or on a file that was removed after it was listed.
+                # Skip a broken link, and a file that was removed after it was listed.
                 entries.append((path, -1, -1))
             else:
                 entries.append((path, status.st_size, status.st_mtime_ns))

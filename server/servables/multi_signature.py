@@ -1,4 +1,4 @@
-"""The interface of models and runners that compute several signatures in one session run."""
+"""The interface of models and batching runners that compute several signatures in one run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
@@ -19,13 +19,13 @@ class SupportsMultiRun(Protocol):
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> dict[str, dict[str, Array]]:
-        """Compute several signatures on the same inputs.
+        """Compute the outputs of several signatures for the same inputs.
 
         Args:
           output_names: signature name → the aliases of the outputs to compute.
           inputs: alias → array, for all of the signatures.
           timeout_ms: the time limit in milliseconds; None for no limit.
-          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
+          cancellation: cancels the request; None if the request cannot be cancelled.
 
         Returns:
           Signature name → alias → array.

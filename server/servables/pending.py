@@ -1,4 +1,4 @@
-"""Results that a thread need not wait for."""
+"""Pending results (futures), for which a thread need not wait."""
 
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
@@ -7,20 +7,21 @@ Result = TypeVar("Result", covariant=True)
 
 
 class Completion(Protocol):
-    """Work that goes on after the call that started it has returned, such as a batch's run."""
+    """Work that continues after the call that has started it, such as the run of a batch."""
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
-        """Call a function exactly once, in any thread, when the work ends; at once if it has ended.
+        """Call a function once, in any thread, when the work ends; immediately if it has ended.
 
-        The function must not block and must not raise: it delays all other requests of the batch.
+        The function must not block and must not raise an error, because the other requests of the
+        same batch wait for it.
         """
 
 
 class Pending(Generic[Result]):
-    """A result that can be computed once a completion has ended.
+    """A result (a future) that can be computed when some work, a `Completion`, has ended.
 
-    Each layer of the server wraps the Pending of the layer below in a Pending of its own, whose
-    `finish` calls the lower `finish` and then works on the result.
+    Each layer of the server wraps the Pending of the layer below in a new Pending. The `finish` of
+    the new one calls that of the lower one, and then processes the result.
     """
 
     __slots__ = ("_completion", "finish")
@@ -29,19 +30,22 @@ class Pending(Generic[Result]):
         """Create a pending result.
 
         Args:
-          completion: the work that the result waits for.
-          finish: computes the result, or raises the request's error. Must be called exactly once,
-            and returns without waiting once the completion has ended.
+          completion: the work that must end before the result can be computed.
+          finish: computes the result, or raises the request's error. It must be called exactly
+            once. It waits for the end of the work, unless the work has already ended.
         """
         self._completion = completion
         self.finish = finish
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
-        """Call a function as soon as `finish` need not wait; see `Completion.add_done_callback`."""
+        """Call a function, in any thread, as soon as `finish` would not wait.
+
+        The function must not block and must not raise an error.
+        """
         self._completion.add_done_callback(callback)
 
     def then(self, finish: Callable[[], "NewResult"]) -> "Pending[NewResult]":
-        """Return a Pending whose result is that of `finish`, called after the same completion."""
+        """Return a Pending that waits for the same work, and whose result is that of `finish`."""
         return Pending(self._completion, finish)
 
 
@@ -51,7 +55,10 @@ NewResult = TypeVar("NewResult")
 def transform(
     result: Result | Pending[Result], function: Callable[[Result], NewResult]
 ) -> NewResult | Pending[NewResult]:
-    """Apply a function to a result; return a Pending of the value if the result is pending."""
+    """Apply a function to a result.
+
+    If the result is pending, return a Pending that applies the function later.
+    """
     if not isinstance(result, Pending):
         return function(result)
     finish = result.finish
@@ -59,5 +66,5 @@ def transform(
 
 
 def wait(result: Result | Pending[Result]) -> Result:
-    """Return a result; wait for it if it is pending."""
+    """Return a result, after waiting for it if it is pending."""
     return result.finish() if isinstance(result, Pending) else result

@@ -1,4 +1,4 @@
-"""The loader of SavedModel and TensorFlow Lite versions, configured by the server's settings."""
+"""Loads SavedModel and TensorFlow Lite versions, as the server's settings say."""
 
 import logging
 import os
@@ -15,8 +15,8 @@ from tpuserve.files.cache_directory import find_executables_directory
 from tpuserve.saved_model import signing
 
 TFLITE_FILE = "model.tflite"
-# The largest saved_model.pb whose tags are checked before TensorFlow is imported. It is parsed in
-# some 20 ms.
+# The largest size, in bytes, of a saved_model.pb that is checked before TensorFlow is imported. A
+# file of this size is parsed in about 20 ms.
 _CHECKED_BYTES = 16 << 20
 _OVERRIDES_FILE = Path("assets.extra", "saved_model_config.pb")
 
@@ -24,10 +24,13 @@ logger = logging.getLogger(__name__)
 
 
 class SavedModelLoader:
-    """Loads versions. The first load imports TensorFlow and, on a TPU, initialises the TPU system.
+    """Loads model versions.
+
+    The first load imports TensorFlow and, on a TPU, initialises the TPU system.
 
     Attributes:
-      executor: runs the parts of loads and warm-ups that may be slowed down to favour requests.
+      executor: runs the expensive parts of loads and warm-ups in threads of low priority, so that
+        they do not delay requests.
     """
 
     def __init__(
@@ -40,9 +43,10 @@ class SavedModelLoader:
 
         Args:
           settings: the settings of the server.
-          session_config: a serialised ConfigProto that the settings' session options override.
-          find_batch_sizes: takes a version's directory, and returns the batch sizes, in rows, to
-            compile when the version is loaded; empty to compile none.
+          session_config: a serialised ConfigProto with the options of all sessions. Session options
+            in `settings` override these options.
+          find_batch_sizes: takes a version's directory, and returns the batch sizes (numbers of
+            examples) for which to compile executables when the version is loaded; empty for none.
         """
         self._find_batch_sizes = find_batch_sizes
         self._settings = settings
@@ -54,7 +58,7 @@ class SavedModelLoader:
         self._runtime_lock = threading.Lock()
 
     def mark_serving(self) -> None:
-        """Declare that the server answers requests: later loads leave processor time to them."""
+        """Record that the server answers requests from now on: further loads are throttled."""
         self._is_serving = True
         self.executor.enable()
 
@@ -63,13 +67,14 @@ class SavedModelLoader:
 
         Args:
           directory: the version's directory.
-          engine: the runtime of a {serve} metagraph, one of `ENGINES`; empty for the server's
-            setting.
-          base_path: the directory that symbolic links must not lead out of; None for the parent of
-            the version's directory.
+          engine: the runtime of a {serve} metagraph, "tensorflow" or "xla"; empty for the runtime
+            in the server's settings.
+          base_path: the model's base path. Symbolic links to files outside of it are refused,
+            unless the settings allow them. None for the parent of the version's directory.
 
         Raises:
-          UntrustedModel: signatures are required, and that of the version does not verify.
+          UntrustedModel: the settings require signed models, and the version has no valid
+            cryptographic signature.
           TpuserveError: the model cannot be loaded, or the settings forbid the model.
         """
         settings = self._settings
@@ -96,9 +101,9 @@ class SavedModelLoader:
         from tpuserve import devices
         from tpuserve.runtime import load_plan, loader, subprocess_prepare
 
-        # Load the first model in this thread and not in the executor, whose threads have a low
-        # priority. TensorFlow creates its thread pools during the first load, and the threads of
-        # the pools inherit the priority of the thread that loads.
+        # Load the first model in this thread, and not in the executor's threads of low priority:
+        # TensorFlow creates its thread pools during the first load, and their threads inherit the
+        # priority of the loading thread.
         executor = self.executor if self._has_loaded else _run_inline
         model = loader.load(
             directory,
@@ -122,14 +127,15 @@ class SavedModelLoader:
         return model
 
     def check_version(self, directory: Path, base_path: Path | None = None) -> None:
-        """Find the errors of a load that can be found without TensorFlow.
+        """Raise the errors of a later load that can be found without importing TensorFlow.
 
-        These are: symbolic links that lead out of the base path, a damaged saved_model.pb, and
-        missing tags. A large saved_model.pb is not checked, because that would take long.
+        These are: symbolic links to files outside of the base path, a damaged saved_model.pb, and
+        no metagraph with the required tags. A large saved_model.pb is not checked, because this
+        would take long.
 
         Args:
           directory: the version's directory.
-          base_path: see `__call__`.
+          base_path: the model's base path; None for the parent of the version's directory.
 
         Raises:
           TpuserveError: the version cannot be loaded.
@@ -155,12 +161,14 @@ class SavedModelLoader:
         )
 
     def _prepare_runtime(self) -> None:
-        # Hold the lock, so that other loads wait until the TPU system is initialised.
+        # Hold the lock until the runtime is ready, so that other loads wait for the initialisation
+        # of the TPU system.
         with self._runtime_lock:
             if self._is_runtime_ready:
                 return
-            # Import TensorFlow only for the first load. So a server that cannot start, for example
-            # because its port is in use, reports the error without waiting for the slow import.
+            # Import TensorFlow here, in the first load, and not earlier. A server that cannot
+            # start, for example because its port is in use, then reports the error without waiting
+            # for the slow import.
             from tpuserve import devices
             from tpuserve.runtime import gc_control, serving_import
 

@@ -1,4 +1,4 @@
-"""A servable: one version of a model, its state and its reference count."""
+"""The servable: one version of a model, with its state and its reference count."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class InferenceRunner(Protocol):
-    """Computes the outputs of requests: a model, or a batching runner around a model."""
+    """Computes the outputs of requests: the model itself, or a batching runner in front of it."""
 
     def run(
         self,
@@ -38,13 +38,13 @@ class InferenceRunner(Protocol):
           inputs: alias → array.
           output_names: the aliases of the outputs to compute; None for all outputs.
           timeout_ms: the time limit in milliseconds; None for no limit.
-          cancellation: tells whether the request is cancelled; None if it cannot be cancelled.
+          cancellation: cancels the request; None if the request cannot be cancelled.
 
         Returns:
           Alias → array.
 
         Raises:
-          Cancelled: the request was cancelled before the run.
+          Cancelled: the request was cancelled before the model has run.
         """
 
 
@@ -53,28 +53,28 @@ class Model(InferenceRunner, Protocol):
 
     @property
     def choice(self) -> object:
-        """The metagraph that runs, its device and the reason for this choice; `str` formats them.
+        """The metagraph that runs, its device, and the reason for this choice, as text by `str`.
 
-        If another metagraph was requested, the object has an attribute `fallback` with the reason
-        why that metagraph does not run.
+        If another metagraph was requested, the object has an attribute `fallback`, which says why
+        the requested metagraph does not run.
         """
 
     @property
     def signatures(self) -> Mapping[str, Signature]:
-        """Signature name → signature."""
+        """The signatures of the model: name → signature."""
 
     @property
     def signature_defs(self) -> Mapping[str, Any]:
-        """Signature name → SignatureDef message of the SavedModel."""
+        """The SignatureDef messages of the SavedModel: signature name → message."""
 
     def close(self) -> None:
-        """Free the model's resources; `run` must not be called afterwards."""
+        """Free the memory and devices of the model; `run` must not be called afterwards."""
 
 
 def metagraph_of(model: Model) -> str:
     """Return the tags of the metagraph that a model runs, such as "serve,tpu".
 
-    The text is empty for a model without metagraphs, such as one of TensorFlow Lite.
+    The result is "" for a model without metagraphs, such as a TensorFlow Lite model.
     """
     return ",".join(sorted(getattr(model.choice, "tags", ())))
 
@@ -99,16 +99,17 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class VersionStatus:
-    """The status of one version.
+    """The status of one version of a model.
 
     Attributes:
       version: the version number.
       state: the state of the version.
-      error: why the version could not be loaded; None for no error.
-      note: a remark on a version that works, for example that another metagraph than the requested
-        one runs; reported as the error message with code OK. Empty for no remark.
-      selection: the metagraph that runs, its device and the reason for this choice; empty for a
-        version that is not loaded.
+      error: why the version could not be loaded; None if there was no error.
+      note: a remark about a version that works, for example that it does not run the requested
+        metagraph. The status API reports the note as the error message with code OK. Empty for no
+        remark.
+      selection: the metagraph that runs, its device, and the reason for this choice, as text; empty
+        if the version is not loaded.
     """
 
     version: int
@@ -119,10 +120,11 @@ class VersionStatus:
 
 
 class Servable:
-    """One version of a model, with a count of the requests that use the version.
+    """One version of a model, with its state and a count of the requests that use it.
 
     Attributes:
-      metagraph: the tags of the metagraph that runs; see `metagraph_of`.
+      metagraph: the tags of the metagraph that runs, such as "serve,tpu"; empty if the version is
+        not loaded or has no metagraphs.
     """
 
     def __init__(
@@ -138,7 +140,8 @@ class Servable:
           name: the name of the model.
           version: the version number.
           directory: the directory of the version; None for a model without files.
-          on_change: called after each change of the state; no lock of this object is held then.
+          on_change: called with this object and the new state after each change of the state,
+            without a lock of this object.
         """
         self.name = name
         self.version = version
@@ -151,8 +154,8 @@ class Servable:
         self._model: Model | None = None
         self._runner: InferenceRunner | None = None
         self._num_users = 0
-        # The threads of requests acquire `_lock` directly: to acquire the same lock through
-        # `_condition` takes twice as long.
+        # The threads of requests acquire `_lock` itself, and not the condition that wraps `_lock`:
+        # acquiring the condition takes twice as long.
         self._lock = threading.Lock()
         self._condition = threading.Condition(self._lock)
 
@@ -161,25 +164,25 @@ class Servable:
 
     @property
     def state(self) -> State:
-        """The current state."""
+        """The current state of the version."""
         return self._state
 
     @property
     def status(self) -> VersionStatus:
-        """The current status."""
+        """The current status of the version."""
         with self._condition:
             selection = "" if self._model is None else str(self._model.choice)
             return VersionStatus(self.version, self._state, self._error, self._note, selection)
 
     @property
     def model(self) -> Model:
-        """The loaded model; may be used only between `try_acquire` and `release`."""
+        """The loaded model, which may be used only between `try_acquire` and `release`."""
         assert self._model is not None, f"{self} is used without try_acquire"
         return self._model
 
     @property
     def runner(self) -> InferenceRunner:
-        """The runner of requests: the model, or a batching runner around the model."""
+        """The object that runs requests: the model itself, or a batching runner in front of it."""
         assert self._runner is not None, f"{self} is used without try_acquire"
         return self._runner
 
@@ -188,22 +191,28 @@ class Servable:
         self._enter(State.LOADING)
 
     def mark_available(self, model: Model, runner: InferenceRunner | None = None) -> None:
-        """Enter the state AVAILABLE: requests use this model from now on."""
+        """Enter the state AVAILABLE, in which requests use the model.
+
+        `runner` runs the requests; None for the model itself.
+        """
         self._model, self._runner = model, runner or model
         self._note = str(getattr(model.choice, "fallback", ""))
         self.metagraph = metagraph_of(model)
         self._enter(State.AVAILABLE, None)
 
     def mark_failed(self, error: TpuserveError, *, is_final: bool = True) -> None:
-        """Record a failed load; enter the state END unless the load will be retried."""
+        """Record that the load has failed.
+
+        If `is_final`, enter the state END. Otherwise keep the state, because the load is retried.
+        """
         self._enter(State.END if is_final else self._state, error)
 
     def mark_cancelled(self) -> None:
-        """Enter the state END: the version is no longer aspired and was never loaded."""
+        """Enter the state END without a load, because the version is not aspired any more."""
         self._enter(State.END)
 
     def try_acquire(self) -> bool:
-        """Keep the model loaded until the caller calls `release`, if the model is available now.
+        """If the model is available, keep it loaded until the caller calls `release`.
 
         Returns:
           Whether the model is available.
@@ -215,14 +224,21 @@ class Servable:
             return True
 
     def release(self) -> None:
-        """Declare that the caller no longer uses the model; to be called once per `try_acquire`."""
+        """Allow the model to be unloaded.
+
+        Must be called once for each `try_acquire` that has returned True.
+        """
         with self._lock:
             self._num_users -= 1
             if self._state is not State.AVAILABLE:
                 self._condition.notify_all()
 
     def begin_unload(self) -> bool:
-        """Refuse new requests; return whether the version was available until now."""
+        """If the version is available, enter the state UNLOADING, which refuses new requests.
+
+        Returns:
+          Whether the version was available.
+        """
         with self._condition:
             if self._state is not State.AVAILABLE:
                 return False
@@ -231,11 +247,12 @@ class Servable:
         return True
 
     def finish_unload(self, timeout_seconds: float | None = None) -> None:
-        """Wait until no request uses the model, then close the model.
+        """Wait until no request uses the model, then close it and enter the state END.
 
         Args:
-          timeout_seconds: how long to wait for requests; None for no limit. A model that is still
-            in use then stays open, because closing would crash the running request.
+          timeout_seconds: the longest wait for requests, in seconds; None for no limit. If the
+            model is still in use then, it is not closed, because this would crash the running
+            requests.
         """
         with self._condition:
             if not self._condition.wait_for(lambda: self._num_users == 0, timeout_seconds):
@@ -247,13 +264,12 @@ class Servable:
             if self._state is not State.UNLOADING or model is None:
                 return
             self._model = self._runner = None
-        # If the runner has a `close` of its own, call it before the model is closed: the runner may
-        # still use the model.
+        # Close a batching runner before its model, because the runner may still use the model.
         close = getattr(runner, "close", None)
         if runner is not model and close is not None:
             close()
         model.close()
-        # Delete the references, so that the model's memory is free before the state END is
+        # Delete these references, so that the memory of the model is freed before the state END is
         # reported.
         del model, runner, close
         self._enter(State.END)

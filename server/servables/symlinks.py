@@ -1,4 +1,4 @@
-"""Refusal of symbolic links that lead out of a model's base path."""
+"""Refuses symbolic links to files outside of a model's base path."""
 
 import os
 from pathlib import Path
@@ -7,14 +7,16 @@ from tpuserve.errors import UnsafePath
 
 
 def check_no_escaping_symlinks(directory: Path, base_path: Path | None = None) -> None:
-    """Check that every file of a version lies inside the model's base path.
+    """Check that all files of a version are inside the model's base path, also through links.
 
     Args:
       directory: the version's directory.
-      base_path: the base path, which may be a link itself; None for the directory's parent.
+      base_path: the model's base path, which may itself be a link; None for the parent of
+        `directory`.
 
     Raises:
-      UnsafePath: the directory, or a file or directory below it, is a link that leads outside.
+      UnsafePath: the directory, or something below it, is a link to a path outside of the base
+        path.
     """
     base = os.path.realpath(directory.parent if base_path is None else base_path)
     _check_path(str(directory), base)

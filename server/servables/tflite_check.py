@@ -1,6 +1,6 @@
-"""Checks of a TensorFlow Lite file that is not trusted, before anything of the file runs.
+"""Checks a TensorFlow Lite file that is not trusted, before an interpreter loads it.
 
-Source of the fields: tensorflow/lite/schema/schema.fbs.
+Source of the file's fields: tensorflow/lite/schema/schema.fbs.
 """
 
 import math
@@ -13,21 +13,23 @@ from tpuserve.errors import ModelTooLarge, UnsafeModel
 LAST_REVIEWED_OP = 209
 """The highest number of a built-in op that was reviewed. Ops of later releases are refused."""
 
-# The built-in ops that run code other than TensorFlow Lite's own kernels.
+# The built-in ops that can run other code than TensorFlow Lite's kernels, and so are refused.
 _REFUSED_OPS = ("CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES", "STABLEHLO_CUSTOM_CALL")
-# The custom ops that TensorFlow Lite itself implements, which do nothing but compute. Source:
-# tensorflow/lite/core/kernels/register.cc.
+# The custom ops that TensorFlow Lite itself implements. They only compute, so they are allowed.
+# Source: tensorflow/lite/core/kernels/register.cc.
 _OWN_CUSTOM_OPS = frozenset({b"AudioSpectrogram", b"Mfcc", b"TFLite_Detection_PostProcess"})
 _BITS_IN_BYTE = 8
 _MAX_TENSORS, _MAX_RANK = 1_000_000, 64
 
 
 def check_ops(content: bytes, path: Path) -> None:
-    """Check that all ops of a TensorFlow Lite model are known, and do nothing but compute.
+    """Check that all ops of a TensorFlow Lite model are known and only compute.
+
+    Other ops could, for example, run code from elsewhere.
 
     Args:
       content: the bytes of the file.
-      path: the file, for the texts of errors.
+      path: the path of the file, for the texts of errors.
 
     Raises:
       UnsafeModel: the model has an op that is unknown, or that may do more than compute.
@@ -46,16 +48,16 @@ def check_ops(content: bytes, path: Path) -> None:
 
 
 def check_tensor_sizes(content: bytes, path: Path, max_bytes: int) -> None:
-    """Check the memory that an interpreter allocates when a TensorFlow Lite model is loaded.
+    """Check how much memory an interpreter would allocate for a TensorFlow Lite model's tensors.
 
     Args:
       content: the bytes of the file.
-      path: the file, for the texts of errors.
-      max_bytes: the largest size of all tensors together, other than constants. A dimension of
-        unknown size counts as 1, which is the size that the interpreter allocates.
+      path: the path of the file, for the texts of errors.
+      max_bytes: the largest allowed size of all tensors together, without constants. A dimension of
+        unknown size counts as 1, as in the interpreter.
 
     Raises:
-      ModelTooLarge: the tensors are larger.
+      ModelTooLarge: the tensors are larger than `max_bytes`.
       struct.error, ValueError, IndexError, TypeError: the file is damaged.
     """
     from tensorflow.lite.python import schema_py_generated as schema
@@ -73,7 +75,8 @@ def _find_unsafe_ops(model: Any, schema: Any) -> Iterator[str]:
     refused = {getattr(schema.BuiltinOperator, name): name for name in _REFUSED_OPS}
     for position in range(model.OperatorCodesLength()):
         code = model.OperatorCodes(position)
-        # Files of older schema versions hold the op's number, up to 127, in a deprecated field.
+        # Files of older schema versions have the number of the op, up to 127, in a deprecated
+        # field. The other field is then 0.
         number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
         if number == schema.BuiltinOperator.CUSTOM:
             name = code.CustomCode() or b""
@@ -86,14 +89,17 @@ def _find_unsafe_ops(model: Any, schema: Any) -> Iterator[str]:
 
 
 def _tensor_sizes(model: Any, schema: Any) -> Iterator[int]:
-    """Yield the size in bytes of each tensor that is not constant."""
+    """Yield the size in bytes of each tensor of a model that is not constant.
+
+    `model` is the parsed file, and `schema` the module that has parsed it.
+    """
     bits, count = _bits_of_types(schema), 0
     for graph_position in range(model.SubgraphsLength()):
         graph = model.Subgraphs(graph_position)
         for position in range(graph.TensorsLength()):
             tensor = graph.Tensors(position)
-            # Count the tensors of all graphs: in a malicious file, many graphs can share the same
-            # tensors, so that the size of the file does not limit their number.
+            # Limit the number of tensors of all graphs together: in a malicious file, many graphs
+            # can share the same tensors, so that even a small file can have very many.
             count += 1
             if count > _MAX_TENSORS or tensor.ShapeLength() > _MAX_RANK:
                 raise ValueError(f"more than {_MAX_TENSORS} tensors or {_MAX_RANK} dimensions")
@@ -104,7 +110,10 @@ def _tensor_sizes(model: Any, schema: Any) -> Iterator[int]:
 
 
 def _bits_of_types(schema: Any) -> dict[int, int]:
-    """Return the bits of an element: number of a TensorType → bits, read from the type's name."""
+    """Return number of a TensorType → the bits of an element, such as 32 for FLOAT32.
+
+    The bits are read from the names of the types in `schema`.
+    """
     bits = {}
     for name, number in vars(schema.TensorType).items():
         digits = name.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")

@@ -1,4 +1,4 @@
-"""The loader of TensorFlow Lite models, for --prefer_tflite_model."""
+"""Loads TensorFlow Lite models, for the flag --prefer_tflite_model."""
 
 import re
 import struct
@@ -23,14 +23,15 @@ from tpuserve.saved_model import dtypes
 from tpuserve.saved_model import signature as signatures
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, TensorSpec
 
-# The name of an entry of a .tflite file's metadata. The entry is a flexbuffer map: signature name →
-# serialised SignatureDef.
+# The name of the entry in a .tflite file's metadata that holds the signatures. The entry is a
+# flexbuffer map: signature name → serialised SignatureDef.
 SIGNATURE_METADATA = b"signature_defs_metadata"
-# The words in the interpreter's error message about a model that needs ops of TensorFlow.
+# The words that show, in an error message of the interpreter, that the model needs ops of
+# TensorFlow.
 _SELECT_OPS = "Select TensorFlow op"
 _SELECT_OP = re.compile(r"\(Flex(\w+)\)")
-# The exceptions that the interpreter, and the reader of the file's fields, raise for a damaged
-# file.
+# The exceptions that the interpreter and the functions that read the file's fields raise for a
+# damaged file. They are reported as DamagedSavedModel.
 _DAMAGE_ERRORS = (
     OSError,
     ValueError,
@@ -43,16 +44,19 @@ _DAMAGE_ERRORS = (
 
 
 class TfLiteModel:
-    """A TensorFlow Lite model with several interpreters; an interpreter runs one request at a time.
+    """A TensorFlow Lite model with several interpreters, each of which runs one request at a time.
 
     Attributes:
-      choice: the runtime and device of the model, for the log.
+      choice: a text with the runtime and the device of the model, for the log.
       signatures: signature name → signature.
       signature_defs: signature name → SignatureDef message.
     """
 
     def __init__(self, interpreters: Sequence[Any], signature_defs: Mapping[str, Any]) -> None:
-        """Create a model from interpreters whose tensors are allocated."""
+        """Create a model from interpreters of one file, whose tensors are allocated.
+
+        `signature_defs` is signature name → SignatureDef message.
+        """
         self.choice = f"TensorFlow Lite on CPU ({len(interpreters)} interpreters)"
         self.signature_defs = signature_defs
         self.signatures = {name: _signature(proto) for name, proto in signature_defs.items()}
@@ -71,15 +75,15 @@ class TfLiteModel:
         timeout_ms: float | None = None,
         cancellation: Cancellation | None = None,
     ) -> dict[str, Array]:
-        """Compute the outputs of a signature; errors are those of `LoadedModel.run`.
+        """Compute the outputs of a signature; the errors are those of `LoadedModel.run`.
 
         Args:
           signature_name: the name of the signature.
           inputs: alias → array.
           output_names: the aliases of the outputs to compute; None for all outputs.
           timeout_ms: ignored, because an interpreter cannot be stopped.
-          cancellation: tells whether the request is cancelled; None if it cannot be cancelled. A
-            request that is cancelled while it waits for an interpreter does not run.
+          cancellation: cancels the request, if it still waits for an interpreter; None if the
+            request cannot be cancelled.
 
         Returns:
           Alias → array.
@@ -100,15 +104,15 @@ class TfLiteModel:
                 cancellation.raise_if_cancelled()
             return self._invoke(interpreter, feeds, signature, aliases)
         except (ValueError, RuntimeError) as error:
-            # Report every error as InvalidTensor, because the interpreter's errors have no code.
-            # The names and types of the inputs are already checked, so their shapes must be the
-            # cause.
+            # Report every error as InvalidTensor, because the interpreter's errors have no status
+            # code. The names and types of the inputs are already checked, so their shapes must be
+            # wrong.
             raise InvalidTensor(" ".join(str(error).split())) from error
         finally:
             self._idle.put(interpreter)
 
     def close(self) -> None:
-        """Release the interpreters."""
+        """Free the interpreters and their memory."""
         while not self._idle.empty():
             self._idle.get()
 
@@ -146,22 +150,24 @@ def load_tflite_model(
     forbid_unsafe_ops: bool = False,
     max_tensor_bytes: int = 0,
 ) -> TfLiteModel:
-    """Load a .tflite file.
+    """Load a TensorFlow Lite model from a .tflite file.
 
-    The signatures come from the file's metadata. A file without metadata gets one signature,
-    "serving_default", with the names of the tensors as aliases.
+    The signatures are those in the file's metadata. A file without signatures gets one,
+    "serving_default", whose aliases are the names of the tensors.
 
     Args:
       path: the file.
-      num_interpreters: how many requests run at the same time.
-      forbid_unsafe_ops: whether to refuse ops that are not known, or may do more than compute.
-      max_tensor_bytes: the largest size of the tensors of an interpreter, other than constants; 0
-        for no limit.
+      num_interpreters: the number of interpreters, and so of requests that run at the same time.
+      forbid_unsafe_ops: whether to refuse a model with ops that are unknown or do more than
+        compute.
+      max_tensor_bytes: the largest size of the tensors of an interpreter, in bytes, without
+        constants; 0 for no limit.
 
     Raises:
-      UnsafeModel, ModelTooLarge: see `tflite_check`.
+      UnsafeModel: the model has ops that are unknown or do more than compute.
+      ModelTooLarge: the tensors are larger than `max_tensor_bytes`.
       DamagedSavedModel: the file is not a TensorFlow Lite model.
-      UnsupportedModel: the model needs ops of TensorFlow.
+      UnsupportedModel: the model needs ops of TensorFlow, which TensorFlow Lite does not have.
     """
     import tensorflow as tf
 
@@ -173,7 +179,7 @@ def load_tflite_model(
             tflite_check.check_tensor_sizes(content, path, max_tensor_bytes)
         interpreters = []
         with warnings.catch_warnings():
-            # Ignore TensorFlow's warning that tf.lite will move to another package.
+            # Ignore TensorFlow's deprecation warning that tf.lite will move to another package.
             warnings.simplefilter("ignore")
             for _ in range(num_interpreters):
                 interpreter = tf.lite.Interpreter(model_content=content, num_threads=1)
@@ -207,7 +213,8 @@ def _signatures_from_metadata(content: bytes) -> dict[str, Any]:
             continue
         data = model.Buffers(entry.Buffer()).DataAsNumpy().tobytes()
         entries = flexbuffers.GetRoot(data).AsMap
-        # Read the values as bytes even if their type is string: they are serialised messages.
+        # Read the values as bytes even if their type is string, because they are serialised
+        # SignatureDef messages.
         return {
             key.AsKey: meta_graph_pb2.SignatureDef.FromString(_flexbuffer_bytes(value))
             for key, value in zip(entries.Keys, entries.Values, strict=True)

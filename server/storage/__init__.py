@@ -1,1 +1,1 @@
-"""Versions in remote storage: lists them, downloads them and keeps them in a cache directory."""
+"""Lists model versions in remote storage, downloads them, and keeps them in a cache directory."""

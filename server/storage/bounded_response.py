@@ -1,4 +1,4 @@
-"""Responses of web servers whose bodies are pages, and not files of models."""
+"""A limit for the size of pages that web servers send, such as listings of directories."""
 
 import asyncio
 
@@ -12,16 +12,16 @@ _CHUNK_BYTES = 1 << 16
 
 
 class BoundedResponse(aiohttp.ClientResponse):
-    """A response whose body has a largest size, so that an endless body does not fill the memory.
+    """A response whose `read` refuses a large body, so that an endless page cannot fill the memory.
 
-    Downloads of files do not call `read`.
+    The files of models are not limited, because downloads do not call `read`.
     """
 
     async def read(self) -> bytes:
-        """Return the body.
+        """Return the body of the response.
 
         Raises:
-          StorageUnavailable: the body is too large, or takes too long.
+          StorageUnavailable: the body has more than 4 MiB, or has not arrived within 60 seconds.
         """
         if self._body is None:
             try:

@@ -1,4 +1,4 @@
-"""Downloads the files of a version, and compares them with the listing."""
+"""Downloads the files of a version, and compares their sizes and checksums with the listing."""
 
 import hashlib
 import logging
@@ -16,8 +16,8 @@ from tpuserve.errors import Cancelled, DamagedDownload, ModelCacheFull, StorageU
 
 _PARALLEL_FILES = 4
 _PROGRESS_SECONDS = 10
-# A download of which fewer bytes arrive in this time has failed: it would keep one of the few
-# threads from the downloads of other models.
+# If fewer than _SLOW_BYTES bytes of a download arrive within _SLOW_SECONDS, the download fails. A
+# slow download would occupy one of the few threads, which downloads of other models need.
 _SLOW_SECONDS, _SLOW_BYTES = 300, 300_000
 _CHUNK_BYTES = 1 << 20
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class VersionDownload:
-    """The download of one version."""
+    """The download of one model version from remote storage."""
 
     def __init__(
         self,
@@ -35,15 +35,15 @@ class VersionDownload:
         max_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create a download that starts with `run`.
+        """Create a download, which does not start before `run` is called.
 
         Args:
-          file_system: the fsspec file system of the version.
-          version: the files.
-          is_cancelled: returns whether the download must end; called when bytes arrive.
-          max_bytes: the largest size of the version, in bytes; 0 for no limit. Listings may lack
-            the sizes of files.
-          clock: returns the time in seconds.
+          file_system: the fsspec file system that holds the version.
+          version: the files of the version, from a listing.
+          is_cancelled: returns whether the download must stop; called whenever bytes arrive.
+          max_bytes: the largest size of the version, in bytes; 0 for no limit. It is checked during
+            the download, because a listing may not have the sizes of the files.
+          clock: returns seconds, as `time.monotonic` does.
         """
         self._max_bytes = max_bytes
         self._file_system = file_system
@@ -53,19 +53,19 @@ class VersionDownload:
         self._received: dict[str, int] = {}
         self._lock = threading.Lock()
         self._start = self._last_progress = clock()
-        # In each interval, at least `_SLOW_BYTES` must arrive. When the current interval began, and
-        # how many bytes had arrived by then.
+        # The beginning of the current interval, in seconds, and the number of bytes that had
+        # arrived by then. In each interval, a minimum number of bytes must arrive.
         self._last_check, self._checked_bytes = self._start, 0
 
     def run(self, directory: Path) -> None:
-        """Download all files to a directory, and write them to the disk.
+        """Download all files of the version to a new directory, and sync them to disk.
 
         Raises:
           Cancelled: `is_cancelled` returned True.
-          ModelCacheFull: more bytes than `max_bytes` arrive.
-          StorageUnavailable: hardly any bytes arrive for five minutes.
-          DamagedDownload: a file has another size or checksum than in the listing.
-          TpuserveError: see `translated_errors`.
+          ModelCacheFull: the files have more than `max_bytes` bytes together.
+          StorageUnavailable: fewer than 300,000 bytes have arrived within five minutes.
+          DamagedDownload: a file does not have the size or checksum in the listing.
+          TpuserveError: the storage cannot be read; the errors are those of `translated_errors`.
         """
         files = self._version.files
         logger.info(
@@ -105,7 +105,7 @@ class VersionDownload:
                 file.url, str(target), callback=Callback(hooks={"progress": note_progress})
             )
             if file.size == 0:
-                target.touch()  # Some file systems create no empty file.
+                target.touch()  # Some fsspec file systems do not create empty files.
             size = target.stat().st_size
         self._note_progress(file.path, size)
         if file.size is not None and size != file.size:

@@ -1,4 +1,4 @@
-"""The file systems of remote base paths, through fsspec, and the errors that they raise."""
+"""Opens the file systems of remote base paths with fsspec, and translates their errors."""
 
 import errno
 import importlib.util
@@ -16,7 +16,7 @@ from tpuserve.errors import (
     TpuserveError,
 )
 
-# Scheme of a URI → the module that fsspec needs for the scheme.
+# Scheme of a URI → the Python module that fsspec needs for URIs with this scheme.
 _MODULES = {
     "gs": "gcsfs",
     "s3": "s3fs",
@@ -25,7 +25,7 @@ _MODULES = {
     "http": "aiohttp",
     "https": "aiohttp",
 }
-# Scheme → the remedy for refused credentials.
+# Scheme of a URI → the advice in the error about missing or refused credentials.
 _CREDENTIALS = {
     "gs": "Set GOOGLE_APPLICATION_CREDENTIALS to the key file of an account that may read it",
     "s3": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may read it",
@@ -34,7 +34,8 @@ _CREDENTIALS = {
     "http": "Put user name and password of the host into ~/.netrc",
     "https": "Put user name and password of the host into ~/.netrc",
 }
-# The libraries' errors about credentials that have no HTTP status, by the name of their class.
+# The names of exception classes with which fsspec's libraries report missing or refused credentials
+# without an HTTP status.
 _CREDENTIAL_ERRORS = {
     "ClientAuthenticationError",
     "DefaultCredentialsError",
@@ -43,15 +44,16 @@ _CREDENTIAL_ERRORS = {
     "RefreshError",
 }
 _CONNECT_SECONDS = 10
-# A server that sends nothing for so long has failed.
+# The longest time, in seconds, for which a web server may send nothing. After that the request
+# fails.
 _READ_SECONDS = 60
 
 
 def check_installed(uri: str) -> None:
-    """Check that the packages for a remote base path are installed.
+    """Check that the Python packages for reading a remote base path are installed.
 
     Raises:
-      ExtraNotInstalled: a package is missing.
+      ExtraNotInstalled: a Python package is not installed.
     """
     missing = [
         name
@@ -71,11 +73,13 @@ def scheme_of(uri: str) -> str:
 
 
 def open_file_system(uri: str, environ: Mapping[str, str] = os.environ) -> Any:
-    """Return the fsspec file system of a URI, which reads credentials as its library does.
+    """Return the fsspec file system of a URI.
+
+    The library of the file system, such as gcsfs, finds the credentials in its usual places.
 
     Raises:
-      ExtraNotInstalled: a package is missing.
-      TpuserveError: see `translated_errors`.
+      ExtraNotInstalled: a Python package is not installed.
+      TpuserveError: the file system cannot be opened; the errors are those of `translated_errors`.
     """
     check_installed(uri)
     import fsspec
@@ -85,8 +89,8 @@ def open_file_system(uri: str, environ: Mapping[str, str] = os.environ) -> Any:
     if scheme == "s3":
         options.update(_s3_options(environ))
     elif scheme == "gs":
-        # By default gcsfs asks a second API, over gRPC, what kind each bucket is, and waits minutes
-        # where that API is missing, as in emulators.
+        # Turn off gcsfs's requests to a second API, over gRPC, for the kind of each bucket: they
+        # take minutes if this API does not exist, as in emulators of the storage.
         os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     elif scheme in ("http", "https"):
         import aiohttp
@@ -96,7 +100,8 @@ def open_file_system(uri: str, environ: Mapping[str, str] = os.environ) -> Any:
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS
         )
-        # With trust_env, aiohttp reads ~/.netrc and the environment variables of proxies.
+        # With trust_env, aiohttp uses the passwords in ~/.netrc and the environment variables that
+        # configure proxies.
         options["client_kwargs"] = {
             "timeout": timeout,
             "trust_env": True,
@@ -110,7 +115,8 @@ def _s3_options(environ: Mapping[str, str]) -> dict[str, Any]:
     client: dict[str, Any] = {}
     endpoint = environ.get("S3_ENDPOINT", "")
     if endpoint:
-        # TensorFlow's variables name the host without a scheme.
+        # S3_ENDPOINT and S3_USE_HTTPS are TensorFlow's environment variables. The endpoint may be a
+        # host without a scheme.
         is_plain = environ.get("S3_USE_HTTPS", "1") == "0"
         prefix = "" if "://" in endpoint else ("http://" if is_plain else "https://")
         client["endpoint_url"] = prefix + endpoint
@@ -127,16 +133,18 @@ def _s3_options(environ: Mapping[str, str]) -> dict[str, Any]:
 
 @contextmanager
 def translated_errors(uri: str) -> Iterator[None]:
-    """Turn the errors of a file system's library into errors of this project.
+    """Translate the errors of a file system's library into errors of this project.
+
+    This is a context manager, which translates the errors of its body.
 
     Args:
-      uri: the URI of the file or directory that is read, for the texts.
+      uri: the URI of the file or directory that is read, for the texts of errors.
 
     Raises:
       BasePathNotFound: the URI does not exist.
       StorageAccessDenied: the credentials are missing, wrong or insufficient.
       ModelCacheFull: this machine's disk is full.
-      StorageUnavailable: anything else, such as a connection that failed.
+      StorageUnavailable: there was any other error, such as a failed connection.
     """
     try:
         yield
@@ -151,7 +159,7 @@ def _translate(error: Exception, uri: str) -> TpuserveError:
     status = _http_status(error)
     names = {type(cause).__name__ for cause in _causes(error)}
     is_denied = isinstance(error, PermissionError) or status in (401, 403)
-    # adlfs raises a ValueError if no variable names an account.
+    # adlfs raises a ValueError if no environment variable names a storage account.
     has_no_account = scheme == "az" and isinstance(error, ValueError)
     if is_denied or has_no_account or names & _CREDENTIAL_ERRORS:
         return StorageAccessDenied(
@@ -192,10 +200,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _http_status(error: Exception) -> int | None:
-    """Return the HTTP status in an error of fsspec's libraries; None for an error without one."""
+    """Return the HTTP status in an error of fsspec or its libraries; None if there is none."""
     for cause in _causes(error):
         response = getattr(cause, "response", None)
-        if isinstance(response, dict):  # botocore's
+        if isinstance(response, dict):  # An error of botocore, for S3.
             return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         for value in (cause, response):
             for name in ("status", "status_code", "code"):

@@ -1,4 +1,4 @@
-"""Lists the versions below a remote base path, and the files of a version."""
+"""Lists the version directories of a remote base path, and the files of a version."""
 
 import base64
 import html
@@ -24,16 +24,19 @@ INDEX_FILE = "SHA256SUMS"
 
 _INDEX_LINE = re.compile(r"(?P<digest>[0-9a-f]{64}) [ *](?P<path>\S.*)")
 _WEB_SCHEMES = ("http", "https")
-# A link of a page. The time of a search is linear in the size of any page, unlike that of HTML
-# parsers, which a page of some kilobytes can keep busy for minutes.
+# Matches a link in the listing page of a web server. A regular expression is used and not an HTML
+# parser, because its time is linear in the size of any page: a malicious page of a few kilobytes
+# can keep an HTML parser busy for minutes.
 _LINK = re.compile(r"""\shref=["']([^"'<>]{1,2048})["']""", re.IGNORECASE)
-# The most entries of a version on a web server, and its deepest directory: a server may list more
-# directories in each directory without an end.
+# The largest number of entries of a version on a web server, and the deepest level of its
+# directories. Without these limits, a server that lists further directories in each directory would
+# be listed endlessly.
 _MAX_ENTRIES, _MAX_DEPTH = 10_000, 32
-# The time limit of all listings of a `RemoteDirectory` together, in seconds. The limits of single
-# waits do not end a listing whose server sends a byte now and then.
+# The time limit of all listings of a `RemoteDirectory` together, in seconds. It is needed in
+# addition to the limit for each wait, because a server could send a byte now and then for ever.
 _MAX_SECONDS = 600.0
-# The names that file systems give to a text that changes with the content, the best first.
+# The keys under which the fsspec file systems store a text that changes with the content of a file,
+# such as an ETag. The first key that a file has is used.
 _IDENTITIES = (
     "ETag",
     "etag",
@@ -47,17 +50,20 @@ _IDENTITIES = (
 
 
 class RemoteDirectory:
-    """Lists a remote base path, within a time limit that starts with the object's creation."""
+    """Lists a remote base path.
+
+    All listings together have a time limit, which starts when the object is created.
+    """
 
     def __init__(self, uri: str, max_seconds: float = _MAX_SECONDS) -> None:
-        """Create a reader of a base path, without a connection.
+        """Create the object, without connecting to the storage.
 
         Args:
-          uri: the base path, such as "s3://bucket/models/half".
+          uri: the URI of the base path, such as "s3://bucket/models/half".
           max_seconds: the time limit of all listings together, in seconds.
 
         Raises:
-          ExtraNotInstalled: a package is missing.
+          ExtraNotInstalled: a Python package for this kind of storage is not installed.
         """
         self._max_seconds = max_seconds
         self._end = time.monotonic() + max_seconds
@@ -67,18 +73,18 @@ class RemoteDirectory:
 
     @property
     def file_system(self) -> Any:
-        """The fsspec file system of the base path."""
+        """The fsspec file system that holds the base path."""
         return self._file_system
 
     def renewed(self) -> "RemoteDirectory":
-        """Return a reader of the same base path, whose time limit starts now."""
+        """Return a new object for the same base path, whose time limit starts now."""
         return RemoteDirectory(self._uri, self._max_seconds)
 
     def list_names(self) -> tuple[list[str], list[str]]:
-        """Return the names of the directories and of the files in the base path, sorted.
+        """Return two sorted lists: the names of the directories and of the files in the base path.
 
         Raises:
-          TpuserveError: see `translated_errors`.
+          TpuserveError: the storage cannot be read; the errors are those of `translated_errors`.
         """
         index = self._index()
         if index is None:
@@ -93,14 +99,14 @@ class RemoteDirectory:
         """List all files of a version.
 
         Args:
-          name: the name of the version's directory; "" for the base path itself.
+          name: the name of the version's directory; "" if the base path itself is the version.
           number: the version number.
 
         Raises:
           VersionNotFound: the version has no files.
-          UnsafePath: the path of a file leads out of the version.
-          ModelTooLarge: a web server lists directories without an end.
-          TpuserveError: see `translated_errors`.
+          UnsafePath: the path of a file points outside of the version's directory.
+          ModelTooLarge: a web server lists too many files, or directories that are nested too deep.
+          TpuserveError: the storage cannot be read; the errors are those of `translated_errors`.
         """
         uri = f"{self._uri}/{name}" if name else self._uri
         index = self._index()
@@ -129,7 +135,7 @@ class RemoteDirectory:
         ]
 
     def _walk(self, uri: str) -> Iterator[RemoteFile]:
-        """Yield the files below a directory of a web server."""
+        """Yield all files below a directory of a web server, from its listing pages."""
         directories, num_entries = [(uri, "")], 0
         while directories:
             url, parent = directories.pop()
@@ -149,7 +155,10 @@ class RemoteDirectory:
                 yield _remote_file(path, address, info)
 
     def _entries(self, uri: str) -> Iterator[tuple[str, bool, str]]:
-        """Yield (name, whether it is a directory, address) of each entry of a directory."""
+        """Yield (name, is_directory, address) for each entry of a directory.
+
+        The address is the URL or path by which the file system opens the entry.
+        """
         if self._is_web:
             yield from self._linked_entries(uri)
             return
@@ -160,29 +169,32 @@ class RemoteDirectory:
             yield path.rstrip("/").rpartition("/")[2], info["type"] == "directory", path
 
     def _linked_entries(self, uri: str) -> Iterator[tuple[str, bool, str]]:
-        # A web server lists a directory whose URL ends in a slash.
+        # A web server sends the listing page of a directory if the URL ends in a slash.
         address = uri + "/"
         with translated_errors(uri):
             page = self._call("cat_file", address).decode("utf-8", "replace")
             links = {urljoin(address, html.unescape(link)) for link in _LINK.findall(page)}
         for path in sorted(links):
             name = path.removeprefix(address).rstrip("/")
-            # Other links lead to other directories, sort the page, or lead to the page itself.
+            # Use only links to the entries of this directory. Other links on the page point to
+            # other directories, change its sort order, or point to the page itself.
             if path.startswith(address) and name and not set("/?#") & set(name):
                 yield unquote(name), path.endswith("/"), path
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the file system, until the time limit.
+        """Call a method of the fsspec file system, and wait until the time limit for its result.
+
+        `method` is the name of the method, and the other arguments are passed to it.
 
         Raises:
-          StorageUnavailable: the time is over.
+          StorageUnavailable: the time limit of the listings has passed.
         """
         from fsspec import FSTimeoutError
         from fsspec.asyn import sync
 
         remaining = self._end - time.monotonic()
         if remaining > 0:
-            if not self._file_system.async_impl:  # Hugging Face's library limits its waits itself.
+            if not self._file_system.async_impl:  # huggingface_hub has its own time limits.
                 return getattr(self._file_system, method)(*args, **kwargs)
             coroutine = getattr(self._file_system, f"_{method}")
             try:
@@ -196,7 +208,10 @@ class RemoteDirectory:
         )
 
     def _index(self) -> list[RemoteFile] | None:
-        """Read the index file; None for storage that lists directories itself."""
+        """Return the files in the index file SHA256SUMS of a base path on a web server.
+
+        The result is None if there is no such file, or if the base path is not on a web server.
+        """
         if not self._is_web:
             return None
         url = f"{self._uri}/{INDEX_FILE}"
@@ -221,7 +236,7 @@ class RemoteDirectory:
 
 
 def _path_below(path: str, directory: str) -> str:
-    """Return a path relative to a directory; "" if the path is not below the directory."""
+    """Return the part of a path below a directory; "" if the path is not below the directory."""
     if not directory:
         return path
     return path.removeprefix(directory + "/") if path.startswith(directory + "/") else ""

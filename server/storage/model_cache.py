@@ -1,4 +1,4 @@
-"""The cache directory of downloaded versions, which several servers may share."""
+"""The cache directory of downloaded model versions, which several servers may share."""
 
 import fcntl
 import logging
@@ -13,8 +13,9 @@ from pathlib import Path
 from server.storage.download import format_megabytes
 from tpuserve.errors import Cancelled, ModelCacheFull, StorageUnavailable
 
-# The file in an entry. It holds the entry's size in bytes, its modification time is that of the
-# last use, and the processes that use the entry hold a lock on it.
+# The name of the lock file in each entry of the cache. The file contains the size of the entry in
+# bytes, and its modification time is the time of the entry's last use. Processes that use the entry
+# hold a shared lock on the file.
 _LOCK_FILE = "lock"
 _PARTIAL_SUFFIX = ".partial"
 _WAIT_SECONDS = 0.2
@@ -24,46 +25,48 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Lease:
-    """Keeps the files of a version in the cache until `close` is called."""
+    """Keeps the files of a downloaded version in the cache until `close` is called."""
 
     _entry: Path
     _descriptor: int
 
     def close(self) -> None:
-        """Allow the cache to remove the files. Call this method once."""
-        # The time of the last use is only used to choose what to remove.
+        """Allow the cache to remove the files of the version. Must be called once."""
+        # Record the time of the last use, because the least recently used entries are removed
+        # first.
         os.utime(self._descriptor)
         os.close(self._descriptor)
 
 
 class ModelCache:
-    """A directory with an entry for each downloaded version.
+    """A cache directory with an entry for each downloaded model version.
 
-    An entry is a directory with the version's directory and a lock file. A version is downloaded
-    to an entry with another name, which is renamed once it is complete. All changes of the
-    directory itself happen under one lock, so that servers can share it.
+    An entry is a directory that holds the version's directory and a lock file. A version is
+    downloaded to an entry with a temporary name, which is renamed when the download is complete. A
+    process that adds or removes entries holds the lock of the whole cache, so that several servers
+    can share it.
     """
 
     def __init__(self, root: Path, max_bytes: int) -> None:
-        """Create a cache; its directory is created with the first download.
+        """Create a cache, whose directory is created at the first download.
 
         Args:
-          root: the directory.
-          max_bytes: the largest size of all entries, in bytes; 0 for no limit.
+          root: the cache directory.
+          max_bytes: the largest size of all entries together, in bytes; 0 for no limit.
         """
         self._root = root
         self._max_bytes = max_bytes
 
     @property
     def max_bytes(self) -> int:
-        """The largest size of all entries, in bytes; 0 for no limit."""
+        """The largest size of all entries together, in bytes; 0 for no limit."""
         return self._max_bytes
 
     def directory_of(self, fingerprint: str, number: int) -> Path:
-        """Return the directory of a version, which need not exist.
+        """Return the directory of a version in the cache, which need not exist yet.
 
         Args:
-          fingerprint: identifies the version and its contents.
+          fingerprint: a text that identifies the version and the contents of its files.
           number: the version number.
         """
         return self._root / fingerprint / str(number)
@@ -75,20 +78,20 @@ class ModelCache:
         download: Callable[[Path], None],
         is_cancelled: Callable[[], bool],
     ) -> Lease:
-        """Return a lease on a version; download the version first if the cache lacks it.
+        """Return a lease on a version, after downloading it if the cache does not have it.
 
-        If another process downloads the version already, the method waits for that download.
+        If another process is already downloading the version, the method waits for this download.
 
         Args:
           directory: the version's directory, from `directory_of`.
           size: the size of the version in bytes.
           download: writes the version to a directory, which it creates.
-          is_cancelled: returns whether to stop waiting.
+          is_cancelled: returns whether to stop waiting for the other process.
 
         Raises:
           Cancelled: `is_cancelled` returned True.
-          ModelCacheFull: the version is larger than the space that can be freed.
-          TpuserveError: the download failed; its files are removed.
+          ModelCacheFull: the version does not fit, even if all unused entries were removed.
+          TpuserveError: the download has failed; its files are removed.
         """
         entry = directory.parent
         partial = entry.with_name(entry.name + _PARTIAL_SUFFIX)
@@ -116,8 +119,9 @@ class ModelCache:
             _write_size(partial, _size_of(partial / directory.name))
             with self._locked():
                 os.rename(partial, entry)
-                # No other process can take the lock between these two calls, because it needs the
-                # lock of the whole cache for that.
+                # Changing the exclusive lock to a shared one may release the lock for a moment. No
+                # other process can acquire it then, because this would need the lock of the whole
+                # cache, which this process holds.
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
         except BaseException:
             with self._locked():
@@ -126,7 +130,7 @@ class ModelCache:
         return Lease(entry, descriptor)
 
     def _begin(self, partial: Path, name: str, size: int) -> None:
-        # A server that was killed may have left files.
+        # Remove the files of an earlier download, which a killed server may have left.
         shutil.rmtree(partial / name, ignore_errors=True)
         _write_size(partial, size)
         self._make_room(partial, size)
@@ -136,7 +140,15 @@ class ModelCache:
         os.close(descriptor)
 
     def _make_room(self, partial: Path, size: int) -> None:
-        """Remove the least recently used entries until a version of a size fits."""
+        """Remove the least recently used entries until the new version fits into the cache.
+
+        Args:
+          partial: the entry to which the version is downloaded.
+          size: the size of the version in bytes.
+
+        Raises:
+          ModelCacheFull: the version does not fit.
+        """
         if not self._max_bytes:
             return
         others = [
@@ -166,7 +178,7 @@ class ModelCache:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock on the whole cache."""
+        """Hold the lock of the whole cache, which excludes other processes, in a `with` body."""
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._root / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
@@ -183,10 +195,13 @@ class ModelCache:
 
 
 def _try_lock(entry: Path, mode: int) -> int | None:
-    """Lock an entry without waiting.
+    """Try to lock an entry without waiting.
+
+    `mode` is `fcntl.LOCK_SH` to use the entry, `fcntl.LOCK_EX` to write or remove it.
 
     Returns:
-      The descriptor that holds the lock; None if the entry does not exist or is locked.
+      The file descriptor that holds the lock; None if the entry does not exist, or if another
+      process holds a conflicting lock.
     """
     try:
         descriptor = os.open(entry / _LOCK_FILE, os.O_RDWR)

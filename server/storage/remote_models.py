@@ -1,4 +1,4 @@
-"""The versions of models in remote storage, with a directory in the cache for each."""
+"""Maps model versions in remote storage to directories in the cache of downloaded versions."""
 
 import logging
 import threading
@@ -11,8 +11,8 @@ from server.storage.model_cache import Lease, ModelCache
 from server.storage.remote_version import RemoteVersion
 from tpuserve.errors import DamagedDownload
 
-# The number of contents that are known of a version: the listed ones, and some that the manager may
-# still ask for.
+# The number of different contents of a version that are remembered: the latest, and some earlier
+# ones, whose download the manager may still request.
 _KEPT_CONTENTS = 4
 
 logger = logging.getLogger(__name__)
@@ -22,32 +22,36 @@ class RemoteModels:
     """Lists the versions of remote base paths, and downloads versions to the cache."""
 
     def __init__(self, cache: ModelCache) -> None:
-        """Create an empty registry.
+        """Create an object that knows no versions yet.
 
         Args:
-          cache: the cache of the downloaded versions.
+          cache: the cache directory of the downloaded versions.
         """
         self._cache = cache
-        # Directory in the cache → base path, name of the version's directory, version.
+        # Directory in the cache → (base path, name of the version's directory below it, the files
+        # of the version).
         self._sources: dict[Path, tuple[RemoteDirectory, str, RemoteVersion]] = {}
         self._lock = threading.Lock()
 
     def find_directories(
         self, remote: RemoteDirectory, names: Mapping[int, str]
     ) -> dict[int, Path]:
-        """List the files of versions, and choose a directory in the cache for each.
+        """List the files of versions, and return the directory of each version in the cache.
 
-        The contents determine the directory: a version whose files change gets another directory.
+        The contents of the files determine the directory: if the files of a version change, it gets
+        another directory.
 
         Args:
-          remote: the base path.
-          names: version → name of its directory below the base path; "" for the base path itself.
+          remote: the base path in remote storage.
+          names: version → the name of its directory below the base path; "" if the base path itself
+            is the version.
 
         Returns:
-          Version → directory, which need not exist yet.
+          Version → directory in the cache, which need not exist yet.
 
         Raises:
-          TpuserveError: see `RemoteDirectory.list_version`.
+          TpuserveError: the storage cannot be read; the errors are those of
+            `RemoteDirectory.list_version`.
         """
         directories = {}
         for number, name in names.items():
@@ -61,7 +65,11 @@ class RemoteModels:
         return directories
 
     def _forget_old(self, version: RemoteVersion) -> None:
-        """Forget the old contents of a version; a server may send another ETag at each listing."""
+        """Forget all but the latest contents of a version.
+
+        Otherwise the memory could grow without limit, because a web server may send another ETag at
+        each listing.
+        """
         known = [
             directory
             for directory, (_, _, other) in self._sources.items()
@@ -71,16 +79,16 @@ class RemoteModels:
             del self._sources[directory]
 
     def is_remote(self, directory: Path) -> bool:
-        """Return whether a directory comes from `find_directories`."""
+        """Return whether a directory is one that `find_directories` has returned."""
         with self._lock:
             return directory in self._sources
 
     def fetch(self, directory: Path, is_cancelled: Callable[[], bool]) -> Lease:
-        """Download a version unless the cache has it, and keep it there until the lease is closed.
+        """Download a version if the cache does not have it, and return a lease that keeps it there.
 
         Args:
-          directory: a directory from `find_directories`.
-          is_cancelled: returns whether to end the download.
+          directory: the version's directory in the cache, from `find_directories`.
+          is_cancelled: returns whether to stop the download.
 
         Raises:
           TpuserveError: the version cannot be downloaded; its files are removed from the cache.

@@ -1,4 +1,4 @@
-"""The files of a version in remote storage, as a listing describes them."""
+"""Describes the files of a model version in remote storage, from a listing."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ _FINGERPRINT_DIGITS = 32
 
 @dataclass(frozen=True)
 class Checksum:
-    """The checksum of a file's content.
+    """The checksum of a file's content, in the listing of the storage.
 
     Attributes:
       algorithm: "md5" or "sha256".
@@ -25,17 +25,18 @@ class Checksum:
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of a version.
+    """A file of a model version in remote storage.
 
     Attributes:
-      path: the path below the version, such as "variables/variables.index".
-      url: the path that the file system opens.
+      path: the path relative to the version's directory, such as "variables/variables.index".
+      url: the URL or path by which the fsspec file system opens the file.
       size: the size in bytes; None if the listing does not have it.
-      identity: a text that changes with the content, such as an ETag; empty if there is none.
+      identity: a text that changes with the content of the file, such as an ETag; empty if the
+        listing does not have one.
       checksum: the checksum of the content; None if the listing does not have it.
 
     Raises:
-      UnsafePath: the path leads out of the version.
+      UnsafePath: the path points outside of the version's directory.
     """
 
     path: str
@@ -55,12 +56,12 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class RemoteVersion:
-    """A version of a model in remote storage.
+    """A version of a model in remote storage, with its files.
 
     Attributes:
       uri: the URI of the version's directory.
       number: the version number.
-      files: the files, sorted by path.
+      files: the files of the version, sorted by path.
     """
 
     uri: str
@@ -69,12 +70,12 @@ class RemoteVersion:
 
     @property
     def size(self) -> int:
-        """The size of all files in bytes; files of unknown size count as empty."""
+        """The size of all files together, in bytes; a file of unknown size counts as 0 bytes."""
         return sum(file.size or 0 for file in self.files)
 
     @property
     def fingerprint(self) -> str:
-        """A text that differs for versions with other URIs or other contents."""
+        """A text that differs between versions with different URIs or contents."""
         contents = [
             (file.path, file.size, file.identity, file.checksum and file.checksum.digest)
             for file in self.files
