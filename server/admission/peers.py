@@ -10,7 +10,7 @@ _IPV6_NETWORK_BITS = 64
 
 @lru_cache(maxsize=4096)
 def network_of_host(host: str) -> str:
-    """Return the name of the client to which the requests of a host are counted.
+    """Return the name under which the requests of a host are counted, for limits per client.
 
     Args:
       host: The IP address of the host that has opened the connection, or another text, such as the

@@ -8,9 +8,9 @@ from server.batching.tasks import AloneReason, Batch, BatchTask, TaskSlice
 from server.config.batching_parameters import BatchingParameters
 from tpuserve.errors import QueueFull
 
-# After a batch of several requests, the next batch waits for further requests of the same clients.
-# The longest wait is _MAX_RETURN_SHARE times the duration of the last run, but at most
-# _MAX_RETURN_SECONDS.
+# After a batch of several requests, the next batch waits for further requests of the same clients,
+# so that these run together and not one by one. The longest wait is _MAX_RETURN_SHARE times the
+# duration of the last run, but at most _MAX_RETURN_SECONDS.
 _MAX_RETURN_SHARE = 0.25
 _MAX_RETURN_SECONDS = 0.001
 
@@ -42,7 +42,7 @@ class ReturningClients:
           requests: the number of requests in the batch.
           rows: the number of rows of the batch.
           began: when the run began, in seconds of the scheduler's clock.
-          ended: when the run ended.
+          ended: when the run ended, in seconds of the same clock.
         """
         if requests > 1:
             seconds = min(_MAX_RETURN_SHARE * (ended - began), _MAX_RETURN_SECONDS)

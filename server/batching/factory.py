@@ -74,7 +74,7 @@ class BatchingRunnerFactory:
         """Create the runner of a version; return the model itself if its requests are not batched.
 
         Args:
-          model: the version's model.
+          model: the loaded model of the version.
           directory: the version's directory, which may hold batching parameters.
           name: the name of the version, such as "resnet/3".
 
@@ -128,7 +128,7 @@ class BatchingRunnerFactory:
             scheduler.close(timeout_seconds)
 
     def _count_waiting(self) -> dict[Labels, float]:
-        """Return (model,) → the number of requests of all its versions that wait for a batch."""
+        """Return (model,) → the number of its requests that wait for a batch, for the metrics."""
         waiting: dict[Labels, float] = {}
         for name, scheduler in list(self._schedulers.items()):
             model, _ = _model_and_version(name)

@@ -57,18 +57,18 @@ class RunLimit(Protocol):
 
 @dataclass(frozen=True)
 class FixedRunLimit:
-    """A limit that never changes."""
+    """A limit of the batches that run at the same time, which never changes."""
 
     limit: int
 
     @property
     def max_limit(self) -> int:
-        """The limit, which never changes."""
+        """The largest value of the limit, which is the limit itself."""
         return self.limit
 
     @property
     def inline_limit(self) -> int:
-        """The limit: any batch may run inline, in the thread that received the request."""
+        """The limit itself: any batch may run inline, in the thread that received the request."""
         return self.limit
 
     def run_ended(self, rows: int, now: float, has_waiting: bool) -> None:

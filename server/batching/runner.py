@@ -78,8 +78,8 @@ class BatchingRunner:
           output_names: the aliases of the outputs to compute; None for all outputs.
           timeout_ms: the time limit in milliseconds, including the wait for a batch; None for no
             limit.
-          cancellation: cancels the request: removes it from its queue at once. None if the request
-            cannot be cancelled.
+          cancellation: cancels the request, which then leaves its queue. None if the request cannot
+            be cancelled.
 
         Returns:
           Alias → [rows, ...].

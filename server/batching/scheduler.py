@@ -186,7 +186,7 @@ class Scheduler:
             self._submit(key, make_queue, task)
 
     def task_answered(self) -> None:
-        """Record that the client's thread has fetched the outputs or the error of an enqueued task.
+        """Record that the outputs or the error of an enqueued task were fetched for its client.
 
         Must be called once for each enqueued task. As long as there are tasks for which the method
         was not called, no batch runs inline.

@@ -64,9 +64,9 @@ class BatchTask:
         self._callbacks: list[Callable[[], object]] = []
         self._lock = threading.Lock()
         self.is_done = False
-        # This lock stays acquired until the task is done: a thread waits for the end of the task by
-        # acquiring the lock. A threading.Event would take several times as long, and is not needed
-        # because at most one thread waits.
+        # This lock stays acquired until the task (a request) is done: a thread waits for the end of
+        # the task by acquiring the lock. A threading.Event would take several times as long, and is
+        # not needed because at most one thread waits.
         self._done_lock = threading.Lock()
         self._done_lock.acquire()
 
@@ -161,7 +161,7 @@ class TaskSlice:
     slice.
 
     Attributes:
-      task: the task.
+      task: the task to which the rows belong.
       start: the index of the first row of the slice in the task.
       stop: the index after the last row.
     """
@@ -190,7 +190,7 @@ class TaskSlice:
 class AloneReason(Enum):
     """Why a request ran alone, and not in a batch with other requests.
 
-    A label value of the metrics.
+    The values are label values of the metrics.
     """
 
     IDLE = "idle_server"

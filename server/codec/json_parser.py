@@ -68,7 +68,7 @@ def parse_json(body: bytes) -> Json:
 
     Raises:
       InvalidJson: The body does not begin with a JSON value, or its arrays and objects are nested
-        more than `MAX_NESTING` levels deep.
+        more than 512 levels deep.
     """
     if not body.strip(_BLANKS):
         raise _parse_error("The document is empty")
@@ -284,7 +284,7 @@ def _count_keys(value: Json) -> int:
 
 
 def _find_nonempty(kind: type, values: list[Json], types: Set[type]) -> list[Json]:
-    """Return those of some values that are of one type, `dict` or `list`, and not empty.
+    """Return the values of one type, `dict` or `list`, that are not empty.
 
     Args:
       kind: The type of the containers.

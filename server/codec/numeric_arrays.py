@@ -36,7 +36,8 @@ _IS_NOT_NUMERIC = np.array([_NOT_NUMERIC.match(bytes([byte])) is not None for by
 # memory of the intermediate arrays.
 _CHUNK_BYTES = 1 << 16
 _SEPARATORS = b", \t\r\n"
-# The largest number of dimensions of an array in NumPy 1.
+# The largest number of dimensions that an array can have in NumPy 1. Lists that are nested deeper
+# are not extracted.
 _MAX_RANK = 32
 
 _FLOATS: dict[str, type[Any]] = {"float32": np.float32, "float64": np.float64}
@@ -163,7 +164,7 @@ def _find_regions(body: bytes) -> Iterator[tuple[int, int]]:
 
     Yields:
       The start and the end (exclusive), in bytes, of each part that begins with "[" and has at
-      least `MIN_BYTES` bytes.
+      least 2048 bytes.
     """
     octets = np.frombuffer(body, np.uint8)
     previous = -1

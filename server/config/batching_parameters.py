@@ -132,7 +132,7 @@ class BatchingParameters:
     def padded_size(self, size: int) -> int:
         """Return the number of rows (examples), with padding, of a batch of `size` rows."""
         if not size:
-            return 0  # Do not pad an empty batch: it has no row to repeat.
+            return 0  # Padding repeats a row, and an empty batch has none.
         return next((allowed for allowed in self.allowed_batch_sizes if allowed >= size), size)
 
     def _check_allowed_batch_sizes(self) -> None:

@@ -451,7 +451,7 @@ def channel_arguments(text: str) -> tuple[tuple[str, int | str], ...]:
 
 
 def ignored_flags(names: Sequence[str]) -> list[str]:
-    """Return those of some flag names whose flags are accepted but have no effect."""
+    """Return the names in `names` whose flags are accepted but have no effect."""
     return [name for name in names if not FLAGS[name].has_effect]
 
 

@@ -56,7 +56,7 @@ class PlatformConfig:
     fields_without_effect: tuple[str, ...] = ()
 
     def apply_to(self, settings: Settings) -> Settings:
-        """Return a copy of some settings in which the file's values replace those of flags."""
+        """Return a copy of the settings, in which the file's values replace those of flags."""
         defaults = {name: _DEFAULTS[name] for name in _REPLACED_FLAGS}
         return dataclasses.replace(settings, **{**defaults, **self.flags})
 
@@ -97,7 +97,8 @@ def _session_bundle_config(platforms: Any, text: str, pool: DescriptorPool) -> A
       pool: the descriptor pool of the messages.
 
     Raises:
-      InvalidConfig: the map has no or another platform than "tensorflow", or another message.
+      InvalidConfig: the map is empty, has an entry for a platform other than "tensorflow", or has
+        an entry with an unexpected message.
     """
     packed = None
     for entry in platforms.platform_configs:
@@ -132,7 +133,7 @@ def _from_message(config: Any) -> PlatformConfig:
     """Convert a SessionBundleConfig message to a PlatformConfig.
 
     Raises:
-      InvalidConfig: a field has an invalid value, or one that the server cannot honour.
+      InvalidConfig: a field has an invalid value, or a value that the server does not support.
     """
     if config.experimental_fixed_input_tensors:
         # Refuse fixed input tensors, which this server does not support. If the server ignored

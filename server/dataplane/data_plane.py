@@ -59,8 +59,8 @@ SIGNATURE_DEF = "signature_def"
 class DataPlane(DataPlaneInterface):
     """Answers requests for the REST and gRPC frontends.
 
-    The frontends limit and count the requests in flight; the data plane does not, because the
-    frontends refuse some requests themselves.
+    The frontends, and not the data plane, count the requests in flight and refuse requests over the
+    limit, because some requests never reach the data plane.
     """
 
     def __init__(
@@ -363,7 +363,7 @@ class DataPlane(DataPlaneInterface):
 
     @property
     def is_available(self) -> bool:
-        """Whether at least one version of a model can answer requests."""
+        """Whether at least one version of any model can answer requests."""
         return any(map(self._manager.is_available, self._manager.names()))
 
     def start_profiler(self) -> str:

@@ -1,4 +1,4 @@
-"""Serialised tf.train.Example messages: the only input of Classify and Regress signatures."""
+"""Functions for Classify and Regress, whose signatures have serialised examples as only input."""
 
 from collections.abc import Mapping, Sequence
 

@@ -40,7 +40,7 @@ class DataPlaneInterface(Protocol):
 
     @property
     def is_available(self) -> bool:
-        """Whether at least one version of a model can answer requests."""
+        """Whether at least one version of any model can answer requests."""
 
     def run_limits(self, model: str) -> RunLimits | None:
         """Return how many requests of a model may run and wait; None for an unknown model.
@@ -215,7 +215,8 @@ class DataPlaneInterface(Protocol):
     def metadata(self, spec: ModelSpec, fields: Sequence[str]) -> Metadata:
         """Return the signatures of a model version.
 
-        Arguments and errors are those of `DataPlane`.
+        `fields` are the names of the requested metadata fields, of which only "signature_def" is
+        valid.
         """
 
     def sample_request(self, spec: ModelSpec) -> SampleRequest:
@@ -231,7 +232,7 @@ class DataPlaneInterface(Protocol):
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
         """Return the status of one version of a model.
 
-        If `version` is None, of all, newest first.
+        If `version` is None, return the status of all its versions, newest first.
         """
 
     def models(self) -> Mapping[str, list[VersionStatus]]:

@@ -1,4 +1,4 @@
-"""The model, version and signature that a request is addressed to."""
+"""The model, version and signature that a request asks for."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
 
 
 class ModelSpec(NamedTuple):
-    """The model, version and signature that a request is addressed to.
+    """The model, version and signature that a request asks for.
 
     Attributes:
       model: the name of the model.

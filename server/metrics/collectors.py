@@ -71,7 +71,7 @@ class Counter:
 class Histogram:
     """A metric that counts amounts in buckets.
 
-    It has one set of buckets per combination of labels.
+    It has one set of buckets per combination of label values.
     """
 
     def __init__(self, name: str, labels: Labels, bounds: Sequence[float], help: str = "") -> None:
@@ -200,13 +200,13 @@ class _Series:
 def _limit_series(series: Mapping[Labels, object], values: Labels) -> Labels:
     """Return the label values under which to count a value of a new series.
 
-    Args:
-      series: the series that the metric already has.
-      values: the label values of the new series.
-
     The result is `values`. If the metric already has MAX_SERIES series, or if a value has more than
     MAX_LABEL characters, the result is "(others)" for each label, so that one common series counts
     all such values and clients cannot fill the memory.
+
+    Args:
+      series: the series that the metric already has.
+      values: the label values of the new series.
     """
     has_room = len(series) < MAX_SERIES and all(len(value) <= MAX_LABEL for value in values)
     return values if has_room else (_OTHER_VALUES,) * len(values)

@@ -81,7 +81,7 @@ class Timeline:
         return self.model, self.version, self.signature, self.metagraph
 
     def record_version(self, model: str, version: int, signature: str, metagraph: str) -> None:
-        """Record the version and the signature that run; the arguments are those attributes."""
+        """Record the version and signature that run, in the attributes of the arguments' names."""
         self.model, self.version = model, str(version)
         self.signature, self.metagraph = signature, metagraph
 

@@ -216,13 +216,13 @@ class Manager:
     ) -> ServableHandle:
         """Return a context manager that keeps a version loaded.
 
+        Entering the context manager raises ModelNotFound if no such version is available, and
+        LabelNotFound if the model has no such label.
+
         Args:
           name: the name of the model.
           version: the number of the version; None for the latest available version.
           label: a version label instead of a number; None for no label.
-
-        Entering the context manager raises ModelNotFound if no such version is available, and
-        LabelNotFound if the model has no such label.
         """
         return ServableHandle(self._acquire, name, version, label)
 

@@ -90,7 +90,8 @@ def _follow_supervisor(
 ) -> None:
     """Handle the supervisor's messages until the message "stop".
 
-    The most important message has a connection to a new engine process.
+    Some messages pass a connection to a new engine process, over which this process then sends its
+    calls.
 
     Args:
       control: the connection to the supervisor.

@@ -25,7 +25,7 @@ _PROCESS_TYPES = ("gauge", family.EVENTS)
 
 
 class ServerMetrics(Metrics):
-    """The metrics of a frontend process, which are served together with those of all processes."""
+    """The metrics of a frontend process; `collect` returns those of all processes, added up."""
 
     def __init__(self, ask: Callable[[int], None]) -> None:
         """Create the metrics.

@@ -34,8 +34,10 @@ def set_up_process(name: str, supervisor_pid: int) -> None:
         prctl = ctypes.CDLL(None).prctl
         prctl(_PR_SET_NAME, name.encode())
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # If the supervisor has ended before the call of prctl, the operating system does not kill this
+    # process, so exit here.
     if os.getppid() != supervisor_pid:
-        os._exit(1)  # The supervisor has ended, before prctl could take effect.
+        os._exit(1)
     logs.configure_logging(is_shared=True)
     malloc.configure_malloc()
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)

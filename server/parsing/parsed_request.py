@@ -26,16 +26,12 @@ class ParsedRequest(Protocol):
         """Decode the inputs of a predict request, and close the request.
 
         The result and the errors are those of `server.codec.requests.decode_inputs`.
-
-        See `requests.decode_inputs`.
         """
 
     def decode_examples(self) -> list[bytes]:
         """Decode the examples of a classify or regress request, and close the request.
 
         The result and the errors are those of `server.codec.examples.decode_examples`.
-
-        See `examples.decode_examples`.
         """
 
     def close(self) -> None:

@@ -190,7 +190,7 @@ def _reserve_for_parsing(body: bytes, reservation: MemoryReservation | None) -> 
         reservation.grow(num_bytes)
     except (MemoryBudgetExceeded, RequestTooLarge):
         # The upper bound for any body of this size exceeds the memory budget. Count the tokens of
-        # the body, which takes longer, for a lower bound.
+        # the body, which takes longer, to get a tighter upper bound.
         num_bytes = estimate_memory_bytes(body)
         reservation.grow(num_bytes)
     return num_bytes

@@ -74,8 +74,9 @@ class ChannelLoop:
 
     def _call_soon(self, work: Callable[[], None]) -> None:
         self._work.append(work)
-        # Ignore errors: if the buffer is full, the bytes in it wake the thread up too, and if the
-        # socket is closed, the thread has ended.
+        # Send a byte, which wakes up the thread of the loop. Ignore errors: if the socket's buffer
+        # is full, the bytes in it wake the thread up, and if the socket is closed, the thread has
+        # ended.
         with contextlib.suppress(OSError):
             self._wakeup_writer.send(b"\0")
 

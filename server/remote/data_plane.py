@@ -79,7 +79,7 @@ class RemoteDataPlane(DataPlaneInterface):
 
     @property
     def is_available(self) -> bool:
-        """Whether at least one version of a model can answer requests."""
+        """Whether at least one version of any model can answer requests."""
         return self._client.is_available
 
     def start_predict(

@@ -96,7 +96,8 @@ class EngineEndpoint:
         self._loop = ChannelLoop("engine-endpoint", self._receive, self._forget)
         self._queues = RequestQueues(dataplane.run_limits, metrics)
         self._run_pool = RunPool(threads)
-        # The number of threads is not the limit: the queues limit how many inferences run.
+        # The threads that run inferences. Their number is not the limit: the queues limit how many
+        # inferences run at the same time.
         self._inferences = ThreadPoolExecutor(_MAX_THREADS, "inference")
         self._admin = ThreadPoolExecutor(_ADMIN_THREADS, "engine-admin")
         self._slow = ThreadPoolExecutor(_SLOW_THREADS, "engine-slow")
@@ -308,9 +309,9 @@ class EngineEndpoint:
             signatures.append(signature)
             raise _SignatureFound
 
-        # Let `predict` find the signature, and leave it when it asks for the inputs. It makes all
-        # checks that come before the inputs are read, so the errors are those of a single-process
-        # server.
+        # Let `predict` find the signature, and leave `predict` by an exception when it asks for the
+        # inputs. Until then it makes all checks of a request, so the errors are those of a
+        # single-process server.
         with contextlib.suppress(_SignatureFound):
             self._dataplane.predict(ModelSpec(*spec), read_inputs)
         (signature,) = signatures

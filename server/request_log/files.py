@@ -44,7 +44,7 @@ class RecordFiles:
     def write(self, model: str, prefix: str, record: bytes) -> None:
         """Append a record to the open file of a model and a path prefix.
 
-        Open a new file if necessary.
+        If no file is open, or the file is full, a new file is begun.
 
         Raises:
           OSError: the record cannot be written. The file is then unchanged, and a new, empty file

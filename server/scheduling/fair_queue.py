@@ -37,7 +37,8 @@ class FairQueue(Generic[Item]):
                 return None
             key, items = next(iter(self._items.items()))
             item = items.popleft()
-            # Move the key to the end of the order, because its item is taken.
+            # Move the key to the end of the order, so that an item of each other key is taken
+            # first.
             del self._items[key]
             if items:
                 self._items[key] = items

@@ -253,7 +253,9 @@ class RequestQueues:
     def _hand_over(self, started: list[Ticket], pool: RunPool) -> Ticket | None:
         """Pass started requests to other threads, except the first one of `pool`.
 
-        The result is this one, which the calling thread must run; None if there is none.
+        Returns:
+          The first started request of `pool`, which the calling thread must run; None if there is
+          no such request.
         """
         own = None
         for ticket in started:

@@ -53,7 +53,9 @@ class Model(InferenceRunner, Protocol):
 
     @property
     def choice(self) -> object:
-        """The metagraph that runs, its device, and the reason for this choice, as text by `str`.
+        """The metagraph that runs, its device, and the reason for this choice.
+
+        `str` formats the object as text.
 
         If another metagraph was requested, the object has an attribute `fallback`, which says why
         the requested metagraph does not run.
@@ -83,7 +85,10 @@ Load: TypeAlias = Callable[[Path], Model]
 
 
 class State(Enum):
-    """The state of a version. Source: tensorflow_serving/apis/get_model_status.proto."""
+    """The state of a model version, with the values of TensorFlow Serving's status API.
+
+    Source: tensorflow_serving/apis/get_model_status.proto.
+    """
 
     START = 10
     """The version is known; its load has not started."""
@@ -187,7 +192,7 @@ class Servable:
         return self._runner
 
     def mark_loading(self) -> None:
-        """Enter the state LOADING."""
+        """Enter the state LOADING, in which requests cannot use the version yet."""
         self._enter(State.LOADING)
 
     def mark_available(self, model: Model, runner: InferenceRunner | None = None) -> None:

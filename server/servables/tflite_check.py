@@ -48,7 +48,7 @@ def check_ops(content: bytes, path: Path) -> None:
 
 
 def check_tensor_sizes(content: bytes, path: Path, max_bytes: int) -> None:
-    """Check how much memory an interpreter would allocate for a TensorFlow Lite model's tensors.
+    """Check that the tensors of a TensorFlow Lite model do not take too much memory.
 
     Args:
       content: the bytes of the file.
@@ -110,7 +110,7 @@ def _tensor_sizes(model: Any, schema: Any) -> Iterator[int]:
 
 
 def _bits_of_types(schema: Any) -> dict[int, int]:
-    """Return number of a TensorType → the bits of an element, such as 32 for FLOAT32.
+    """Return a mapping: number of a TensorType → bits of an element, such as 32 for FLOAT32.
 
     The bits are read from the names of the types in `schema`.
     """

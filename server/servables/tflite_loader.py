@@ -156,7 +156,7 @@ def load_tflite_model(
     "serving_default", whose aliases are the names of the tensors.
 
     Args:
-      path: the file.
+      path: the path of the file.
       num_interpreters: the number of interpreters, and so of requests that run at the same time.
       forbid_unsafe_ops: whether to refuse a model with ops that are unknown or do more than
         compute.

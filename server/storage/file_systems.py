@@ -159,7 +159,8 @@ def _translate(error: Exception, uri: str) -> TpuserveError:
     status = _http_status(error)
     names = {type(cause).__name__ for cause in _causes(error)}
     is_denied = isinstance(error, PermissionError) or status in (401, 403)
-    # adlfs raises a ValueError if no environment variable names a storage account.
+    # adlfs raises a ValueError if no environment variable names a storage account. Report this as
+    # missing credentials.
     has_no_account = scheme == "az" and isinstance(error, ValueError)
     if is_denied or has_no_account or names & _CREDENTIAL_ERRORS:
         return StorageAccessDenied(
@@ -203,7 +204,7 @@ def _http_status(error: Exception) -> int | None:
     """Return the HTTP status in an error of fsspec or its libraries; None if there is none."""
     for cause in _causes(error):
         response = getattr(cause, "response", None)
-        if isinstance(response, dict):  # An error of botocore, for S3.
+        if isinstance(response, dict):  # In errors of botocore, for S3.
             return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         for value in (cause, response):
             for name in ("status", "status_code", "code"):
