@@ -229,9 +229,9 @@ def _compute_shape(structure: bytes) -> tuple[int, ...] | None:
     shape: list[int] = []
     inner = b""
     for level in reversed(range(rank)):
-        # The first list at a nesting level ends at the first sequence of (rank - level) closing
-        # brackets. The outermost list (level 0) ends at the end of the text, so no search is
-        # needed.
+        # `rank` is the number of dimensions. The first list at a nesting level ends at the first
+        # sequence of (rank - level) closing brackets. The outermost list (level 0) ends at the end
+        # of the text, so no search is needed.
         end = structure.find(b"]" * (rank - level), level) if level else len(structure) - rank
         if end < 0:
             return None

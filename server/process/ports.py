@@ -73,8 +73,8 @@ def _bind_any_family(host: str, port: int, is_shared: bool) -> socket.socket:
         try:
             return _bind(socket.AF_INET6, "::", port, is_shared)
         except OSError as error:
-            # Use IPv4 instead, because a container often has a kernel with IPv6 but no IPv6
-            # address.
+            # If the socket for IPv6 cannot be bound, use IPv4: a container often has a kernel with
+            # IPv6 but no IPv6 address.
             if host == "::" or error.errno == errno.EADDRINUSE:
                 raise
     return _bind(socket.AF_INET6 if ":" in host else socket.AF_INET, host, port, is_shared)

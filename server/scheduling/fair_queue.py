@@ -26,7 +26,7 @@ class FairQueue(Generic[Item]):
         return bool(self._items)
 
     def put(self, key: Hashable, item: Item) -> None:
-        """Append an item to the end of the items with a key."""
+        """Append an item with a key; it comes after the earlier items with this key."""
         with self._lock:
             self._items.setdefault(key, deque()).append(item)
 

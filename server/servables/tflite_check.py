@@ -89,7 +89,7 @@ def _find_unsafe_ops(model: Any, schema: Any) -> Iterator[str]:
 
 
 def _tensor_sizes(model: Any, schema: Any) -> Iterator[int]:
-    """Yield the size in bytes of each tensor of a model that is not constant.
+    """Yield the size in bytes of each non-constant tensor of a model.
 
     `model` is the parsed file, and `schema` the module that has parsed it.
     """
