@@ -1,4 +1,4 @@
-"""Export of a model as a SavedModel with a CPU metagraph and a TPU metagraph."""
+"""Exports models as SavedModels that have a CPU metagraph and a TPU metagraph."""
 
 from tpuserve.export.conversion.api import convert
 from tpuserve.export.conversion.report import Conversion

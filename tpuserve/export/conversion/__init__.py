@@ -1,1 +1,1 @@
-"""Conversion: adds a TPU metagraph to a SavedModel that has none, without the model's program."""
+"""Adds a TPU metagraph to a SavedModel that has only a CPU metagraph, without the model's code."""

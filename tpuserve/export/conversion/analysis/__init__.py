@@ -1,1 +1,1 @@
-"""The analysis of a signature: its flat graph, shapes, host ops, and the part for the TPU."""
+"""Analyses a signature to decide which of its nodes run on the TPU and which on the host."""

@@ -1,4 +1,7 @@
-"""Finds the closure of the largest weight: a set of items that contains all that its items require.
+"""Solves the maximum-weight closure problem by a minimum cut.
+
+A closure is a set of items that, for each of its items, also contains all items which that item
+requires. A conversion uses it to choose the nodes that run on the TPU.
 
 Source: J.-C. Picard, "Maximal closure of a graph and applications to combinatorial problems",
 Management Science 22 (1976). The minimal cut is found as in E. A. Dinic (1970).
@@ -16,11 +19,11 @@ _UNLIMITED = 1 << 60
 def find_largest_closure(
     weights: Mapping[Item, int], requirements: Iterable[tuple[Item, Item]]
 ) -> set[Item]:
-    """Choose items so that the sum of their weights is as large as possible.
+    """Choose the items with the largest sum of weights that fulfil all requirements.
 
     Args:
       weights: Item → weight, which may be negative.
-      requirements: Pairs (first, second): if the first item is chosen, so is the second.
+      requirements: Pairs (first, second): if the first item is chosen, the second must be chosen.
 
     Returns:
       The chosen items. If several choices have the largest sum, the choice with the fewest items.
@@ -41,7 +44,7 @@ def find_largest_closure(
 
 
 class _Network:
-    """A flow network with the residual capacities of its edges."""
+    """A flow network: its nodes are numbers, and its edges have residual capacities."""
 
     def __init__(self, size: int) -> None:
         self._edges: list[list[int]] = [[] for _ in range(size)]
@@ -49,16 +52,21 @@ class _Network:
         self._capacities: list[int] = []
 
     def add(self, tail: int, head: int, capacity: int) -> None:
-        """Add an edge with an even index, and its reverse, of capacity 0, with the next index."""
+        """Add an edge from node `tail` to node `head`, and its reverse edge of capacity 0.
+
+        The edge gets an even index, and its reverse edge the next index. The index of the reverse
+        of any edge is therefore `index ^ 1`.
+        """
         for start, end, limit in ((tail, head, capacity), (head, tail, 0)):
             self._edges[start].append(len(self._heads))
             self._heads.append(end)
             self._capacities.append(limit)
 
     def levels(self, source: int) -> list[int]:
-        """Return the distance of each node from the source in edges; -1 if it is not reachable.
+        """Return the distance of each node from the source; -1 if the node is not reachable.
 
-        Only edges with residual capacity count.
+        The distance is the number of edges on the shortest path. Paths use only edges with residual
+        capacity.
         """
         levels = [-1] * len(self._edges)
         levels[source] = 0
@@ -72,14 +80,24 @@ class _Network:
         return levels
 
     def saturate(self, source: int, sink: int) -> None:
-        """Send as much flow as possible from the source to the sink."""
+        """Compute a maximum flow from the source to the sink; update the residual capacities."""
         while (levels := self.levels(source))[sink] >= 0:
             positions = [0] * len(self._edges)
             while self._send(source, sink, levels, positions):
                 pass
 
     def _send(self, source: int, sink: int, levels: list[int], positions: list[int]) -> bool:
-        """Send flow along one shortest path to the sink; return whether there was such a path."""
+        """Send flow along one shortest path from the source to the sink.
+
+        Args:
+          source: Number of the source.
+          sink: Number of the sink.
+          levels: Distance of each node from the source. A shortest path increases it by 1 per edge.
+          positions: For each node, the position of its next edge to try; updated in place.
+
+        Returns:
+          Whether there was such a path.
+        """
         path: list[int] = []
         tail = source
         while tail != sink:

@@ -1,18 +1,20 @@
-"""Clears the values of large constants in graphs of which only the shapes are analysed."""
+"""Sets large constants to zero in copies of graphs, to save memory.
+
+These copies serve to infer shapes and to test what XLA compiles, which needs no large constants.
+"""
 
 from collections.abc import Iterable
 from typing import Any
 
 from tpuserve.graph.graph_walk import find_called_functions
 
-# A constant of more bytes than this is large. A constant from which TensorFlow infers a shape, such
-# as a list of sizes or an axis, has fewer bytes, so clearing large constants changes no inferred
-# shape.
+# The size in bytes above which a constant is set to zero. TensorFlow infers shapes from the values
+# of constants such as a list of sizes or an axis. These are smaller, so they keep their values.
 _LARGE = 1 << 16
 
 
 def clear_large_constants(graph: Any) -> Any:
-    """Return a copy of a GraphDef in which large constants are zeros of the same shape."""
+    """Return a copy of a GraphDef in which constants above 64 KiB are zeros of the same shape."""
     cleared = type(graph)(versions=graph.versions)
     cleared.node.extend(map(clear_constant, graph.node))
     for function in graph.library.function:
@@ -26,14 +28,15 @@ def clear_large_constants(graph: Any) -> Any:
 
 
 def clear_constant(node: Any) -> Any:
-    """Return a NodeDef, or a copy with zeros if the node is a large constant."""
+    """Return a NodeDef; if it is a constant above 64 KiB, return a copy with zeros instead."""
     if node.op != "Const" or len(node.attr["value"].tensor.tensor_content) <= _LARGE:
         return node
     copy = type(node)(name=node.name, op=node.op, input=node.input, device=node.device)
     for name, attribute in node.attr.items():
         if name != "value":
             copy.attr[name].CopyFrom(attribute)
-    # Set the shape and no values: TensorFlow reads such a TensorProto as zeros.
+    # Copy the dtype and shape, but no values: TensorFlow reads a TensorProto without values as
+    # zeros.
     tensor = node.attr["value"].tensor
     copy.attr["value"].tensor.dtype = tensor.dtype
     copy.attr["value"].tensor.tensor_shape.CopyFrom(tensor.tensor_shape)
@@ -41,6 +44,6 @@ def clear_constant(node: Any) -> Any:
 
 
 def select_functions(nodes: Iterable[Any], library: Any) -> list[Any]:
-    """Return the functions of a FunctionDefLibrary that nodes call, directly or indirectly."""
+    """Return the FunctionDefs of a library that NodeDefs call, directly or indirectly."""
     functions = {function.signature.name: function for function in library.function}
     return [functions[name] for name in sorted(find_called_functions(nodes, functions))]

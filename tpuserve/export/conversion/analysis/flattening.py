@@ -1,7 +1,8 @@
-"""Flattens a graph: replaces the calls of functions by the nodes of the functions.
+"""Flattens a graph: replaces each call of a function by the nodes of the function.
 
-A signature of TensorFlow 2 is one call of a function, which calls other functions. To divide their
-nodes between host and TPU, all nodes must be in one graph. Loops and branches are not flattened.
+A signature that TensorFlow 2 saves is one call of a function, which calls other functions. A
+conversion divides the nodes of a signature between host and TPU, so they must all be in one graph.
+The functions of loops and branches (While, If, Case) stay functions.
 """
 
 import dataclasses
@@ -22,8 +23,8 @@ OBSERVERS = ("Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2")
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _CONTROL_FLOW = ("If", "While", "Case")
-# Matches stateful ops whose order does not matter: they change no state, or only the state of a
-# random generator.
+# Matches the types of ops that TensorFlow calls stateful, but that have no side effect: they only
+# read state, or change only the state of a random generator.
 _READS = re.compile(
     "CheckNumerics|Find|HashTable|LookupTableSize|Multinomial|Placeholder|Random|ResourceGather|"
     "Stack|TensorArray|TruncatedNormal|VarHandle|VarIs|Variable|Xla"
@@ -33,13 +34,13 @@ _WRITES = re.compile("Assign|Destroy|Import|Insert|Scatter")
 
 @dataclasses.dataclass(frozen=True)
 class FlatGraph:
-    """A graph without calls of functions.
+    """The result of `flatten`: a graph in which nodes replace the calls of functions.
 
     Attributes:
-      graph: The graph.
-      replaced: Output of a replaced call → the value that takes its place.
-      origins: Name of a node from the body of a tracked function (see `flatten`) → name of the
-        replaced call of that function.
+      graph: The graph with the nodes of the called functions.
+      replaced: Output of a replaced call → the node output that has the same value in `graph`.
+      origins: Name of a node → name of the replaced call that the node comes from. Only the nodes
+        of functions that `flatten` was asked to track are listed.
     """
 
     graph: GraphIR
@@ -50,13 +51,13 @@ class FlatGraph:
 def flatten(
     graph: GraphIR, fetches: Iterable[Value], library: "Library", tracked: Collection[str] = ()
 ) -> FlatGraph:
-    """Replace each call on which fetched values depend by the nodes of the called function.
+    """Replace the function calls that fetched values depend on by the nodes of the functions.
 
     Args:
       graph: The main graph.
-      fetches: Values of the graph.
-      library: Function name → function.
-      tracked: Names of functions; the result says which nodes come from their calls.
+      fetches: Outputs of nodes. Calls that none of them depends on stay in the graph.
+      library: Function name → FunctionDef.
+      tracked: Names of functions. `FlatGraph.origins` lists the nodes that come from their calls.
     """
     nodes = dict(graph.nodes)
     replaced: dict[Value, Value] = {}
@@ -83,13 +84,21 @@ def flatten(
 
 
 def called_by(node: Node, library: "Library") -> str:
-    """Return the name of the function that a node calls; "" if the node is not a call."""
+    """Return the name of the library function that a node calls; "" if it calls none."""
     name = node.definition.attr["f"].func.name if node.op in _CALLS else node.op
     return name if name in library else ""
 
 
 def resolve(value: Value, replaced: Mapping[Value, Value]) -> Value:
-    """Return the value that replaces a value; a value that was not replaced is returned itself."""
+    """Return the node output to use in place of `value` in a flattened graph.
+
+    Args:
+      value: An output of a node in the original graph.
+      replaced: `FlatGraph.replaced`, from outputs of replaced calls to other outputs.
+
+    Returns:
+      `value` itself if it is not the output of a replaced call.
+    """
     while value in replaced:
         value = replaced[value]
     return value
@@ -98,10 +107,19 @@ def resolve(value: Value, replaced: Mapping[Value, Value]) -> Value:
 def _inline(
     call: Node, function: str, nodes: dict[str, Node], library: "Library"
 ) -> dict[Value, Value]:
-    """Add the nodes of a called function, and replace the call by a NoOp that runs after them.
+    """Replace a call by the nodes of the called function, in `nodes`.
+
+    The call itself becomes a NoOp of the same name, which runs after these nodes. Other nodes may
+    still have the name of the call among their control inputs.
+
+    Args:
+      call: The call.
+      function: Name of the called function.
+      nodes: Name → node of the main graph; changed in place.
+      library: Function name → FunctionDef.
 
     Returns:
-      Output of the call → the value that replaces it.
+      Output of the call → the node output that has the same value.
     """
     body = graph_ir.from_function_def(library[function], library)
     arguments = {
@@ -139,13 +157,15 @@ def _no_op() -> "NodeDef":
 
 
 def order_effects(graph: GraphIR, library: "Library") -> GraphIR:
-    """Keep only the control inputs that order effects, such as updates of a variable.
+    """Keep only the control inputs that order side effects, such as updates of a variable.
 
-    TensorFlow 2 lets every result of a function wait for all stateful ops of the function. Control
-    inputs from ops that only read are removed, because they would make the TPU's part of a graph
-    wait for unrelated ops on the host. If a control input comes from a node without an effect, such
-    as a NoOp, control inputs from the nodes on which the NoOp depends, and which have an effect,
-    replace it. If the graph has any effect, reading a variable counts as an effect as well.
+    In TensorFlow 2, the results of a function wait for all stateful ops of the function. Most of
+    these ops only read. Their control inputs order nothing, and would make the nodes on the TPU
+    wait for unrelated nodes on the host.
+
+    Each control input is therefore replaced by control inputs from the nodes with side effects that
+    come directly before: the node of the control input itself, or the last ones that it depends
+    on. If the graph has any side effect, each read of a variable counts as a side effect too.
     """
     effects = {node.name for node in graph.nodes.values() if has_effect(node, library)}
     if effects:
@@ -168,19 +188,22 @@ def _union(awaited: Mapping[str, frozenset[str]], names: Iterable[str]) -> froze
 
 
 def find_observer(node: Node, library: "Library") -> str:
-    """Return the op type by which a node, or a function that it calls, checks or prints values.
+    """Find an op such as Assert or PrintV2 in a node or in the functions that it calls.
+
+    XLA drops ops that only check or print values.
 
     Returns:
-      One of `OBSERVERS`; "" if the node neither checks nor prints values.
+      The op type, one of `OBSERVERS`; "" if there is no such op.
     """
     inner = op_defs.walk_calls([node.definition], library)
     return next((inner_node.op for inner_node in inner if inner_node.op in OBSERVERS), "")
 
 
 def has_effect(node: Node, library: "Library") -> bool:
-    """Return whether a node, or a function that it calls, changes something outside of the graph.
+    """Return whether a node or a function that it calls has a side effect.
 
-    Ops that only check or print values do not count.
+    Updates of variables and tables are side effects. Ops that only check or print values have none
+    in this sense.
     """
     return any(
         inner.op not in (*OBSERVERS, *_CONTROL_FLOW, *_CALLS, *library)

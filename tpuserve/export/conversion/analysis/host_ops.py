@@ -1,4 +1,4 @@
-"""Finds the nodes of a signature that a TPU cannot run, each with the reason."""
+"""Finds the nodes of a signature that the host must run, and why the TPU cannot run them."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -34,22 +34,29 @@ _CLOSING = ("Merge", "RefMerge", "Exit", "RefExit")
 _COMPILED_PREFIXES = ("Xla", "_")
 _FORWARDING = ("Identity", "IdentityN", "NoOp", "StopGradient", "PreventGradient")
 
-# Ops that return the handles of variables that they take. A loop returns the handle of each
-# variable that it reads.
+# Ops that return resource handles unchanged: a loop takes and returns the handle of each variable
+# that its body reads. A handle is followed back through these ops to its VarHandleOp.
 _PASSING = ("Identity", "While", "StatelessWhile")
 
-# Ops that run on the host and on the TPU alike: both get a copy of the node.
+# Types of the ops of which both the host and the TPU get a copy, so that neither must send the
+# result to the other.
 _FREE = ("Const", "VarHandleOp")
 
 
 def find_free(graph: GraphIR, names: Collection[str]) -> set[str]:
-    """Return the names of the free nodes: those that both the host and the TPU get a copy of.
+    """Return the names of the nodes of which both the host and the TPU get a copy.
 
-    They are constants, handles of variables and, if no variable is updated, reads of variables.
+    These nodes are constants, handles of variables and, if the graph updates no variable, reads of
+    variables. A copy on each side avoids a transfer between host and TPU.
+
+    Args:
+      graph: The graph without function calls.
+      names: Names of the nodes to choose from.
     """
     free: set[str] = set()
-    # The nodes of a flattened graph have control inputs only if the graph updates a variable. The
-    # order of reads and updates then matters, so a read must not be copied.
+    # In this graph, nodes have control inputs only if some node updates a variable; all other
+    # control inputs have been removed. The order of reads and updates then matters, so a read must
+    # not be copied.
     has_updates = any(graph.nodes[name].controls for name in names)
     for name in names:
         node = graph.nodes[name]
@@ -69,14 +76,17 @@ def find_host_ops(
     library: "Library",
     inference: Inference,
 ) -> dict[str, str]:
-    """Return node name → why the host must run the node.
+    """Find the nodes that the host must run, because XLA cannot compile them for a TPU.
 
     Args:
-      graph: A flat graph, in topological order.
+      graph: A graph without function calls, in topological order.
       names: The nodes that the signature needs, without those that `find_free` returns.
-      fed: The values that requests feed.
-      library: Function name → function.
-      inference: The shapes of the values.
+      fed: The inputs of the signature, as node outputs.
+      library: Function name → FunctionDef.
+      inference: The inferred shapes of the node outputs.
+
+    Returns:
+      Node name → the reason, for the report to the user.
     """
     types = graph_ir.value_types(graph, library)
     in_control_flow = _find_control_flow(graph, names)
@@ -101,12 +111,13 @@ def find_host_ops(
 
 
 def _is_open(inference: Inference, value: Value, *, strict: bool) -> bool:
-    """Return whether a value's rank, or a dimension other than the first, is unknown.
+    """Return whether a node output has an unknown rank or dimension, so that XLA cannot take it.
 
     Args:
-      inference: The shapes of the values.
-      value: The value.
-      strict: Whether an unknown first dimension, the number of rows, counts as well.
+      inference: The inferred shapes.
+      value: The node output.
+      strict: Whether an unknown first dimension counts. If False, it is taken as the batch, whose
+        size XLA gets with each request.
     """
     shape = inference.shape(value)
     return shape is None or None in (shape if strict else shape[1:])
@@ -122,8 +133,8 @@ def _find_reason(
     values = (*node.inputs, *outputs)
     if any(types[value] == dtypes.STRING for value in values):
         return STRINGS
-    # If the node takes handles, check only these, because any handles that it returns are among
-    # them.
+    # The node stays on the host if it uses a resource other than a variable. If it has resource
+    # handles among its inputs, check only these: any handle that it returns is one of them.
     taken = [value for value in node.inputs if types[value] == dtypes.RESOURCE]
     resources = taken or [value for value in outputs if types[value] == dtypes.RESOURCE]
     if not all(_is_variable(value, graph) for value in resources):
@@ -139,7 +150,7 @@ def _find_reason(
 
 
 def _compiles(node: "NodeDef", library: "Library") -> bool:
-    """Return whether XLA compiles a node, regardless of the functions that it calls."""
+    """Return whether XLA can compile the op of a node; functions that it calls are not checked."""
     return (
         node.op in library
         or node.op in _FORWARDING
@@ -166,7 +177,7 @@ def _outputs(node: Node, library: "Library") -> list[Value]:
 
 
 def _find_control_flow(graph: GraphIR, names: Collection[str]) -> set[str]:
-    """Return the nodes of TensorFlow 1's loops and branches.
+    """Return the names of the nodes in loops and branches that have the form of TensorFlow 1.
 
     They are the nodes from the ops with which a loop or branch begins, such as Enter or Switch, to
     the ops with which it ends, such as Exit or Merge.

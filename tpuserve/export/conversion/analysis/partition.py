@@ -1,4 +1,4 @@
-"""Divides the nodes of a signature among the TPU, the host before it and the host after it."""
+"""Chooses which nodes of a signature run on the TPU, and on the host before or after the TPU."""
 
 import re
 from collections.abc import Collection
@@ -13,7 +13,8 @@ from tpuserve.saved_model import dtypes
 if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_defs import Library
 
-# Ops that do most of a model's work. Each weighs as much as `_HEAVY` other ops.
+# Types of the ops that do most of a model's work, such as matrix multiplications. To measure the
+# work on the TPU, each counts as much as `_HEAVY` other ops.
 _HEAVY_OPS = re.compile(
     r"\w*(MatMul|Conv|Einsum|While|If|XlaCallModule|LSTM|GRU|FFT|Cholesky|Svd|Qr)\w*"
 )
@@ -23,19 +24,24 @@ _HEAVY, _LIGHT = 1000, 1
 def find_tpu_nodes(
     graph: GraphIR, names: Collection[str], host_only: Collection[str], library: "Library"
 ) -> set[str]:
-    """Choose the nodes that run on the TPU, as many as possible.
+    """Choose the nodes that run on the TPU, so that it does as much of the work as possible.
 
-    The TPU's nodes become one computation, so none of its results may return to it through the
-    host. A node that only the host can run is therefore either in front of the TPU, with all nodes
-    that it depends on, or behind the TPU, with all nodes that depend on it. The choice with the
-    most work on the TPU is a closure of the largest weight (see `find_largest_closure`): its items
-    are, for each node v, "v is not in front" and "v is behind".
+    All nodes on the TPU become one computation, so no result of the TPU may go to the host and
+    return to the TPU. A node that only the host can run therefore runs either before the TPU, as do
+    all nodes that it depends on, or after the TPU, as do all nodes that depend on it.
+
+    The best choice is a closure of the largest weight (see `find_largest_closure`). Its items are
+    two statements for each node v: "v does not run before the TPU" and "v runs after the TPU".
 
     Args:
-      graph: A flat graph.
-      names: The nodes that the signature needs, without those that each side has a copy of.
+      graph: A graph without function calls.
+      names: Names of the nodes to divide. Nodes of which host and TPU both get a copy, such as
+        constants, are not among them.
       host_only: The nodes among `names` that only the host can run.
-      library: Function name → function.
+      library: Function name → FunctionDef.
+
+    Returns:
+      Names of the nodes that run on the TPU.
     """
     edges = [
         (producer, name)
@@ -43,8 +49,8 @@ def find_tpu_nodes(
         for producer in graph_ir.predecessors(graph.nodes[name])
         if producer in names
     ]
-    # A value of dtype variant, such as a TensorList, cannot be copied between host and TPU. Keep
-    # the node that uses it on the side of the node that produces it.
+    # A value of dtype variant, such as a TensorList, cannot be copied between host and TPU. The
+    # node that produces it and the nodes that use it must all run on the same side.
     types = graph_ir.value_types(graph, library)
     tied = [
         (name, value.producer)
@@ -86,7 +92,12 @@ def _weigh(graph: GraphIR, name: str) -> int:
 
 
 def _reach(start: Collection[str], edges: list[tuple[str, str]]) -> set[str]:
-    """Return the nodes of `start` and all nodes that a path of edges (tail, head) reaches."""
+    """Return the nodes in `start` and all nodes that paths of edges lead to from there.
+
+    Args:
+      start: Names of nodes.
+      edges: Pairs of node names: (tail, head) leads from tail to head.
+    """
     heads: dict[str, list[str]] = {}
     for tail, head in edges:
         heads.setdefault(tail, []).append(head)

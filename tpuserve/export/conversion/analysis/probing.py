@@ -1,4 +1,4 @@
-"""Compiles the TPU computations of a metagraph, and finds the ops that XLA refuses."""
+"""Finds the nodes that XLA cannot compile, by a test compilation of the TPU computations."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,26 +18,26 @@ from tpuserve.stablehlo.translator import StableHloTranslator
 NOT_CONSTANT = "its input {} must be a constant for XLA, and is known only in a run"
 REFUSED = "XLA cannot compile it"
 
-# Sizes to try, until the signature compiles, for the unknown dimensions of its inputs. The first
-# dimension, the number of rows, is not among them.
+# XLA compiles for known sizes only. These sizes are assumed for the unknown dimensions of a
+# signature's inputs other than the batch, one after the other, until the signature compiles.
 _OPEN_SIZES = (64, 224, 16, 8, 1)
 
 
 def find_refused(
     meta_graph: Any, signatures: Sequence[str], batch_sizes: Sequence[int]
 ) -> dict[str, str]:
-    """Compile the TPU computations of signatures to StableHLO.
+    """Find the nodes that XLA cannot compile, by compiling the TPU computations to StableHLO.
 
     Args:
-      meta_graph: A TPU metagraph.
-      signatures: Names of the signatures.
-      batch_sizes: Batch sizes in rows. Only the first is compiled.
+      meta_graph: A MetaGraphDef with TPU computations.
+      signatures: Names of the signatures whose TPU computations are compiled.
+      batch_sizes: Batch sizes in examples. The computations are compiled for the first only.
 
     Returns:
-      Name of a node that XLA refused → why; empty if everything compiles.
+      Node name → why XLA cannot compile the node; empty if everything compiles.
 
     Raises:
-      ExportError: XLA refuses a computation and names no node.
+      ExportError: XLA cannot compile a computation, and its error names no node.
     """
     graph = lower(constants.clear_large_constants(meta_graph.graph_def))
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
@@ -68,17 +68,17 @@ def find_refused(
 def _compile_signature(
     graph: Any, translator: StableHloTranslator, signature: Any, rows: int
 ) -> Exception | None:
-    """Compile the TPU computations of a signature to StableHLO.
+    """Try to compile the TPU computations of a signature to StableHLO.
 
     Args:
-      graph: The lowered GraphDef.
-      translator: The translator of that graph.
+      graph: The GraphDef, in which ops with CPU kernels replace the TPU ops.
+      translator: Translates parts of that graph to StableHLO.
       signature: The SignatureDef.
-      rows: The size to assume for a first dimension of unknown size.
+      rows: The batch size to assume if the first dimension of an input is unknown.
 
     Returns:
-      None if all computations compile with one of `_OPEN_SIZES` as the size of the other unknown
-      dimensions; else the error for the first of these sizes.
+      None if all computations compile. For other unknown dimensions, the sizes in `_OPEN_SIZES` are
+      tried in turn. If no size compiles, the error for the first size.
     """
     infos = list(signature.inputs.values())
     is_open = any(dim.size < 0 for info in infos for dim in list(info.tensor_shape.dim)[1:])
@@ -127,7 +127,17 @@ def _close(shape: Any, rows: int, size: int) -> tuple[int, ...] | None:
 
 
 def _find_caller(graph: Any, node: str) -> str:
-    """Return the outermost loop or branch that contains a node; the node itself if none does."""
+    """Return the name of the outermost loop or branch that a node is in.
+
+    Only nodes of the main graph can move to the host, so a loop or branch moves as a whole.
+
+    Args:
+      graph: The GraphDef.
+      node: Name of a node of the main graph or of a function.
+
+    Returns:
+      `node` itself if it is in no loop or branch.
+    """
     functions: Mapping[str, Any] = {
         function.signature.name: function for function in graph.library.function
     }

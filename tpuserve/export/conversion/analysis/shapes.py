@@ -1,4 +1,4 @@
-"""Infers the shapes of all values of a signature, without running anything."""
+"""Infers the shapes of all node outputs of a signature with TensorFlow's shape inference."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -21,22 +21,23 @@ _TABLES = ("HashTableV2", "MutableHashTableV2")
 Shape = tuple[int | None, ...] | None
 
 ROWS, OTHER_ROWS = 3, 5
-"""Two batch sizes. What is 3 at the one and 5 at the other is the number of rows."""
+"""Two batch sizes. A size that is inferred as 3 for the first and 5 for the second is the batch."""
 
-# Sizes to try, until the graph accepts one, for the unknown dimensions of a signature's inputs; the
-# first dimension, the number of rows, is not among them. The graph may refuse a small size, because
-# strided layers reduce a small image to nothing.
+# These sizes are assumed for the unknown dimensions of a signature's inputs other than the batch,
+# one after the other, until shape inference succeeds. It may fail for a small size, because strided
+# layers reduce a small image to nothing.
 _OPEN_SIZES = (64, 224, 16, 8, 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Inference:
-    """The shapes of the values of a signature at one batch size.
+    """The shapes of the node outputs of a signature, inferred for one batch size.
 
     Attributes:
-      find: Takes a value; returns its tensor in a tf.Graph that was built for the inference.
-      feeds: Value that is fed → its placeholder in that graph.
-      saved: Value → the shape recorded in the SavedModel, which may have fewer unknown sizes.
+      find: Takes a node output; returns its tensor in a tf.Graph that was built for the inference.
+      feeds: Input of the signature → its placeholder in that tf.Graph.
+      saved: Node output → the shape in the node's attribute `_output_shapes` in the SavedModel. It
+        may have known sizes where the inferred shape has none.
     """
 
     find: Callable[[Value], Any]
@@ -44,14 +45,18 @@ class Inference:
     saved: Mapping[Value, Any]
 
     def shape(self, value: Value) -> Shape:
-        """Return the inferred shape of a value; None for an unknown rank."""
+        """Return the inferred shape of a node output; None if its rank is unknown."""
         shape = self._tensor(value).shape
         if value in self.saved and shape.is_compatible_with(self.saved[value]):
             shape = shape.merge_with(self.saved[value])
         return None if shape.rank is None else tuple(shape.as_list())
 
     def constant(self, value: Value) -> Any:
-        """Return the array that a value always equals; None if it depends on more than shapes."""
+        """Return the value of a node output as an array, if it follows from shapes and constants.
+
+        Returns:
+          None if the value depends on the values of inputs or variables.
+        """
         with self._tensor(value).graph.as_default():
             try:
                 return tensor_util.constant_value(self._tensor(value))
@@ -64,12 +69,14 @@ class Inference:
 
 @dataclasses.dataclass(frozen=True)
 class SignatureShapes:
-    """The shapes of the values of a signature: at two batch sizes, and with unknown dimensions.
+    """The shapes of the node outputs of a signature, inferred for two batch sizes and for none.
+
+    A size that equals the batch size both times is taken as the size of the batch dimension.
 
     Attributes:
-      first: The shapes at `ROWS` rows.
-      second: The shapes at `OTHER_ROWS` rows.
-      unbound: The shapes if the dimensions that the signature leaves unknown stay unknown.
+      first: The shapes for a batch of `ROWS` examples.
+      second: The shapes for a batch of `OTHER_ROWS` examples.
+      unbound: The shapes if each dimension stays unknown that the signature leaves unknown.
     """
 
     first: Inference
@@ -77,11 +84,14 @@ class SignatureShapes:
     unbound: Inference
 
     def row_counts(self, value: Value) -> list[int | None] | None:
-        """Return the elements of an integer value that depends on the number of rows alone.
+        """Return the elements of an integer tensor if each is a constant or the batch size.
+
+        Args:
+          value: An output of a node.
 
         Returns:
-          For each element its constant, or None if it is the number of rows; None as a whole for a
-          value that depends on more, or that has more than one dimension.
+          For each element its constant, or None for the batch size. None instead of a list if the
+          elements depend on anything else, or if the tensor has more than one dimension.
         """
         arrays = [inference.constant(value) for inference in (self.first, self.second)]
         if any(array is None for array in arrays):
@@ -97,7 +107,7 @@ class SignatureShapes:
         return elements
 
     def has_rows(self, value: Value) -> bool:
-        """Return whether the first dimension of a value is the number of rows, or unknown."""
+        """Return whether the first dimension of a node output is the batch, or may be the batch."""
         shapes = self.first.shape(value), self.second.shape(value)
         if any(shape is None for shape in shapes):
             return True
@@ -108,7 +118,13 @@ class SignatureShapes:
 def infer_all(
     nodes: Mapping[str, Node], feeds: Mapping[Value, Any], library: Any
 ) -> SignatureShapes:
-    """Infer the shapes of the values of a signature; see `infer`."""
+    """Infer the shapes of a signature's node outputs for two batch sizes and for none.
+
+    Args:
+      nodes: Name → node, for all nodes that the signature needs.
+      feeds: Input of the signature, as a node output → its TensorInfo.
+      library: The FunctionDefLibrary of the graph.
+    """
     return SignatureShapes(
         *(infer(nodes, feeds, library, rows) for rows in (ROWS, OTHER_ROWS, None))
     )
@@ -117,14 +133,14 @@ def infer_all(
 def infer(
     nodes: Mapping[str, Node], feeds: Mapping[Value, Any], library: Any, rows: int | None
 ) -> Inference:
-    """Infer the shapes of the values of a graph.
+    """Infer the shapes of a signature's node outputs for one batch size.
 
     Args:
-      nodes: Name → node.
-      feeds: Value that is fed → its TensorInfo.
+      nodes: Name → node, for all nodes that the signature needs.
+      feeds: Input of the signature, as a node output → its TensorInfo.
       library: The FunctionDefLibrary of the graph.
-      rows: The size to assume for an unknown first dimension of a feed. With None, every dimension
-        stays unknown that the signature leaves unknown.
+      rows: The batch size to assume if the first dimension of an input is unknown. With None, all
+        dimensions stay unknown that the signature leaves unknown.
 
     Raises:
       UnsupportedModel: TensorFlow does not accept the graph.
@@ -193,10 +209,17 @@ def _closed(shape: Any, rows: int | None, size: int | None) -> list[int | None] 
 
 
 def _replace_lookup(node: Node, nodes: Mapping[str, Node]) -> list[Node]:
-    """Return nodes to use instead of a table lookup while shapes are inferred.
+    """Return the nodes that stand for a node while shapes are inferred.
 
-    TensorFlow infers no shape for a lookup in some tables. The result of the returned nodes has the
-    shape of the keys, as that of the lookup. Any other node is returned unchanged.
+    TensorFlow infers no shape for the result of a lookup in some hash tables. Elementwise ops
+    replace such a lookup, because their result also has the shape of the keys.
+
+    Args:
+      node: The node.
+      nodes: Name → node of the graph.
+
+    Returns:
+      The nodes that replace a lookup; for any other node, the node itself.
     """
     table = nodes.get(node.inputs[0].producer) if node.inputs else None
     if node.op != "LookupTableFindV2" or table is None or table.op not in _TABLES:
@@ -226,7 +249,10 @@ def _define(op: str, num_buckets: int | None = None, **types: int) -> Any:
 
 
 def _without_location(node: Node) -> Node:
-    """Return a node without its device and its colocation constraints."""
+    """Return a copy of a node that can be imported into another graph for shape inference.
+
+    The copy has no device, colocation constraints, recorded output shapes or large constants.
+    """
     definition = type(node.definition)()
     definition.CopyFrom(constants.clear_constant(node.definition))
     definition.device = ""

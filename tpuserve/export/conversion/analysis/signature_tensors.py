@@ -1,4 +1,4 @@
-"""Finds and renames the tensors of a SignatureDef; a sparse or composite input has several."""
+"""Finds and replaces the tensor names in the inputs and outputs of a SignatureDef."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from tpuserve.lowering.ir.graph_ir import Value
 
 
 def find_tensors(info: Any) -> Iterator[str]:
-    """Yield the names of the tensors of a TensorInfo."""
+    """Yield the tensor names in a TensorInfo; a sparse or composite tensor has several."""
     names: list[str] = []
 
     def record(name: str) -> str:
@@ -21,7 +21,7 @@ def find_tensors(info: Any) -> Iterator[str]:
 
 
 def rename_tensors(info: Any, rename: Callable[[str], str]) -> None:
-    """Replace the names of the tensors of a TensorInfo, in place."""
+    """Replace each tensor name in a TensorInfo by the result of `rename` for it, in place."""
     kind = info.WhichOneof("encoding")
     if kind == "coo_sparse":
         for field in ("values", "indices", "dense_shape"):
@@ -35,11 +35,11 @@ def rename_tensors(info: Any, rename: Callable[[str], str]) -> None:
 
 
 def parse_value(tensor: str) -> Value:
-    """Return the value of a tensor's name: "x:1" → Value("x", 1)."""
+    """Convert a tensor name to a node output: "x:1" becomes Value("x", 1)."""
     name, _, index = tensor.partition(":")
     return Value(name, int(index or 0))
 
 
 def format_value(value: Value) -> str:
-    """Return the name of a value's tensor."""
+    """Convert a node output to its tensor name: Value("x", 1) becomes "x:1"."""
     return f"{value.producer}:{value.output_index}"
