@@ -25,8 +25,8 @@ from tpuserve.tensorflow_internals import fingerprinting_utils
 
 logger = logging.getLogger(__name__)
 
-# The largest number of attempts to find a TPU part that XLA compiles, before the conversion fails.
-# Each attempt moves more ops to the host: those that XLA refused in the attempts before.
+# The conversion fails after this number of attempts to build TPU computations that XLA can compile.
+# Each attempt moves more ops to the host: those that XLA could not compile in earlier attempts.
 _MOST_ATTEMPTS = 30
 
 
@@ -43,12 +43,12 @@ def convert(
     keep_float32: Sequence[str] = (),
     warm_up: WarmUp | bool | None = None,
 ) -> Conversion:
-    """Write a SavedModel again with a TPU metagraph, without the program that made it.
+    """Write a copy of a SavedModel with a TPU metagraph; the code of the model is not needed.
 
-    The metagraph {serve} stays as it is. In the metagraph {serve, tpu}, the largest part that
-    XLA can compile of each signature runs on the TPU. What only the host can run, such as parsing,
-    strings and tables, stays on the host, in front of the TPU part and behind it. Both metagraphs
-    share one set of variables, whose files are copied and not read.
+    The metagraph {serve} stays as it is. In the metagraph {serve, tpu}, the largest part of each
+    signature that XLA can compile runs on the TPU. Ops that only the host can run, such as parsing,
+    strings and tables, run on the host, before or after the TPU. Both metagraphs share one set of
+    variables, whose files are copied and not read.
 
     Args:
       directory: The SavedModel to convert: a directory with a saved_model.pb.
@@ -58,7 +58,7 @@ def convert(
       function: Alias of a function, of tf.saved_model.SaveOptions(function_aliases=...). The calls
         of this function run on the TPU, and everything else on the host. None puts the largest
         part of each signature that XLA compiles on the TPU.
-      whole: Whether to refuse a signature of which a part would stay on the host.
+      whole: Whether to raise an ExportError if a part of a signature would run on the host.
       batch_config: How to batch requests in front of the TPU; None for no batching in the graph.
       bfloat16: Whether the TPU computes in bfloat16. Inputs, outputs and variables stay float32.
       keep_float32: Regular expressions: a node whose name matches one computes in float32.
@@ -119,9 +119,13 @@ def _compile_patterns(patterns: Any, *, bfloat16: bool) -> list[re.Pattern[str]]
 def _find_compilable(
     model: Source, options: rewriting.Options
 ) -> tuple[Any, tuple[ConvertedSignature, ...]]:
-    """Return a TPU metagraph that XLA compiles, and which ops of each signature it has on the TPU.
+    """Build a TPU metagraph of which XLA can compile all TPU computations.
 
-    Each attempt moves the ops that XLA refused in earlier attempts to the host.
+    After each attempt, a test compilation finds the ops that XLA cannot compile. The next attempt
+    keeps these ops on the host.
+
+    Returns:
+      The MetaGraphDef; and for each signature, which ops run on the TPU and which on the host.
     """
     config = options.batch_config
     sizes = (config and config.allowed_batch_sizes) or (2,)
@@ -153,7 +157,18 @@ def _describe_refused(refused: Mapping[str, str]) -> str:
 def _write(
     model: Source, out: Path, temporary: Path, tpu: Any, requests: WarmUp | None
 ) -> list[str]:
-    """Write the converted SavedModel; return notes for the user, one sentence each."""
+    """Write the graphs of the converted SavedModel, its fingerprint and its warm-up file.
+
+    Args:
+      model: The SavedModel that was read.
+      out: The directory of the result, for messages.
+      temporary: The directory to write to, which is later renamed to `out`.
+      tpu: The MetaGraphDef to add.
+      requests: The requests for the warm-up file; None to write no such file.
+
+    Returns:
+      Notes for the user about choices that the conversion made, one sentence each.
+    """
     notes = []
     saved_model = model.saved_model
     by_tags = {

@@ -1,4 +1,4 @@
-"""Writes the directory of a converted SavedModel, which appears only when it is complete."""
+"""Writes a converted SavedModel to a temporary directory, and renames it when it is complete."""
 
 import contextlib
 import os
@@ -15,10 +15,14 @@ from tpuserve.export.files import directory_lock
 
 
 def check_output(directory: Path, out: Path) -> None:
-    """Check that the output may be written.
+    """Check that a conversion may write its output directory.
+
+    Args:
+      directory: The SavedModel to convert.
+      out: The output directory.
 
     Raises:
-      ExportError: The output exists, or is the input or inside of it.
+      ExportError: `out` exists and is not an empty directory, or is `directory` or inside of it.
     """
     source, target = directory.resolve(), out.resolve()
     if target == source:
@@ -35,8 +39,8 @@ def check_output(directory: Path, out: Path) -> None:
 def write_whole(out: Path) -> Iterator[Path]:
     """Yield a temporary directory beside `out`, and rename it to `out` if the with block succeeds.
 
-    A process that is killed leaves the temporary directory, which the next export or conversion
-    into the same directory removes.
+    A process that is killed leaves the temporary directory. The next export or conversion into the
+    same parent directory removes it.
 
     Raises:
       ExportError: The file system refuses to write.
@@ -47,7 +51,8 @@ def write_whole(out: Path) -> Iterator[Path]:
             lock = directory_lock.create_locked(out.parent, temporary.name)
             try:
                 yield temporary
-                # os.rename replaces an empty directory, and refuses to replace any other.
+                # os.rename replaces an empty directory, and raises an error for any other, so that
+                # no output of another process is overwritten.
                 os.rename(temporary, out)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
@@ -56,8 +61,8 @@ def write_whole(out: Path) -> Iterator[Path]:
     except OSError as error:
         raise _make_error(out, error.strerror or str(error)) from error
     except tf.errors.OpError as error:
-        # TensorFlow, which writes the warm-up file, names the temporary directory in errors of the
-        # file system. Raise its other errors unchanged.
+        # TensorFlow writes the warm-up file. If its error names the temporary directory, the file
+        # system refused to write. Raise all other errors of TensorFlow unchanged.
         if directory_lock.PREFIX not in error.message:
             raise
         raise _make_error(out, error.message) from error
@@ -88,9 +93,14 @@ def _parents_of(path: Path) -> Iterator[None]:
 
 @contextmanager
 def copying(source: Path, target: Path, files: Sequence[Path]) -> Iterator[None]:
-    """Copy files to the same relative paths in another directory, while the with block runs.
+    """Copy files in a background thread while a with block runs.
 
     The end of the block waits until all files are copied.
+
+    Args:
+      source: The directory that contains the files.
+      target: The directory to copy to. Each file keeps its path relative to `source`.
+      files: The files.
 
     Raises:
       OSError: A file cannot be read or written.

@@ -1,4 +1,4 @@
-"""The result of a conversion, as data."""
+"""Describes the result of a conversion: which ops run on the TPU and which on the host."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -11,13 +11,14 @@ FRONT, BEHIND = "in front", "behind"
 
 @dataclass(frozen=True)
 class HostOp:
-    """An op that stays on the host.
+    """An op that cannot run on the TPU.
 
     Attributes:
       op: The op type.
       node: Name of the node.
-      place: `FRONT` or `BEHIND`; empty for an op that is left out.
-      reason: Why the op stays on the host.
+      place: `FRONT` if the host runs the op before the TPU, `BEHIND` if after it; empty if neither
+        host nor TPU runs the op.
+      reason: Why the op cannot run on the TPU.
     """
 
     op: str
@@ -28,16 +29,16 @@ class HostOp:
 
 @dataclass(frozen=True)
 class ConvertedSignature:
-    """How the nodes of one signature are divided between the TPU and the host.
+    """The division of one signature's nodes between the TPU and the host.
 
     Attributes:
       name: Name of the signature.
       num_tpu_ops: Number of nodes on the TPU, without constants and reads of variables.
       num_host_ops: Number of nodes on the host, without constants and reads of variables.
-      host_ops: The nodes that only the host can run. Any other node on the host is there because a
-        node of `host_ops` in front of the TPU depends on it, because it depends on a node of
-        `host_ops` behind the TPU, or because it is outside of the function that the user chose.
-      functions: Names of the TPU computations; empty if the whole signature stays on the host.
+      host_ops: The nodes that cannot run on the TPU. Other nodes run on the host if a node of
+        `host_ops` before the TPU depends on them, if they depend on a node of `host_ops` after the
+        TPU, or if they are outside of the function that the user chose for the TPU.
+      functions: Names of the functions that run on the TPU; empty if the host runs all nodes.
     """
 
     name: str
@@ -49,11 +50,11 @@ class ConvertedSignature:
 
 @dataclass(frozen=True)
 class Conversion:
-    """The result of a conversion.
+    """The result of `tpuserve.export.convert`.
 
     Attributes:
-      directory: The SavedModel that was read.
-      out: The SavedModel that was written.
+      directory: Directory of the SavedModel that was read.
+      out: Directory of the SavedModel that was written.
       signatures: The converted signatures, sorted by name.
       notes: Choices that the conversion made, one sentence each.
     """
@@ -64,6 +65,6 @@ class Conversion:
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON data."""
+        """Return the result as a dict that the json module can write."""
         data = dataclasses.asdict(self)
         return {**data, "directory": str(self.directory), "out": str(self.out)}

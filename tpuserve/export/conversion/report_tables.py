@@ -7,7 +7,7 @@ from rich.text import Text
 
 from tpuserve.export.conversion.report import Conversion, ConvertedSignature
 
-# The largest number of rows in the table of a signature's host ops.
+# The table of a signature's ops on the host shows at most this number of ops.
 _MOST_ROWS = 20
 _WIDTH = 400
 
@@ -42,7 +42,8 @@ def _print_host_ops(signature: ConvertedSignature, console: Console) -> None:
         table.add_row(
             host_op.op, host_op.place or "left out", Text(host_op.reason), Text(host_op.node)
         )
-    # Print wide rows and let the terminal wrap them: a truncated node name would be useless.
+    # Print each op of the table on one line, however long, and let the terminal wrap it. The rich
+    # library would otherwise truncate the node names.
     Console(file=console.file, width=_WIDTH).print(table)
     more = len(signature.host_ops) - _MOST_ROWS
     if more > 0:

@@ -1,4 +1,4 @@
-"""Rewrites a metagraph so that its signatures run on the TPU as far as possible."""
+"""Rewrites a metagraph so that as many nodes of its signatures as possible run on the TPU."""
 
 import dataclasses
 import re
@@ -31,7 +31,8 @@ from tpuserve.lowering.passes.functionalization import functionalize
 from tpuserve.saved_model.signature import INIT_SIGNATURE
 from tpuserve.tensorflow_internals import op_def_registry
 
-# Ops that forward their input or do nothing. A TPU part with no other ops stays on the host.
+# Types of the ops that forward their input or do nothing. If a signature has no other ops for the
+# TPU, all its nodes stay on the host.
 _FORWARDING = frozenset({"Identity", "IdentityN", "NoOp", "StopGradient", "PreventGradient"})
 _LEFT_OUT = "XLA leaves out checks of the TPU's values"
 _MOST_NAMED = 5
@@ -44,9 +45,10 @@ class Options:
     Attributes:
       aliased: Names of the functions whose calls run on the TPU; empty to put as many nodes as
         possible on the TPU.
-      whole: Whether a signature with a node on the host is refused.
-      batch_config: How to batch in front of the TPU; None for no batching.
-      rewrite_body: Changes the graph of a TPU computation, for example to bfloat16.
+      whole: Whether to raise an ExportError for a signature with a node on the host.
+      batch_config: How to batch requests before the TPU; None for no batching.
+      rewrite_body: Takes the graph of a TPU computation and the function library; returns the graph
+        to use instead, for example in bfloat16.
     """
 
     aliased: frozenset[str] = frozenset()
@@ -57,14 +59,16 @@ class Options:
 
 @dataclass
 class _Rewriting:
-    """The graph that is being rewritten.
+    """The state of the rewriting of one metagraph.
 
     Attributes:
-      flat: The flat graph of all signatures, before the rewriting.
-      ordered: The same graph without the control inputs that order nothing.
-      library: Function name → function; the rewriting adds the functions that it creates.
+      flat: The original graph of all signatures, without function calls.
+      ordered: The graph of `flat` with only those control inputs that order side effects.
+      library: Function name → FunctionDef. The functions for the TPU are added to it.
+      function_library: The FunctionDefLibrary of the original graph, for shape inference.
       nodes: Name → node of the rewritten graph.
-      options: See `Options`.
+      options: The choices of the user.
+      refused: Name of a node that XLA could not compile in an earlier attempt → why.
     """
 
     flat: FlatGraph
@@ -79,16 +83,21 @@ class _Rewriting:
 def rewrite_meta_graph(
     source: Any, signatures: Sequence[str], options: Options, refused: Mapping[str, str]
 ) -> tuple[Any, tuple[ConvertedSignature, ...]]:
-    """Return a TPU metagraph, and how the nodes of each converted signature are divided.
+    """Build a TPU metagraph from a CPU metagraph.
 
     Args:
       source: The MetaGraphDef to convert; it is not changed.
       signatures: Names of the signatures to convert. The others stay on the host.
       options: The choices of the user.
-      refused: Node of the flat graph → why XLA refused it.
+      refused: Name of a node that XLA could not compile in an earlier attempt → why. These nodes
+        stay on the host.
+
+    Returns:
+      The MetaGraphDef; and for each signature, which nodes run on the TPU and on the host.
 
     Raises:
-      ExportError: A signature has nothing for the TPU, or something that may not stay on the host.
+      ExportError: No node can run on the TPU, or a node must run on the host that `options` puts
+        on the TPU.
     """
     meta_graph = type(source)()
     meta_graph.CopyFrom(source)
@@ -130,7 +139,10 @@ def rewrite_meta_graph(
 def _make_compilable(flat: FlatGraph, library: dict[str, Any], function_library: Any) -> FlatGraph:
     """Replace TensorFlow 1's control flow, and ResourceGatherNd, by ops that XLA can compile.
 
-    The functions of the new control flow are added to both libraries.
+    Args:
+      flat: The graph.
+      library: Function name → FunctionDef. The functions of new loops and branches are added.
+      function_library: The FunctionDefLibrary of the graph; the same functions are added.
     """
     before = set(library)
     functional = functionalize(flat.graph, library)
@@ -142,7 +154,13 @@ def _make_compilable(flat: FlatGraph, library: dict[str, Any], function_library:
 
 
 def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> ConvertedSignature:
-    """Move as many nodes of a signature to the TPU as possible; rename its outputs in place."""
+    """Move as many nodes of a signature to the TPU as possible.
+
+    Args:
+      rewriting: The graph; changed in place.
+      name: Name of the signature.
+      signature: The SignatureDef. Its outputs get the names of the new tensors, in place.
+    """
     graph, flat = rewriting.ordered, rewriting.flat
     feeds = {
         parse_value(tensor): info
@@ -188,7 +206,21 @@ def _convert_signature(rewriting: _Rewriting, name: str, signature: Any) -> Conv
 def _choose_groups(
     rewriting: _Rewriting, signature: str, names: set[str], reasons: Mapping[str, str]
 ) -> list[set[str]]:
-    """Return the nodes of each TPU computation of a signature."""
+    """Choose the nodes of a signature that run on the TPU.
+
+    Args:
+      rewriting: The graph.
+      signature: Name of the signature, for messages.
+      names: Names of the nodes to choose from.
+      reasons: Name of a node that only the host can run → why.
+
+    Returns:
+      The node names of each TPU computation. There is one computation; but if the user chose a
+      function, one for each call of this function.
+
+    Raises:
+      ExportError: The function that the user chose has a node that only the host can run.
+    """
     graph = rewriting.ordered
     if not rewriting.options.aliased:
         chosen = partition.find_tpu_nodes(graph, names, reasons.keys(), rewriting.library)
@@ -213,7 +245,7 @@ def _choose_groups(
 
 
 def _find_behind(graph: GraphIR, names: Collection[str], on_tpu: Collection[str]) -> set[str]:
-    """Return the host's nodes that depend on a node of the TPU."""
+    """Return the names of the nodes on the host that depend on a node on the TPU."""
     behind: set[str] = set()
     for name, node in graph.nodes.items():
         if name in names and name not in on_tpu:
@@ -230,17 +262,21 @@ def _find_observers(
     needed: Collection[str],
     after_host: Collection[str],
 ) -> dict[str, HostOp]:
-    """Return the nodes that only check or print values, and that no result depends on.
+    """Find the nodes that only check or print values, such as assertions.
 
-    A node runs before the TPU if the host in front of the TPU computes all values that it checks.
-    Any other node is left out, because XLA drops checks of values that the TPU computes.
+    The outputs of the signature depend on such a node only by control inputs. If the host has all
+    values that the node uses before the TPU runs, the host runs the node then. Otherwise the node
+    is removed, because XLA drops checks of values that the TPU computes.
 
     Args:
       rewriting: The graph.
-      fetches: The values that the signature returns.
-      stop: Names of the nodes that requests feed.
-      needed: Names of the nodes that the results depend on.
-      after_host: Names of the nodes on the TPU and behind it.
+      fetches: The outputs of the signature, as node outputs.
+      stop: Names of the nodes that are inputs of the signature.
+      needed: Names of the nodes that the outputs depend on otherwise.
+      after_host: Names of the nodes on the TPU, and on the host after the TPU.
+
+    Returns:
+      Node name → the entry for the report.
     """
     flat, ordered = rewriting.flat.graph.nodes, rewriting.ordered.nodes
     before = graph_ir.find_needed(flat, [value.producer for value in fetches], stop)
@@ -275,12 +311,26 @@ def _insert_parts(
     signature: Any,
     controls: Sequence[str],
 ) -> list[str]:
-    """Add the TPU computations and their calls; return the names of their functions."""
+    """Add the TPU computations of a signature and their calls to the rewritten graph.
+
+    Args:
+      rewriting: The graph; changed in place.
+      signature_name: Name of the signature.
+      parts: The TPU computations.
+      on_tpu: Names of the nodes that run on the TPU.
+      host: Names of the nodes that run on the host.
+      inferred: The inferred shapes of the node outputs.
+      signature: The SignatureDef. Its outputs get the names of the new tensors, in place.
+      controls: Names of the nodes that check or print values on the host before the TPU runs.
+
+    Returns:
+      The names of the functions that run on the TPU.
+    """
     if not parts:
         controls, host = (), ()
     replaced: dict[Value, Value] = {}
-    # Name of an original node on the TPU or behind it → the new node that takes its place as a
-    # control input.
+    # Name of an original node that is replaced: a node on the TPU by its call, a node after the TPU
+    # by its copy → name of the replacement. Used to update control inputs.
     awaited: dict[str, str] = {}
     calls: list[Node] = []
     functions = []
@@ -296,7 +346,7 @@ def _insert_parts(
         }
         awaited |= dict.fromkeys(part.body.nodes.keys() & on_tpu, nodes[-1].name)
     for name in controls:
-        # A check runs in front of the TPU, so it keeps the inputs that it has in the flat graph.
+        # A node that checks values on the host runs before the TPU, so its inputs do not change.
         rewriting.nodes[name] = rewriting.ordered.nodes[name]
     for name, node in rewriting.ordered.nodes.items():
         if name in host:
@@ -332,11 +382,17 @@ def _make_call(
     inferred: SignatureShapes,
     controls: Sequence[str],
 ) -> tuple[str, list[Node]]:
-    """Add the functions of a TPU part to the library, and build the nodes that call them.
+    """Add the function of a TPU computation to the library, and build the nodes that call it.
+
+    Args:
+      rewriting: The graph, whose library gets the function.
+      signature: Name of the signature.
+      part: The TPU computation.
+      inferred: The inferred shapes of the node outputs.
+      controls: Names of the nodes that must run before the call.
 
     Returns:
-      The name of the function of the TPU computation; and the nodes, the last of which returns the
-      results of the part.
+      The name of the function; and the nodes. The last node returns the results of the function.
     """
     library, options = rewriting.library, rewriting.options
     stem = re.sub(r"[^A-Za-z0-9_]", "_", signature)
@@ -359,7 +415,11 @@ def _make_call(
 
 
 def _check_rows(signature: str, part: TpuPart, inferred: SignatureShapes) -> None:
-    """Check that the first dimension of all inputs and outputs of a TPU part is the batch."""
+    """Check that all inputs and outputs of a TPU computation can be batched.
+
+    Raises:
+      ExportError: The first dimension of an input or output is not the batch dimension.
+    """
     inputs = part.arguments[: len(part.arguments) - part.num_handles]
     for kind, values in (("takes", inputs), ("returns", part.results)):
         for value in values:
@@ -405,9 +465,13 @@ def _describe_nothing(converted: Sequence[ConvertedSignature]) -> str:
 
 
 def _replace_library(graph: Any, library: Mapping[str, Any]) -> None:
-    """Replace the function library of a graph, in place, by the functions that the graph calls.
+    """Replace the function library of a GraphDef, in place.
 
-    Functions that are called indirectly are included.
+    The new library has all functions that the graph calls, directly or indirectly.
+
+    Args:
+      graph: The GraphDef.
+      library: Function name → FunctionDef, which may have more functions.
     """
     reachable = find_called_functions(graph.node, library)
     functions = [library[name] for name in library if name in reachable]
@@ -440,10 +504,10 @@ def _list_ops(meta_graph: Any) -> None:
 
 
 def drop_init_signature(meta_graph: Any) -> None:
-    """Remove the init op's signature from a metagraph, if a collection names the op too.
+    """Remove the signature of the init op from a metagraph, if a collection names the op too.
 
-    tf.saved_model.load fails on this signature if there are two metagraphs and the op reads an
-    asset.
+    Loaders find the init op in the collection. tf.saved_model.load fails on the signature if there
+    are two metagraphs and the op reads an asset.
     """
     if "saved_model_main_op" in meta_graph.collection_def:
         meta_graph.signature_def.pop(INIT_SIGNATURE, None)

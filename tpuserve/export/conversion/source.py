@@ -1,4 +1,4 @@
-"""Reads the SavedModel to convert, and chooses the metagraph and the signatures."""
+"""Reads the SavedModel to convert, and selects the metagraph and the signatures to convert."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Source:
 
     Attributes:
       directory: Directory of the SavedModel.
-      saved_model: Its SavedModel message.
+      saved_model: The parsed SavedModel message.
       meta_graph: The metagraph to convert, a part of `saved_model`.
       signatures: Names of the signatures to convert, sorted.
     """
@@ -43,7 +43,7 @@ class Source:
 
 
 def read_source(directory: Path, tags: TagSet, signatures: Sequence[str]) -> Source:
-    """Read a SavedModel and choose the metagraph and the signatures to convert.
+    """Read a SavedModel and select the metagraph and the signatures to convert.
 
     Args:
       directory: Directory with a saved_model.pb.
@@ -54,7 +54,7 @@ def read_source(directory: Path, tags: TagSet, signatures: Sequence[str]) -> Sou
       SavedModelNotFound, DamagedSavedModel: The directory holds no readable SavedModel, or files
         of it are missing.
       MetagraphNotFound: No metagraph has these tags.
-      SignatureNotFound: The metagraph lacks a signature.
+      SignatureNotFound: The metagraph lacks one of the signatures.
       ExportError: The SavedModel has a TPU metagraph already, or no signature.
       UnsupportedModel: The metagraph has an op that the installed TensorFlow does not know.
     """
@@ -90,7 +90,7 @@ def read_source(directory: Path, tags: TagSet, signatures: Sequence[str]) -> Sou
 
 
 def find_aliased_functions(source: Source, alias: str) -> frozenset[str]:
-    """Return the names of the functions that were saved under an alias.
+    """Return the names of the functions that tf.saved_model.save stored under an alias.
 
     Raises:
       ExportError: The metagraph has no such alias.
@@ -121,7 +121,12 @@ def _check_tags(directory: Path, tags: TagSet, available: Iterable[TagSet]) -> N
 
 
 def _check_ops(directory: Path, tags: TagSet, meta_graph: Any) -> None:
-    """Check that TensorFlow knows all ops of a metagraph, and that none is a TPU op."""
+    """Check that TensorFlow knows all ops of a metagraph, and that none is a TPU op.
+
+    Raises:
+      ExportError: The metagraph already has a TPU op, so it needs no conversion.
+      UnsupportedModel: The installed TensorFlow lacks an op, or is too old for the graph.
+    """
     graph = meta_graph.graph_def
     version = meta_graph.meta_info_def.tensorflow_version or "of unknown version"
     if graph.versions.min_consumer > tf.compat.v1.GRAPH_DEF_VERSION:
@@ -146,7 +151,7 @@ def _check_ops(directory: Path, tags: TagSet, meta_graph: Any) -> None:
 
 
 def saved_model_files(directory: Path) -> list[Path]:
-    """Return the files of a SavedModel that a conversion copies: all but the graphs."""
+    """Return the files that a conversion copies: all but saved_model.pb and the fingerprint."""
     written = {proto_file.BINARY_NAME, proto_file.TEXT_NAME, "fingerprint.pb"}
     return sorted(
         path

@@ -1,1 +1,1 @@
-"""Passes that change the graph of a model on its way to the TPU."""
+"""Graph passes of the conversion, each of which rewrites a graph so that a TPU can run it."""

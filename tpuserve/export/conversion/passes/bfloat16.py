@@ -1,4 +1,4 @@
-"""Lets a TPU computation compute in bfloat16; its inputs, outputs and variables stay float32."""
+"""Rewrites a TPU computation to bfloat16; its inputs, outputs and variables stay float32."""
 
 import dataclasses
 import re
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 _FLOAT32, _BFLOAT16 = tf.float32.as_datatype_enum, tf.bfloat16.as_datatype_enum
 
-# Ops that stay float32: variables and constants, whose values are cast where they are used;
-# Bitcast, because bfloat16 has other bits; XlaCallModule, whose StableHLO fixes its types; and ops
-# that count or accumulate, because bfloat16 cannot represent all integers above 256.
+# Types of the ops that stay float32: variables and constants, whose values are cast where they are
+# used; Bitcast, whose result depends on the bits of a float32; XlaCallModule, whose StableHLO fixes
+# its types; and ops that count or accumulate, because bfloat16 cannot represent all integers above
+# 256.
 _FLOAT32_OPS = frozenset(
     re.findall(
         r"\w+",
@@ -30,7 +31,8 @@ _FLOAT32_OPS = frozenset(
         """,
     )
 )
-# Op → attributes that stay float32: the statistics of a batch normalisation.
+# Op → type attributes that stay float32. U is the type of the scale, offset, mean and variance of a
+# batch normalisation.
 _FLOAT32_ATTRIBUTES = {
     "FusedBatchNormV2": frozenset({"U"}),
     "FusedBatchNormV3": frozenset({"U"}),
@@ -41,19 +43,19 @@ _SUFFIX = "_bfloat16"
 def to_bfloat16(
     body: GraphIR, library: "dict[str, Any]", keep_float32: Sequence[re.Pattern[str]] = ()
 ) -> GraphIR:
-    """Return a graph that computes in bfloat16 wherever XLA can.
+    """Return a copy of a graph in which all ops with a bfloat16 kernel in XLA use bfloat16.
 
     Args:
       body: The graph of a TPU computation. Its arguments and results keep their types.
-      library: Function name → function. Copies of the functions of loops and branches, which
-        compute in bfloat16, are added.
+      library: Function name → FunctionDef. For the functions that loops and branches call, copies
+        that compute in bfloat16 are added in place.
       keep_float32: Nodes whose names match one of these patterns stay float32.
     """
     return _Caster(body, library, keep_float32).convert(body.arguments)
 
 
 class _Caster:
-    """Converts the nodes of one graph or function body."""
+    """Converts one graph or function body to bfloat16, and adds the casts that this requires."""
 
     def __init__(
         self, graph: GraphIR, library: "dict[str, Any]", keep: Sequence[re.Pattern[str]]
@@ -72,8 +74,9 @@ class _Caster:
         """Return the converted graph.
 
         Args:
-          arguments: Argument name → DataType.
-          result_types: DataType of each result; None for the types of the original graph.
+          arguments: Argument name → DataType of the argument in the converted graph.
+          result_types: DataType of each result in the converted graph; None keeps the original
+            types.
         """
         self._types |= {Value(name): dtype for name, dtype in arguments.items()}
         for node in self._graph.nodes.values():
@@ -102,7 +105,12 @@ class _Caster:
             self._types[Value(node.name, index)] = dtype
 
     def _choose_definition(self, node: Node) -> "NodeDef":
-        """Return the definition of a node in bfloat16, or unchanged if it stays float32."""
+        """Return a node's NodeDef with bfloat16 in place of float32.
+
+        Returns:
+          The original NodeDef if the node stays float32, by the user's choice or for lack of a
+          kernel.
+        """
         if node.op in _FLOAT32_OPS or any(pattern.search(node.name) for pattern in self._keep):
             return node.definition
         definition = type(node.definition)()
@@ -118,7 +126,7 @@ class _Caster:
         return definition if has_xla_kernel(definition) else node.definition
 
     def _convert_function(self, name: str) -> str:
-        """Add a copy of a function that computes in bfloat16 to the library; return its name."""
+        """Return the name of a function's bfloat16 copy; add the copy to the library if needed."""
         converted = f"{name}{_SUFFIX}"
         if converted not in self._library:
             function = self._library[name]
@@ -132,7 +140,12 @@ class _Caster:
         return converted
 
     def _cast(self, value: Value, dtype: int) -> Value:
-        """Return a value cast to float32 or bfloat16 if needed; other types are not converted."""
+        """Return a node output in the type that a consumer needs; add a Cast node if required.
+
+        Args:
+          value: An output of a node that is converted already.
+          dtype: The DataType. For all but float32 and bfloat16, `value` is returned unchanged.
+        """
         if self._types.get(value, dtype) == dtype or dtype not in (_FLOAT32, _BFLOAT16):
             return value
         if value not in self._casts:
@@ -150,7 +163,12 @@ def _in_bfloat16(dtype: int) -> int:
 
 
 def _replace_types(value: Any, attribute: "OpDef.AttrDef") -> None:
-    """Replace float32 by bfloat16 in an attribute's value, in place, if the op allows bfloat16."""
+    """Replace float32 by bfloat16 in an attribute of a node, if the op allows bfloat16 there.
+
+    Args:
+      value: The AttrValue of the node; changed in place.
+      attribute: The definition of the attribute in the OpDef.
+    """
     allowed = attribute.allowed_values.list.type
     if allowed and _BFLOAT16 not in allowed:
         return
@@ -161,7 +179,12 @@ def _replace_types(value: Any, attribute: "OpDef.AttrDef") -> None:
 
 
 def _rename(definition: "NodeDef", names: dict[str, str]) -> None:
-    """Rename the functions that a node calls, in place."""
+    """Let a node call other functions: change the names of functions in its attributes, in place.
+
+    Args:
+      definition: The NodeDef.
+      names: Name of a function that the node calls → name of the function to call instead.
+    """
     for attribute in definition.attr.values():
         kind = attribute.WhichOneof("value")
         if kind == "func":
@@ -172,7 +195,7 @@ def _rename(definition: "NodeDef", names: dict[str, str]) -> None:
 
 
 def _list_types(arguments: Iterable[Any], node: "NodeDef") -> list[int]:
-    """Return the DataType of each input of a node."""
+    """Return the DataType of each input of a NodeDef; `arguments` are the OpDef's input_args."""
     types: list[int] = []
     for argument in arguments:
         if argument.type_list_attr:

@@ -1,6 +1,7 @@
-"""Turns the TPU part of a signature into a function, and calls it by TPUPartitionedCall.
+"""Turns the TPU computation of a signature into a function that TPUPartitionedCall calls.
 
-The function and the calls have the form that `tpuserve.export.tpu` gives to an export of version 2.
+The function and its calls have the same form as in an export of an Estimator with
+`export_saved_model_api_version` V2, which `tpuserve.export.tpu` builds.
 """
 
 import dataclasses
@@ -22,18 +23,18 @@ if TYPE_CHECKING:
 
 _CORE_DEVICE = "/device:TPU_REPLICATED_CORE:0"
 _SELECTOR = "TPUOrdinalSelector"
-# Attributes that are not copied into the function: they refer to other nodes of the original graph,
-# or say how that graph was to be run.
+# Attributes of nodes that are not copied into a TPU function: they refer to other nodes of the
+# original graph, or say how a CPU runs that graph.
 _DROPPED_ATTRIBUTES = ("_class", "_output_shapes", "_XlaMustCompile", "_lower_using_switch_merge")
 
 
 def make_tpu_function(body: GraphIR, name: str, library: "Library") -> "FunctionDef":
-    """Return a function that computes a graph in a cluster on one TPU core.
+    """Return a FunctionDef that runs a graph as one XLA cluster on one TPU core.
 
     Args:
       body: The graph. The names of its nodes must not begin with "cluster_tpu/".
       name: Name of the function.
-      library: The functions that the graph calls.
+      library: Function name → FunctionDef, with the functions that the graph calls.
     """
     types = graph_ir.value_types(body, library)
     cluster = f"cluster_{name}"
@@ -75,10 +76,14 @@ def make_tpu_function(body: GraphIR, name: str, library: "Library") -> "Function
 def set_argument_shapes(
     function: "FunctionDef", shapes: Iterable[tuple[int | None, ...] | None]
 ) -> None:
-    """Write the shapes of its arguments into a function; None means an unknown rank.
+    """Record the static shapes of a function's arguments in its FunctionDef, in place.
 
-    XLA's compiler for a TPU needs the shapes, and TensorFlow does not infer all of them. For
-    example, it does not infer the shape of the result of a table lookup.
+    XLA needs these shapes to compile for a TPU, and TensorFlow cannot infer some of them, such as
+    the shape of the result of a table lookup.
+
+    Args:
+      function: The FunctionDef.
+      shapes: The shape of each argument. None stands for an unknown rank, which is not recorded.
     """
     for index, shape in enumerate(shapes):
         if shape is not None:
@@ -89,13 +94,18 @@ def set_argument_shapes(
 def make_tpu_call(
     function: "FunctionDef", arguments: Sequence[Value], name: str, controls: Sequence[str] = ()
 ) -> list[Node]:
-    """Return the nodes that call a TPU function; successive calls run on successive TPU cores.
+    """Return nodes that call a TPU function: a TPUOrdinalSelector and a TPUPartitionedCall.
+
+    The selector chooses the TPU core, so that successive executions run on successive cores.
 
     Args:
-      function: What `make_tpu_function` returned.
-      arguments: The arguments of the function.
-      name: Name of the call.
-      controls: Names of nodes that run before the call.
+      function: A FunctionDef from `make_tpu_function`.
+      arguments: The node outputs to pass as the arguments of the function.
+      name: Name of the TPUPartitionedCall.
+      controls: Names of the nodes that must run before the call.
+
+    Returns:
+      The selector and the call, in this order.
     """
     signature = function.signature
     call = _define(TPU_CALL, autotuner_thresh=0)
@@ -110,7 +120,15 @@ def make_tpu_call(
 
 
 def make_batch_function(function: "FunctionDef", name: str, library: "Library") -> "FunctionDef":
-    """Return a function that calls a TPU function with its own arguments, for a BatchFunction."""
+    """Return the FunctionDef that a BatchFunction runs for each batch.
+
+    It passes its arguments to a TPU function, and returns the results of this function.
+
+    Args:
+      function: The TPU function, from `make_tpu_function`.
+      name: Name of the new function.
+      library: Function name → FunctionDef.
+    """
     arguments = {argument.name: argument.type for argument in function.signature.input_arg}
     nodes = make_tpu_call(function, [Value(argument) for argument in arguments], "tpu_call")
     results = [Value("tpu_call", index) for index in range(len(function.signature.output_arg))]
@@ -126,15 +144,16 @@ def make_batch_call(
     config: BatchConfig,
     controls: Sequence[str] = (),
 ) -> Node:
-    """Return a BatchFunction that merges the rows of several requests.
+    """Return a BatchFunction node, which merges several requests into a batch.
 
     Args:
-      function: What `make_batch_function` returned.
-      arguments: The arguments of the function.
-      num_captured: How many of the arguments, the last ones, are not batched.
+      function: A FunctionDef from `make_batch_function`, which the node runs for each batch.
+      arguments: The node outputs to pass as the arguments of the function.
+      num_captured: Number of arguments, at the end of `arguments`, that are the same for all
+        requests, such as handles of variables. They are not batched.
       name: Name of the node.
       config: How to merge requests.
-      controls: Names of nodes that run before the call.
+      controls: Names of the nodes that must run before the BatchFunction.
     """
     signature = function.signature
     types = [argument.type for argument in signature.input_arg]
@@ -147,8 +166,8 @@ def make_batch_call(
         max_enqueued_batches=config.max_enqueued_batches,
         enable_large_batch_splitting=True,
     )
-    # BatchFunctions with the same shared name share one queue, so give each a shared name of its
-    # own.
+    # BatchFunctions with the same shared name share one queue. The name of the node is unique, so
+    # each BatchFunction gets a queue of its own.
     call.attr["shared_name"].s = name.encode()
     call.attr["f"].func.name = signature.name
     call.attr["allowed_batch_sizes"].list.i.extend(config.allowed_batch_sizes or ())
@@ -160,15 +179,21 @@ def make_batch_call(
 
 
 def _place(node: Node, cluster: str, metadata: str) -> Node:
-    """Return a copy of a node with the attributes and control inputs of a cluster's nodes."""
+    """Return a copy of a node that belongs to an XLA cluster.
+
+    Args:
+      node: The node.
+      cluster: Name of the cluster, which becomes an attribute of the copy.
+      metadata: Name of the TPUReplicateMetadata node of the cluster.
+    """
     definition = type(node.definition)()
     definition.CopyFrom(node.definition)
     definition.device = ""
     for attribute in _DROPPED_ATTRIBUTES:
         definition.attr.pop(attribute, None)
     definition.attr[CLUSTER_ATTRIBUTE].s = cluster.encode()
-    # A node without inputs gets a control input from the metadata node: nothing else would tie the
-    # node to the execution of the cluster.
+    # Give a node without inputs a control input from the cluster's TPUReplicateMetadata node, as
+    # tpu.rewrite does. Otherwise it would not depend on any node of the cluster.
     controls = node.controls if node.inputs else [*node.controls, metadata]
     return dataclasses.replace(node, definition=definition, controls=controls)
 

@@ -1,7 +1,7 @@
-"""Replaces the variables of TensorFlow 1 by resource variables.
+"""Replaces the reference variables of TensorFlow 1 by resource variables.
 
-A function on the TPU takes handles of resource variables only. A resource variable is restored
-under the same key of the checkpoint as the variable that it replaces.
+A function on the TPU can take the handle of a resource variable, but no reference. The resource
+variable is restored from the same checkpoint key as the variable that it replaces.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from tpuserve.lowering.ir import graph_ir
 from tpuserve.tensorflow_internals import op_def_registry
 
 _VARIABLES = ("VariableV2", "Variable")
-# Op that updates a variable of TensorFlow 1 → op that updates a resource variable.
+# Op type that updates a reference variable → op type that updates a resource variable.
 _UPDATES = {
     "Assign": "AssignVariableOp",
     "AssignAdd": "AssignAddVariableOp",
@@ -26,7 +26,7 @@ def replace_ref_variables(graph: Any) -> None:
     Reference variables are the ops Variable and VariableV2 of TensorFlow 1.
 
     Raises:
-      ExportError: An op needs a reference to a variable.
+      ExportError: An op cannot work with a resource variable, because it needs a reference.
     """
     variables = {node.name: node for node in graph.node if node.op in _VARIABLES}
     if not variables:
@@ -69,9 +69,15 @@ def replace_ref_variables(graph: Any) -> None:
 
 
 def _replace_update(graph: Any, node: Any, variables: Any) -> None:
-    """Replace an update of a variable by an update of a resource variable, in place.
+    """Replace an op that updates a reference variable by the one for a resource variable.
 
-    The new op returns nothing: nodes that took the result read the variable after the update.
+    The new op has no output. Nodes that used the output of the old op get a read of the variable
+    that runs after the update.
+
+    Args:
+      graph: The GraphDef; changed in place.
+      node: The NodeDef of the update; changed in place.
+      variables: Name → NodeDef of each reference variable.
     """
     variable = variables[_producer(node.input[0])]
     readers = [
@@ -92,7 +98,13 @@ def _replace_update(graph: Any, node: Any, variables: Any) -> None:
 
 
 def _make_read(node: Any, variable: Any, controls: list[str]) -> None:
-    """Turn a node, in place, into a ReadVariableOp of a variable."""
+    """Turn a node, in place, into a ReadVariableOp.
+
+    Args:
+      node: The NodeDef to change.
+      variable: The NodeDef of the variable to read.
+      controls: The control inputs of the read, each with its prefix "^".
+    """
     node.op = "ReadVariableOp"
     node.attr.clear()
     node.attr["dtype"].type = variable.attr["dtype"].type
@@ -101,7 +113,7 @@ def _make_read(node: Any, variable: Any, controls: list[str]) -> None:
 
 
 def _takes_reference(node: Any, position: int) -> bool:
-    """Return whether an input of a node must be a reference to a variable."""
+    """Return whether the input of a NodeDef at a position must be a reference to a variable."""
     definition = op_def_registry.get(node.op)
     arguments: list[bool] = []
     for argument in definition.input_arg if definition is not None else ():

@@ -1,4 +1,4 @@
-"""Replaces ResourceGatherNd, which XLA cannot compile, by a variable read and a GatherNd."""
+"""Replaces ResourceGatherNd, which XLA cannot compile, by a ReadVariableOp and a GatherNd."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 
 
 def replace_resource_gathers(graph: GraphIR) -> GraphIR:
-    """Return a graph in which a ReadVariableOp and a GatherNd replace each ResourceGatherNd."""
+    """Return a copy of a graph in which ReadVariableOp and GatherNd replace ResourceGatherNd."""
     if not any(node.op == "ResourceGatherNd" for node in graph.nodes.values()):
         return graph
     nodes = dict(graph.nodes)

@@ -1,8 +1,8 @@
-"""Lets the TPU compute the numbers of rows that it would otherwise take from the host.
+"""Lets the TPU compute batch sizes that it would otherwise receive from the host as tensors.
 
-A model often reshapes to [rows, ...], with the rows taken from the shape of an input that only the
-host sees, such as strings. XLA needs the sizes of a reshape when it compiles, so the TPU takes the
-rows from the shape of one of its own inputs.
+A model often reshapes to [batch size, ...], and takes the batch size from the shape of an input
+that only the host sees, such as strings. XLA must know the sizes of a reshape when it compiles. The
+TPU computation therefore takes the batch size from the shape of one of its own inputs.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,15 +25,17 @@ def find_row_counts(
     types: Mapping[Value, int],
     shapes: SignatureShapes,
 ) -> Counts:
-    """Return the integer values that are constant, or that only the number of rows determines.
+    """Find the integer tensors of which each element is a constant or the batch size.
+
+    The TPU can compute such a tensor itself, instead of receiving it from the host.
 
     Args:
-      values: The values that the TPU takes from the host.
-      types: Value → DataType.
-      shapes: The shapes of the values.
+      values: The node outputs that the TPU takes from the host.
+      types: Node output → DataType.
+      shapes: The inferred shapes of the node outputs.
 
     Returns:
-      Value → its elements: for each a constant, or None if it equals the number of rows.
+      Node output → its elements: for each a constant, or None for the batch size.
     """
     values = list(values)
     counts = {}
@@ -54,18 +56,18 @@ def make_nodes(
     shapes: SignatureShapes,
     taken: Collection[str],
 ) -> tuple[list[Node], dict[Value, Value]]:
-    """Build the nodes that compute constants and numbers of rows on the TPU.
+    """Build nodes that compute on the TPU the tensors found by `find_row_counts`.
 
     Args:
-      counted: The values to compute; the result of `find_row_counts`.
-      values: The other values that the TPU takes from the host.
-      arguments: Each of `values` → the argument of the TPU computation that holds it.
-      types: Value → DataType.
-      shapes: The shapes of the values.
-      taken: Names of existing nodes, which the new nodes must not get.
+      counted: The tensors to compute: the result of `find_row_counts`.
+      values: The other node outputs that the TPU takes from the host.
+      arguments: Each of `values` → the argument by which the TPU computation receives it.
+      types: Node output → DataType.
+      shapes: The inferred shapes of the node outputs.
+      taken: Names of existing nodes, which no new node may have.
 
     Returns:
-      The nodes; and value of `counted` → the output of the node that computes the value on the TPU.
+      The new nodes; and each key of `counted` → the output of the new node that computes it.
     """
     names = set(taken)
     nodes: list[Node] = []

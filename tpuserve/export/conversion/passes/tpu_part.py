@@ -1,4 +1,4 @@
-"""The nodes of a signature that go to the TPU, as a graph of their own."""
+"""Copies the nodes of a signature that run on the TPU into a graph of their own."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,8 +14,8 @@ from tpuserve.saved_model import dtypes
 if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_defs import Library
 
-# Ops that compute shapes. If host and TPU both need a shape, the host runs these ops as well, and
-# does not take the shape from the TPU.
+# Types of the ops that compute shapes. If host and TPU both need a shape, the host runs these ops
+# too, so that it need not wait for a result of the TPU.
 _SHAPE_OPS = frozenset(
     re.findall(
         r"\w+",
@@ -30,14 +30,15 @@ _MOST_REPEATED = 32
 
 @dataclass(frozen=True)
 class TpuPart:
-    """The nodes of a signature that go to the TPU.
+    """One TPU computation: nodes of a signature that run on the TPU, as a graph of their own.
 
     Attributes:
-      body: The nodes. Its arguments take the values of `arguments`, in order.
-      arguments: The values that the part takes from the host. Handles of variables come last.
-      num_handles: How many of the arguments are handles of variables.
-      results: The values that the part returns, named as in the flat graph.
-      controls: Names of the host's nodes that run before the part.
+      body: The graph of the nodes. Its arguments receive the values in `arguments`, in order.
+      arguments: The node outputs that the TPU takes from the host. Handles of variables come last.
+      num_handles: Number of entries of `arguments` that are handles of variables.
+      results: The node outputs that the TPU returns to the host. They have the same names in the
+        graph of the whole signature.
+      controls: Names of the nodes on the host that must run before the TPU.
     """
 
     body: GraphIR
@@ -60,14 +61,15 @@ def extract_part(
     """Copy the nodes for the TPU, with the constants and the reads of variables that they use.
 
     Args:
-      graph: A flat graph.
-      tpu_nodes: Names of the nodes for the TPU.
-      names: Names of all nodes that the signature needs.
-      free: Names of the constants, variables and reads that both sides have a copy of.
-      fed: The values that requests feed.
-      fetches: The values that the signature returns.
-      library: Function name → function.
-      shapes: The shapes of the values.
+      graph: The graph of the signature, without function calls.
+      tpu_nodes: Names of the nodes to run on the TPU.
+      names: Names of the nodes that the signature needs, without those in `free`.
+      free: Names of the nodes of which host and TPU both get a copy: constants, handles of
+        variables and reads of variables.
+      fed: The inputs of the signature, as node outputs.
+      fetches: The outputs of the signature, as node outputs.
+      library: Function name → FunctionDef.
+      shapes: The inferred shapes of the node outputs.
     """
     types = graph_ir.value_types(graph, library)
     inside: dict[str, Node] = {}
@@ -130,7 +132,11 @@ def extract_part(
 
 
 def _find_handle(value: Value, graph: GraphIR) -> Value:
-    """Follow Identity ops back from a handle to its VarHandleOp; return other values unchanged."""
+    """Follow Identity nodes back from a variable's handle to the output of its VarHandleOp.
+
+    Returns:
+      `value` itself if it is not such a handle.
+    """
     start, node = value, graph.nodes.get(value.producer)
     while node is not None and node.op == "Identity":
         value = node.inputs[0]
@@ -141,7 +147,14 @@ def _find_handle(value: Value, graph: GraphIR) -> Value:
 def _used_by_host(
     graph: GraphIR, tpu_nodes: Collection[str], names: Collection[str], free: Collection[str]
 ) -> dict[Value, None]:
-    """Return the values that the host's nodes of a signature take."""
+    """Return the node outputs that the nodes on the host use, as the keys of a dict.
+
+    Args:
+      graph: The graph of the signature.
+      tpu_nodes: Names of the nodes that run on the TPU.
+      names: Names of the nodes that the signature needs.
+      free: Names of the nodes of which host and TPU both get a copy.
+    """
     return {
         value: None
         for name in graph.nodes
@@ -158,9 +171,10 @@ def _is_shape(
     fed: Collection[Value],
     types: Mapping[Value, int],
 ) -> bool:
-    """Return whether the host can compute a value of the TPU with a few `_SHAPE_OPS` of its own.
+    """Return whether the host can compute a node output of the TPU again, as part of a shape.
 
-    These ops must need no tensor that only the TPU has.
+    It can if a few ops of the types in `_SHAPE_OPS` compute the value from tensors that the host
+    has. The host then need not wait for the TPU.
     """
     visited: set[str] = set()
     pending = [value]
