@@ -1,8 +1,8 @@
-"""Records which line of user code created each node of a TPU computation.
+"""Records which line of user code created each node of a TPU computation, for error messages.
 
 The lines are stored in TensorFlow's own format, as a GraphDebugInfo in
-debug/saved_model_debug_info.pb. Each node has only one stack frame, the innermost frame outside of
-installed packages: the file stays small, and the frame names code that the user can change.
+debug/saved_model_debug_info.pb. For each node, only one stack frame is stored: the innermost frame
+outside of installed packages. This keeps the file small, and names code that the user can change.
 """
 
 import os
@@ -20,14 +20,15 @@ from tpuserve import tensorflow_internals
 
 FILE = "debug/saved_model_debug_info.pb"
 
-# Ops whose source lines are not recorded, to keep the file small: many nodes have these ops, and no
-# error message names them, because every compiler accepts them.
+# Types of the ops whose source lines are not recorded, to keep the file small. They are frequent,
+# and no error message of a compiler names them, because all compilers accept them.
 _IGNORED_OPS = frozenset(
     ("Const", "Identity", "IdentityN", "NoOp", "Placeholder", "ReadVariableOp")
 )
 
 _REPOSITORY = Path(__file__).parent.parent.parent
-# Stack frames in these directories are not user code.
+# Prefixes of the paths of files that are not user code: packages of this project, the Python
+# library and installed packages.
 _LIBRARY_PREFIXES = tuple(
     f"{directory}{os.sep}"
     for directory in (
@@ -58,11 +59,9 @@ def find_source_lines(graph: Any) -> dict[str, SourceLine]:
     """Find the line of user code that created each node of the TPU computations in a tf.Graph.
 
     Returns:
-      Node name → line, for the nodes whose line is known. If functions have nodes of the same name
-      from different lines, the first node has the key "node", and each other node has the key
-      "node@function".
-
-      The lines of functions that TensorFlow's Defun created are not known.
+      Node name → line, for the nodes whose line is known. Nodes of different functions may have the
+      same name and different lines. The first of them has the key "node", and each other one has
+      the key "node@function". For functions that TensorFlow's Defun created, no line is known.
     """
     lines: dict[str, SourceLine] = {}
     for operation, function in _operations_on_tpu(graph):
@@ -74,7 +73,12 @@ def find_source_lines(graph: Any) -> dict[str, SourceLine]:
 
 
 def write_debug_info(directory: str, lines: Mapping[str, SourceLine]) -> None:
-    """Write node name → line to the debug info file of a SavedModel; write no file for no lines."""
+    """Write the debug info file of a SavedModel, unless `lines` is empty.
+
+    Args:
+      directory: Directory of the SavedModel.
+      lines: Node name → line of user code, as from `find_source_lines`.
+    """
     if not lines:
         return
     proto = GraphDebugInfo()
@@ -97,11 +101,11 @@ def write_debug_info(directory: str, lines: Mapping[str, SourceLine]) -> None:
 
 
 def load_line_lookup(directory: str | os.PathLike[str]) -> Callable[[str], str | None]:
-    """Load the source lines of a SavedModel's nodes. Any TensorFlow version may have written them.
+    """Load the debug info file of a SavedModel, to look up the source lines of nodes.
 
     Returns:
       A function that takes "node" or "node@function" and returns "file:number", or None if the
-      line is unknown. Without the file, or with a damaged file, no line is known.
+      line is unknown. If the file is missing or damaged, the function always returns None.
     """
     proto = GraphDebugInfo()
     path = tf.io.gfile.join(os.fspath(directory), FILE)
@@ -120,7 +124,15 @@ def load_line_lookup(directory: str | os.PathLike[str]) -> Callable[[str], str |
 
 
 def _format_frame(proto: Any, trace: int) -> str | None:
-    """Return "file:number" of the last frame of a trace; None if it lacks a frame or file."""
+    """Return "file:number" for the last stack frame of a trace in a GraphDebugInfo.
+
+    Args:
+      proto: The GraphDebugInfo.
+      trace: Id of the trace.
+
+    Returns:
+      None if the trace has no frame, or the frame has no file.
+    """
     frames = proto.traces_by_id[trace].frame_id
     if not frames:
         return None
@@ -131,7 +143,12 @@ def _format_frame(proto: Any, trace: int) -> str | None:
 
 
 def _operations_on_tpu(graph: Any) -> Iterator[tuple[Any, str]]:
-    """Yield the operations in TPU computations, each with its function's name ("" for `graph`)."""
+    """Yield each operation in a TPU computation, and the name of the function that contains it.
+
+    Args:
+      graph: The tf.Graph to search, with all functions that it calls. The name is "" for its own
+        operations.
+    """
     pending = [(graph, "", False)]
     visited = set()
     while pending:
@@ -149,7 +166,7 @@ def _operations_on_tpu(graph: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _is_replicated(operation: Any) -> bool:
-    """Return whether an operation is in a computation of tpu.rewrite or tpu.replicate."""
+    """Return whether tpu.rewrite or tpu.replicate put an operation into a TPU computation."""
     try:
         return bool(operation.get_attr("_tpu_replicate"))
     except ValueError:
@@ -166,15 +183,20 @@ def _called_functions(operation: Any) -> Iterator[str]:
 
 
 def _function_graph(scope: Any, name: str) -> Any:
-    """Return the graph in memory that a function of `scope` was traced into, or None."""
-    # Take only a graph in memory: a graph that is rebuilt from the FunctionDef has no tracebacks of
-    # the user's code.
+    """Return the FuncGraph of a function, or None if it is not in memory.
+
+    Args:
+      scope: The tf.Graph that contains the function.
+      name: Name of the function.
+    """
+    # Do not rebuild a graph from the FunctionDef: its operations would have no tracebacks of the
+    # user's code.
     function = tensorflow_internals.get_graph_functions(scope).get(name)
     return getattr(function, "_cached_graph", None)
 
 
 def _find_user_line(operation: Any) -> SourceLine | None:
-    """Return the innermost frame of an operation's traceback that is user code."""
+    """Return the innermost line of user code in an operation's traceback; None if there is none."""
     # An operation of a function that was read from a file has no traceback, so its line is unknown.
     for frame in reversed(operation.traceback or ()):
         if not frame.filename.startswith(_LIBRARY_PREFIXES) and not frame.filename.startswith("<"):
@@ -183,6 +205,6 @@ def _find_user_line(operation: Any) -> SourceLine | None:
 
 
 def _shorten_path(file: str) -> str:
-    """Return a path relative to the working directory, if it is below that."""
+    """Return a path relative to the working directory; unchanged if it is outside of that."""
     relative = os.path.relpath(file)
     return file if relative.startswith(os.pardir) else relative

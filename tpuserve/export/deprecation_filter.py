@@ -15,9 +15,8 @@ _previous_setting = True
 def without_deprecations() -> Iterator[None]:
     """Suppress TensorFlow's deprecation warnings inside a with block.
 
-    TensorFlow's own `deprecation.silence` is not used. It would leave the warnings suppressed after
-    an error in its block, and after two threads have left their blocks in the order in which they
-    had entered them.
+    TensorFlow's own `deprecation.silence` is not used, because it may leave the warnings suppressed
+    for ever: after an error in its with block, or after two threads use it at the same time.
     """
     global _active_blocks, _previous_setting
     with _lock:

@@ -1,7 +1,7 @@
-"""Extracts the tensors of an EstimatorSpec's export outputs, and replaces them.
+"""Extracts the tensors of an EstimatorSpec's export outputs, and rebuilds the export outputs.
 
-A TPU computation takes and returns tensors only. The spec's predictions and export outputs are
-therefore flattened inside of the computation and rebuilt from its results outside.
+A TPU computation can return only tensors. The predictions and export outputs of the spec are
+therefore converted to tensors inside of the computation, and rebuilt from its results outside.
 """
 
 from collections.abc import Mapping
@@ -31,11 +31,14 @@ def extract_tensors(spec: Any) -> dict[str, Any]:
 
 
 def rebuild_export_outputs(spec: Any, tensors: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Copy the export outputs of a spec with other tensors; None if it has no export outputs.
+    """Return copies of a spec's export outputs that have other tensors.
 
     Args:
       spec: The EstimatorSpec.
-      tensors: The new tensors, in a nest as `extract_tensors` returns it.
+      tensors: The new tensors, in a nest like the one that `extract_tensors` returns.
+
+    Returns:
+      Name → export output; None if the spec has no export outputs.
     """
     outputs = {
         name: type(output)(**tensors["export_outputs"][name])

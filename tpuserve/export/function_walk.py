@@ -1,4 +1,4 @@
-"""Visits the graphs of all functions that a tf.Graph contains."""
+"""Iterates over a tf.Graph and the graphs of all functions that it contains."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from tpuserve import tensorflow_internals
 
 
 def walk_graphs(graph: Any) -> Iterator[Any]:
-    """Yield a graph and the graphs of all functions in its library, recursively, each once."""
+    """Yield a tf.Graph and the FuncGraphs of all functions in it, nested ones too, each once."""
     visited = set()
     pending = [graph]
     while pending:
@@ -16,7 +16,8 @@ def walk_graphs(graph: Any) -> Iterator[Any]:
             continue
         visited.add(id(current))
         yield current
-        # Skip functions that TensorFlow's Defun created: they have no graph.
+        # A function that TensorFlow's Defun created has only a FunctionDef and no FuncGraph. Skip
+        # it.
         functions = tensorflow_internals.get_graph_functions(current).values()
         graphs = (getattr(function, "graph", None) for function in functions)
         pending += [function_graph for function_graph in graphs if function_graph is not None]

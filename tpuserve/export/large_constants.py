@@ -1,7 +1,7 @@
-"""Turns large constants of traced functions into variables.
+"""Turns large constants in the functions of an export into variables, to save time and space.
 
-TensorFlow copies a constant some dozens of times while it saves a function, and each metagraph has
-a copy of its own. A variable is written once, and both metagraphs share it.
+TensorFlow copies each constant dozens of times while it saves a function, and writes one copy in
+each metagraph. A variable is written once, and both metagraphs share it.
 """
 
 import hashlib
@@ -17,14 +17,15 @@ import tensorflow as tf
 from tpuserve import tensorflow_internals
 from tpuserve.tensorflow_internals import ResourceVariable
 
-# Constants of fewer bytes stay constants: they cost less than a variable.
+# The size in bytes of the smallest constant that becomes a variable. A smaller constant costs less
+# than a variable.
 LEAST_BYTES = 1 << 20
 
 logger = logging.getLogger(__name__)
 
 
 class _Variables:
-    """The variables that took the place of constants, by value."""
+    """The variables that replace large constants; constants of equal value share a variable."""
 
     def __init__(self, least_bytes: int) -> None:
         self._least_bytes = least_bytes
@@ -36,16 +37,18 @@ class _Variables:
         return [_num_bytes(constant.shape, constant.dtype) for constant in self._by_value.values()]
 
     def is_large(self, shape: Any, dtype: Any) -> bool:
-        """Return whether a constant becomes a variable.
+        """Return whether a constant is large and so must become a variable.
 
-        Only floats and 8-bit integers do, which are weights: other integers may be sizes, which XLA
-        needs as constants.
+        Only constants of floats or 8-bit integers become variables, because they are weights. Other
+        integers may be sizes, which XLA needs as constants.
         """
         is_weight = dtype.is_floating or dtype in (tf.int8, tf.uint8)
         return bool(is_weight) and _num_bytes(shape, dtype) >= self._least_bytes
 
     def read(self, shape: Any, dtype: Any, content: Any, make_value: Callable[[], Any]) -> Any:
-        """Return the value of the variable for a constant, read in the default graph.
+        """Add a read of the variable that replaces a constant to the default graph.
+
+        The variable is created if there is none for this value yet.
 
         Args:
           shape: The static shape.
@@ -55,8 +58,8 @@ class _Variables:
         """
         key = (tuple(shape), dtype, hashlib.blake2b(content).digest())
         if key not in self._by_value:
-            # Do not create a tf.Variable: tf.function traces a function again if the function
-            # creates a tf.Variable.
+            # Create a ResourceVariable and not a tf.Variable: if a function creates a tf.Variable,
+            # tf.function traces it a second time.
             with tf.init_scope():
                 self._by_value[key] = ResourceVariable(
                     make_value(), trainable=False, name="constant"
@@ -69,7 +72,7 @@ _active: ContextVar[_Variables | None] = ContextVar("_active", default=None)
 
 @contextmanager
 def lifting(least_bytes: int = LEAST_BYTES) -> Iterator[None]:
-    """Inside a with block, let `lift_constants` replace large constants by variables.
+    """Enable `lift_constants` inside a with block.
 
     Args:
       least_bytes: The size of the smallest constant that becomes a variable.
@@ -89,10 +92,11 @@ def lifting(least_bytes: int = LEAST_BYTES) -> Iterator[None]:
 
 
 def lift_constants() -> None:
-    """Turn the large constants that the traced function creates from here on into variables.
+    """Replace large constants by variables in the function that is being traced.
 
-    Does nothing outside of `lifting`. The functions that the traced function calls keep their
-    constants: they belong to the user, who may save or call them afterwards.
+    This applies to constants that the function creates after this call, and only inside a `lifting`
+    block. Functions that the traced function calls keep their constants, because the user may also
+    call or save them elsewhere.
     """
     variables = _active.get()
     if variables is None:
@@ -105,8 +109,8 @@ def lift_constants() -> None:
             return None
         tensor = attributes["value"].tensor
         shape, dtype = tf.TensorShape(tensor.tensor_shape), tf.as_dtype(tensor.dtype)
-        # The content is empty if all elements are equal: TensorFlow then stores a single element,
-        # and the constant is small.
+        # `tensor_content` is empty if all elements are equal. TensorFlow then stores only one
+        # element, so the constant is small in the file.
         content = tensor.tensor_content
         if not content or not variables.is_large(shape, dtype):
             return None

@@ -1,4 +1,4 @@
-"""Description of one metagraph of an export."""
+"""Defines the description of a metagraph that an export writes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tpuserve.tags import TagSet
 
 @dataclass(frozen=True)
 class MetagraphSpec:
-    """A graph with its signatures, ready to be written.
+    """A tf.Graph with all that is needed to write it as a metagraph of a SavedModel.
 
     Attributes:
       tags: Tag set of the metagraph.

@@ -11,7 +11,7 @@ from tpuserve.errors import ExportError
 def check_same_signatures(
     cpu: Mapping[str, Any], tpu: Mapping[str, Any], flag: str = "use_tpu"
 ) -> None:
-    """Check that the signatures of two metagraphs have the same methods, names, types and shapes.
+    """Check that two metagraphs have the same signatures, so that a client can use either.
 
     Args:
       cpu: Name → SignatureDef of the metagraph {serve}.
@@ -19,8 +19,9 @@ def check_same_signatures(
       flag: Name of the argument that is True when the TPU metagraph is built, for the message.
 
     Raises:
-      ExportError: A signature differs in its method, aliases or types, or its shapes are not
-        compatible. The message names the first such signature.
+      ExportError: A signature has another method name in the other metagraph, or inputs or outputs
+        of other names, other types or incompatible shapes. The message names the first such
+        signature.
     """
     for name in sorted(cpu.keys() | tpu.keys()):
         if name in cpu and name in tpu and _are_same(cpu[name], tpu[name]):
@@ -45,7 +46,14 @@ def _are_same(first: Any, second: Any) -> bool:
 
 
 def _are_compatible(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Return whether two mappings of alias → TensorInfo have compatible tensors."""
+    """Return whether the inputs (or outputs) of two SignatureDefs have the same names and types.
+
+    Their shapes must be compatible too.
+
+    Args:
+      first: Name → TensorInfo in one SignatureDef.
+      second: Name → TensorInfo in the other SignatureDef.
+    """
     return first.keys() == second.keys() and all(
         first[alias].dtype == second[alias].dtype
         and tf.TensorShape(first[alias].tensor_shape).is_compatible_with(
@@ -56,7 +64,7 @@ def _are_compatible(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool
 
 
 def _format_signature(signature: Any) -> str:
-    """Format a SignatureDef: "predict (x: float32 [?]) to (y: float32 [?])"."""
+    """Format a SignatureDef for a message: "predict (x: float32 [?]) to (y: float32 [?])"."""
     inputs, outputs = (
         ", ".join(f"{alias}: {_format_tensor(infos[alias])}" for alias in sorted(infos))
         for infos in (signature.inputs, signature.outputs)
@@ -65,7 +73,7 @@ def _format_signature(signature: Any) -> str:
 
 
 def _format_tensor(info: Any) -> str:
-    """Format the type and shape of a TensorInfo."""
+    """Format the dtype and shape of a TensorInfo for a message, such as "float32 [?, 10]"."""
     shape = tf.TensorShape(info.tensor_shape)
     if shape.rank is None:
         return f"{tf.as_dtype(info.dtype).name} of any rank"

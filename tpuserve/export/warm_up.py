@@ -36,8 +36,9 @@ class WarmUp:
       batch_sizes: Batch sizes in rows. None means the allowed_batch_sizes of the graph's
         BatchFunctions, or one row if there are none. A signature with a fixed batch size gets
         that size.
-      inputs: Alias → array with at least one row, for each signature with that input. The rows are
-        repeated to fill a batch. Other inputs are generated; None generates all inputs.
+      inputs: Name of an input in the signatures → array with at least one row. The rows are
+      repeated to fill a batch. Random values are generated for all inputs that are not in this
+      dict; with None, for all inputs.
       seed: Random seed of the generated inputs.
 
     Raises:
@@ -69,7 +70,7 @@ def _check_batch_sizes(sizes: Any) -> None:
 
 
 def normalize_warm_up(value: WarmUp | bool | None) -> WarmUp | None:
-    """Convert an argument `warm_up`: True to the default WarmUp, False and None to None.
+    """Convert the argument `warm_up` of an export: True to a default WarmUp, False to None.
 
     Raises:
       InvalidType: The value is not a WarmUp, a bool or None.
@@ -84,7 +85,7 @@ def normalize_warm_up(value: WarmUp | bool | None) -> WarmUp | None:
 def write_warm_up_file(
     directory: str | os.PathLike[str], meta_graph_defs: Any, warm_up: WarmUp
 ) -> int:
-    """Write the warm-up file of a SavedModel: a record per served signature and batch size.
+    """Write the warm-up file of a SavedModel, with a request for each signature and batch size.
 
     Args:
       directory: Directory of the SavedModel. The constant `FILE` is the path of the file in it.
@@ -95,8 +96,8 @@ def write_warm_up_file(
       The number of records.
 
     Raises:
-      ExportError: No signature is served, there would be more than `MOST_RECORDS` records, or
-        `warm_up.inputs` do not fit the signatures.
+      ExportError: No signature has the method Predict, Classify or Regress, there would be more
+        than `MOST_RECORDS` records, or `warm_up.inputs` do not fit the signatures.
     """
     metagraphs = list(meta_graph_defs) if _is_many(meta_graph_defs) else [meta_graph_defs]
     served = _find_served_signatures(metagraphs)
@@ -131,13 +132,14 @@ def _is_many(meta_graph_defs: Any) -> bool:
 
 
 def _find_served_signatures(metagraphs: Sequence[Any]) -> dict[str, Any]:
-    """Return name → a MetaGraphDef with that signature, for the signatures that are served.
+    """Find the signatures that a server answers: those of method Predict, Classify or Regress.
 
-    A signature is served if its method is Predict, Classify or Regress. The metagraphs of one
-    SavedModel have the same signatures, so the warm-up records fit all metagraphs.
+    Returns:
+      Name of the signature → the first MetaGraphDef that has it. The metagraphs of an export have
+      the same signatures, so that one warm-up record serves all metagraphs.
 
     Raises:
-      ExportError: No signature is served.
+      ExportError: There is no such signature.
     """
     served = {
         name: metagraph
@@ -155,7 +157,16 @@ def _find_served_signatures(metagraphs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _record_sizes(metagraph: Any, name: str, sizes: Sequence[int]) -> Sequence[int]:
-    """Return the batch sizes to write: `sizes`, or only the batch size that a signature fixes."""
+    """Return the batch sizes for which to write requests to a signature.
+
+    Args:
+      metagraph: The MetaGraphDef.
+      name: Name of the signature.
+      sizes: The batch sizes for a signature that accepts any batch size.
+
+    Returns:
+      `sizes`; for a signature with a fixed batch size, only that size.
+    """
     if samples.has_open_batch_size(metagraph, name):
         return sizes
     shapes = [info.tensor_shape for info in metagraph.signature_def[name].inputs.values()]
@@ -177,8 +188,16 @@ def _check_aliases(warm_up: WarmUp, served: Mapping[str, Any]) -> None:
 
 
 def _make_record(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> bytes:
-    """Return a serialised PredictionLog with a request for a signature at a batch size."""
-    # TensorFlow Serving's protos are imported late, because only warm-up files need them.
+    """Return one record of the warm-up file: a serialised PredictionLog with a request.
+
+    Args:
+      name: Name of the signature.
+      metagraph: The MetaGraphDef with the signature.
+      rows: The batch size.
+      warm_up: The settings, with inputs from the user.
+    """
+    # Import TensorFlow Serving's protos only here, so that exports without a warm-up file do not
+    # need the package.
     from tensorflow_serving.apis import prediction_log_pb2
 
     signature = metagraph.signature_def[name]
@@ -199,17 +218,27 @@ def _make_record(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> bytes
 
 
 def _parse_example(serialized: bytes) -> Any:
-    """Parse a tf.Example; return an empty tf.Example for other bytes."""
+    """Parse a serialised tf.Example; return an empty tf.Example if the bytes are none."""
     try:
         return tf.train.Example.FromString(serialized)
     except DecodeError:
-        # The bytes belong to an input that the model does not parse as tf.Examples, so it does not
-        # matter which tf.Example the record holds.
+        # The model does not parse this input as tf.Examples, so any tf.Example can stand in the
+        # record.
         return tf.train.Example()
 
 
 def _make_inputs(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> dict[str, Any]:
-    """Return the inputs of a request, alias → array; generate those not in `warm_up.inputs`."""
+    """Return the inputs of a request; generate those that `warm_up.inputs` does not have.
+
+    Args:
+      name: Name of the signature.
+      metagraph: The MetaGraphDef with the signature.
+      rows: The batch size.
+      warm_up: The settings, with inputs from the user.
+
+    Returns:
+      Name of the input → array.
+    """
     infos = metagraph.signature_def[name].inputs
     from_user = {
         alias: _fit_input(
@@ -228,7 +257,7 @@ def _make_inputs(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> dict[
 
 
 def _fit_input(subject: str, value: Any, info: Any, rows: int) -> Any:
-    """Return an input of the user with its rows repeated or cut to a batch size.
+    """Return an input from the user as an array of a batch size; repeat or drop rows as needed.
 
     Args:
       subject: Description of the input in messages.
@@ -237,7 +266,8 @@ def _fit_input(subject: str, value: Any, info: Any, rows: int) -> Any:
       rows: The batch size.
 
     Raises:
-      ExportError: The value does not have the type and shape of `info`, or has no rows.
+      ExportError: The value does not have the type and shape of `info`, or its first dimension is
+      0.
     """
     array = _to_array(subject, value, tf.as_dtype(info.dtype))
     shape = tf.TensorShape(info.tensor_shape)
@@ -259,7 +289,11 @@ def _fit_input(subject: str, value: Any, info: Any, rows: int) -> Any:
 
 
 def _to_array(subject: str, value: Any, dtype: Any) -> Any:
-    """Convert an input of the user to an array of the signature's type."""
+    """Convert an input from the user to an array of the dtype in the signature.
+
+    Raises:
+      ExportError: The value is an array of another dtype, or does not hold strings for tf.string.
+    """
     if dtype == tf.string:
         array = np.asarray(value, object)
         strings = [text.encode() if isinstance(text, str) else text for text in array.ravel()]
@@ -270,8 +304,8 @@ def _to_array(subject: str, value: Any, dtype: Any) -> Any:
         encoded = np.empty(len(strings), object)
         encoded[:] = strings
         return encoded.reshape(array.shape)
-    # Convert lists of numbers, which have no dtype, to the signature's dtype. An array keeps its
-    # dtype, which is then compared with the signature's.
+    # Convert lists of numbers, which have no dtype, to the dtype in the signature. An array keeps
+    # its dtype, and must have the right one.
     array = value if hasattr(value, "dtype") else np.asarray(value, dtype.as_numpy_dtype)
     array = np.asarray(array)
     if array.dtype != dtype.as_numpy_dtype:

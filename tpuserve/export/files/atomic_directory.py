@@ -24,10 +24,11 @@ _REMOTE = "://"
 
 
 class AtomicDirectory:
-    """A temporary directory that a with block fills, and that is renamed when the block succeeds.
+    """A temporary directory that is renamed to a version directory when a with block succeeds.
 
-    If the block raises, the directory is removed. A process that is killed leaves at most its
-    temp-* directory. Servers ignore it, and the next export to a local directory removes it.
+    The block writes the files. If it raises, the directory is removed. A process that is killed
+    leaves only its temp-* directory. Servers ignore this directory, and the next export removes it,
+    unless it is in a remote file system.
 
     Attributes:
       path: The temporary directory to write to; empty at first.
@@ -115,18 +116,18 @@ class AtomicDirectory:
                 ) from error
 
     def _publish(self) -> None:
-        """Rename the temporary directory to a version newer than all others."""
-        # Take a number above all existing versions, because servers take the highest number for the
-        # newest version, and the clock may have been set back. Take at least the time, so that the
-        # number of a version that was removed is not used again.
+        """Rename the temporary directory to a version number above all existing ones."""
+        # Choose a number above all existing versions, because servers take the highest number as
+        # the newest version, even if the clock has been set back. Choose at least the current time,
+        # so that the number of a version that was removed is not used again.
         existing = versions.list_versions(self._base)
         version = max(int(self._clock()), int(existing[-1]) + 1 if existing else 0)
         while not self.directory:
             directory = _join(self._base, str(version))
             try:
-                # No two exports get the same name: `rename` fails if the name exists, even as an
-                # empty directory. If another process takes the name at the same moment, the file
-                # system refuses to replace its directory, which is not empty.
+                # Two exports at the same time never get the same name. `rename` fails if the
+                # directory exists, even if it is empty. If another process creates the directory at
+                # the same moment, the file system refuses to replace it, because it is not empty.
                 tf.io.gfile.rename(self.path, directory)
             except (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError):
                 if not tf.io.gfile.exists(directory):
@@ -147,7 +148,11 @@ def _check_base(directory: Any) -> str:
 
 
 def _check_assets(assets_extra: Any) -> dict[str, str]:
-    """Check `assets_extra`; return it with normalised keys, the paths below assets.extra/."""
+    """Check the argument `assets_extra` of an export.
+
+    Returns:
+      Normalised path below assets.extra/ → file to copy there.
+    """
     if not isinstance(assets_extra, Mapping):
         raise InvalidType(
             f"assets_extra is {assets_extra!r}. Give a dict of path below assets.extra/ → file."
@@ -175,7 +180,7 @@ def _check_assets(assets_extra: Any) -> dict[str, str]:
 
 @contextmanager
 def _writing(base: str) -> Iterator[None]:
-    """Convert errors of the file system inside a with block to ExportErrors."""
+    """Convert errors of the file system inside a with block to ExportErrors that name `base`."""
     try:
         yield
     except (tf.errors.OpError, OSError) as error:

@@ -1,6 +1,7 @@
-"""Locks temporary directories, so that a later export can tell which of them are abandoned.
+"""Locks the temporary directories of exports, so that a later export can remove abandoned ones.
 
-The directory itself is locked. The system releases the lock when the process ends, however it ends.
+The lock is a file lock on the directory itself. The operating system releases it when the process
+ends, even if the process is killed. A temporary directory without a lock is therefore abandoned.
 """
 
 import logging
@@ -19,23 +20,23 @@ logger = logging.getLogger(__name__)
 
 
 def new_name() -> str:
-    """Return a unique name for a temporary directory, because several exports may run at once."""
+    """Return a name for a temporary directory that no other export uses."""
     return f"{PREFIX}{uuid.uuid4().hex}"
 
 
 def create_locked(base: Path, name: str) -> int | None:
-    """Create a temporary directory and lock it; remove abandoned ones beside it.
+    """Create a temporary directory and lock it; remove abandoned temporary directories in `base`.
 
     Args:
-      base: an existing directory.
-      name: a name of `new_name`.
+      base: an existing directory, in which the temporary directory is created.
+      name: a name from `new_name`.
 
     Returns:
-      The file descriptor to close when the directory is complete or removed; None if the file
-      system has no locks. Without locks, no abandoned directory is removed.
+      The file descriptor that holds the lock. Close it when the directory is complete or removed.
+      None if the file system has no locks; then no abandoned directory is removed either.
     """
-    # Hold the lock of the base directory, so that no other export finds the new directory before
-    # it is locked.
+    # Lock the base directory meanwhile. Otherwise another export could find the new directory
+    # before it is locked, and remove it as abandoned.
     base_lock = _lock(base, wait=True)
     try:
         if base_lock is not None:
@@ -48,7 +49,7 @@ def create_locked(base: Path, name: str) -> int | None:
 
 
 def _remove_abandoned(base: Path) -> None:
-    """Remove the temporary directories whose process has ended."""
+    """Remove the temporary directories in `base` whose process has ended without removing them."""
     for path in base.iterdir():
         if not _NAME.fullmatch(path.name) or path.is_symlink():
             continue
@@ -63,11 +64,15 @@ def _remove_abandoned(base: Path) -> None:
 
 
 def _lock(path: Path, *, wait: bool = False) -> int | None:
-    """Lock a directory; None if another process holds the lock, or the file system has no locks.
+    """Lock a directory for this process.
 
     Args:
       path: the directory.
-      wait: whether to wait for the process that holds the lock.
+      wait: whether to wait if another process holds the lock.
+
+    Returns:
+      The file descriptor that holds the lock; None if another process holds it, or if the file
+      system has no locks.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,4 +1,7 @@
-"""Checks that the constants of an export fit into saved_model.pb, one message with all graphs."""
+"""Checks that the constants of an export fit into saved_model.pb, which is limited to 2 GiB.
+
+saved_model.pb is a single protobuf message with the graphs of all metagraphs.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +14,7 @@ MOST_BYTES = 2**31 - 1
 
 
 def check_proto_size(graphs: Iterable[Any], most_bytes: int | None = None) -> None:
-    """Check that the constants of graphs fit into one saved_model.pb.
+    """Check that the constants of several graphs together fit into one saved_model.pb.
 
     Args:
       graphs: The tf.Graphs of all metagraphs; the functions that they call are included.
@@ -30,9 +33,9 @@ def check_proto_size(graphs: Iterable[Any], most_bytes: int | None = None) -> No
     ]
     if sum(map(_value_bytes, constants)) <= limit:
         return
-    # The sizes in memory exceed the limit. Compare the sizes in the file as well: they may be
-    # smaller, because the file stores one element of a constant whose elements are all equal. They
-    # are not compared first, because they need the NodeDefs, which are slow to get.
+    # The constants exceed the limit in memory, but may be smaller in the file, which stores a
+    # single element of a constant whose elements are all equal. The sizes in the file are compared
+    # only now, because they require the NodeDefs, which are slow to get.
     stored = [(operation.node_def.ByteSize(), operation) for operation in constants]
     total = sum(size for size, _ in stored)
     if total > limit:

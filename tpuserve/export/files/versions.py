@@ -4,13 +4,13 @@ import re
 
 import tensorflow as tf
 
-# Matches the names of version directories that exports write: Unix times in seconds. A server also
-# accepts shorter numbers, which no export has written.
+# Matches the names that exports give to version directories: Unix times in seconds, of ten digits.
+# Servers also accept other numbers as versions, but no export writes such a directory.
 _VERSION = re.compile(r"[0-9]{10}")
 
 
 def list_versions(base: str) -> list[str]:
     """List the export versions (ten-digit directory names) under `base`, oldest first."""
-    # Remove the slash that object stores append to the name of a directory.
+    # In an object store, such as Google Cloud Storage, the names of directories end with a slash.
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(base))
     return sorted(name for name in names if _VERSION.fullmatch(name))

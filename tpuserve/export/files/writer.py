@@ -25,9 +25,10 @@ _ASSET_FILEPATHS = tf.compat.v1.GraphKeys.ASSET_FILEPATHS
 
 
 class SavedModelWriter:
-    """Writes metagraphs into a version directory that becomes visible when all are written.
+    """Writes metagraphs into a new version directory, which appears when all are written.
 
-    Use it as a context manager. If the with block raises, everything that was written is removed.
+    The writer is a context manager. If its with block raises, all files of the directory are
+    removed.
     """
 
     def __init__(
@@ -46,12 +47,14 @@ class SavedModelWriter:
           base_directory: Directory of the version directories; created if missing.
           assets_extra: Path below assets.extra/ → file to copy there.
           as_text: Write saved_model.pbtxt instead of saved_model.pb.
-          strip_default_attrs: Leave out attributes of ops that have their default value.
+          strip_default_attrs: Write no attributes of ops that have their default value.
           warm_up: The warm-up records to write; None for no warm-up file.
-          clock: Returns the Unix time in seconds, which names the version.
+          clock: Returns the Unix time in seconds, which becomes the name of the version directory.
 
         Raises:
-          InvalidSetting, InvalidType: See `AtomicDirectory`.
+          InvalidSetting: The base directory is empty, or `assets_extra` names a missing file or an
+            invalid target.
+          InvalidType: An argument is not a path.
         """
         self._as_text = as_text
         self._strip_default_attrs = strip_default_attrs
@@ -70,7 +73,7 @@ class SavedModelWriter:
 
     @property
     def directory(self) -> str:
-        """The version directory, a child of the base directory; empty until it is complete."""
+        """The path of the version directory, below the base directory; "" until it is complete."""
         return self._target.directory
 
     def __enter__(self) -> "SavedModelWriter":
@@ -80,7 +83,7 @@ class SavedModelWriter:
         return self
 
     def add(self, metagraph: MetagraphSpec) -> None:
-        """Add a metagraph. The first metagraph also supplies the values of all variables.
+        """Add a metagraph; with the first one, also write the values of all variables.
 
         Raises:
           ExportError: Two metagraphs have the same tag set, or the graphs hold more constants than
@@ -102,8 +105,8 @@ class SavedModelWriter:
             "saver": metagraph.saver,
         }
         config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-        # Assign devices only to the ops that this session runs to restore the variables. The
-        # other ops include TPU ops, for which a CPU has no kernel.
+        # The session only restores the variables. Prune the graph to the ops for this before
+        # TensorFlow assigns devices: the other ops include TPU ops, for which a CPU has no kernel.
         config.graph_options.place_pruned_graph = True
         with metagraph.graph.as_default():
             if self._written:
@@ -123,8 +126,8 @@ class SavedModelWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Unwind the exit stack, which first calls `_complete`, and then publishes or removes the
-        # directory.
+        # The exit stack first calls `_complete`. Then it renames the temporary directory to the
+        # version directory, or removes it after an error.
         self._exit_stack.__exit__(error_type, error, traceback)
 
     def _complete(
@@ -133,7 +136,10 @@ class SavedModelWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Write saved_model.pb, the warm-up file and the debug info, unless the block raised."""
+        """Write saved_model.pb, the warm-up file and the debug info, unless the with block raised.
+
+        The arguments are those of `__exit__`.
+        """
         if error is not None:
             return
         if not self._written:

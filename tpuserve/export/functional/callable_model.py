@@ -1,4 +1,4 @@
-"""The common interface of functions and Keras models that are exported."""
+"""Defines the common interface of the functions and Keras models that can be exported."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,18 +12,21 @@ DEFAULT_OUTPUT = "output"
 
 
 class CallableModel(ABC):
-    """A model that is called with inputs by alias and returns outputs by alias.
+    """Wraps a user's function or model, so that it takes and returns dicts of named tensors.
+
+    The names, called aliases, are those of the inputs and outputs in the SignatureDef.
 
     Attributes:
       function: The function or model from the user.
       title: Name of the function or model in messages.
-      places_itself: Whether the function takes `use_tpu` and puts its own parts on the TPU.
+      places_itself: Whether the function has a parameter `use_tpu`, and itself chooses which of
+        its ops run on the TPU.
     """
 
     places_itself = False
 
     def __init__(self, function: Any, title: str) -> None:
-        """Wrap a function or model so that it is called by alias.
+        """Wrap a function or model of the user.
 
         Args:
           function: The function or model from the user.
@@ -33,14 +36,14 @@ class CallableModel(ABC):
         self.title = title
 
     def __call__(self, inputs: Mapping[str, Any], *, use_tpu: bool) -> dict[str, Any]:
-        """Call the model.
+        """Call the model to build its ops in the default graph.
 
         Args:
-          inputs: Alias → tensor.
-          use_tpu: Whether the TPU metagraph is being built.
+          inputs: Name of an input in the signature → tensor.
+          use_tpu: Whether the TPU metagraph is being built, and not the CPU metagraph.
 
         Returns:
-          Alias → tensor.
+          Name of an output in the signature → tensor.
 
         Raises:
           ExportError: There is no output, or an output is not a tensor.
@@ -53,18 +56,22 @@ class CallableModel(ABC):
 
     @abstractmethod
     def default_specs(self) -> Mapping[str, Any] | None:
-        """Return alias → tf.TensorSpec of the inputs that the model declares; None without any."""
+        """Return the inputs that the model declares itself, for an export without `signatures`.
+
+        Returns:
+          Name of the input → tf.TensorSpec; None if the model declares no inputs.
+        """
 
     @abstractmethod
     def check_aliases(self, signature_name: str, aliases: Sequence[str]) -> None:
         """Check that the model can be called with the inputs of a signature.
 
         Args:
-          signature_name: Name of the signature, for the message.
-          aliases: Keys of the inputs in the signature.
+          signature_name: Name of the signature, for the error message.
+          aliases: Names of the inputs in the signature.
 
         Raises:
-          InvalidSetting: The model takes other inputs.
+          InvalidSetting: The model has inputs of other names.
         """
 
     @abstractmethod
@@ -72,11 +79,26 @@ class CallableModel(ABC):
         """Call the function or model, and return its result unchanged."""
 
     def _name_outputs(self, returned: Any) -> Mapping[Any, Any]:
-        """Return alias → output for the result of `_call`; the values are not checked yet."""
+        """Name the outputs of the model, as the signature is to name them.
+
+        Args:
+          returned: The result of `_call`.
+
+        Returns:
+          Name → output, which may still be of an invalid type.
+        """
         return returned if isinstance(returned, Mapping) else {DEFAULT_OUTPUT: returned}
 
     def _to_tensor(self, alias: Any, value: Any) -> Any:
-        """Return an output as a tensor after checking its alias and type."""
+        """Return an output of the model as a tensor.
+
+        Args:
+          alias: Name of the output in the signature.
+          value: The output.
+
+        Raises:
+          ExportError: `alias` is not a string, or `value` is neither a tensor nor a variable.
+        """
         if not isinstance(alias, str):
             raise ExportError(f"{self.title} named an output {alias!r}. Use a string as the name.")
         if isinstance(value, tf.Variable):

@@ -1,4 +1,4 @@
-"""A Python function, tf.function or callable object as a model to export."""
+"""Wraps a Python function, a tf.function or a callable object as a model to export."""
 
 import functools
 import inspect
@@ -16,7 +16,7 @@ _USE_TPU = "use_tpu"
 
 
 class FunctionModel(CallableModel):
-    """A Python function, a tf.function, a concrete function, or an object with `__call__`."""
+    """A model to export that is any callable except a Keras model, such as a tf.function."""
 
     def __init__(self, function: Any, title: str) -> None:
         """Wrap a callable.
@@ -32,7 +32,11 @@ class FunctionModel(CallableModel):
         self.places_itself = self._parameters is not None and _USE_TPU in self._parameters
 
     def default_specs(self) -> Mapping[str, Any] | None:
-        """Return parameter name → tf.TensorSpec of a tf.function's input_signature, or None."""
+        """Return the inputs of a concrete function, or of a tf.function with an input_signature.
+
+        Returns:
+          Parameter name → tf.TensorSpec; None for other callables.
+        """
         if self._is_concrete:
             specs = tf.nest.flatten(self.function.structured_input_signature)
             return {spec.name: spec for spec in specs}
@@ -45,8 +49,8 @@ class FunctionModel(CallableModel):
         """Check that the inputs of a signature have the names of the function's parameters.
 
         Args:
-          signature_name: Name of the signature, for the message.
-          aliases: Keys of the inputs in the signature.
+          signature_name: Name of the signature, for the error message.
+          aliases: Names of the inputs in the signature.
 
         Raises:
           InvalidSetting: The function has other parameters.
@@ -77,23 +81,27 @@ class FunctionModel(CallableModel):
         if self._is_concrete:
             return self._call_concrete(keywords)
         function = self._python_function()
-        # Call the Python function of a tf.function directly. The tf.function itself would become a
-        # separate function in the graph, and TensorFlow requires that the outside-compiled part of
-        # a TPU computation is in the computation's own graph.
+        # Call the Python function of a tf.function directly. A call of the tf.function would create
+        # a separate function in the graph, but TensorFlow requires that outside-compiled ops are in
+        # the graph of the TPU computation itself.
         if getattr(self._polymorphic, "_autograph", True) and _has_source(function):
             context = autograph_context.ControlStatusCtx(status=autograph_context.Status.ENABLED)
             function = autograph_api.tf_convert(function, context)
         try:
             return function(**keywords)
         except Exception as error:
-            # AutoGraph wraps an exception in a type of its own. Raise an error of tpuserve without
-            # the wrapper.
+            # AutoGraph replaces an exception by one of another type. Raise the original exception
+            # if it is an error class of tpuserve.
             if isinstance(error.__context__, TpuserveError):
                 raise error.__context__ from None
             raise
 
     def _call_concrete(self, keywords: Mapping[str, Any]) -> Any:
-        """Call a concrete function; raise an ExportError if its variables have been deleted."""
+        """Call a concrete function with its inputs by name.
+
+        Raises:
+          ExportError: Python has deleted the variables of the function.
+        """
         try:
             return self.function(**keywords)
         except AssertionError as error:
@@ -103,7 +111,7 @@ class FunctionModel(CallableModel):
             ) from error
 
     def _python_function(self) -> Any:
-        """Return the Python function that the callable from the user runs."""
+        """Return the user's callable; for a tf.function, the Python function that it traces."""
         return self.function if self._polymorphic is None else python_body(self._polymorphic)
 
 
@@ -113,11 +121,11 @@ def display_name(function: Any) -> str:
 
 
 def python_body(polymorphic: Any) -> Any:
-    """Return the Python function of a tf.function; a method is bound to its object."""
+    """Return the Python function that a tf.function traces; a method is bound to its object."""
     function = polymorphic.python_function
     # For a method, `python_function` is a wrapper, which a conversion by AutoGraph would change
-    # permanently. Return the method that it wraps, bound to the real object. The wrapper has bound
-    # the method to a placeholder, whose attribute `target` is the real object.
+    # permanently. Return the wrapped method, bound to the object that owns it. The wrapped method
+    # itself is bound to a placeholder, whose attribute `target` is that object.
     method = getattr(function, "__original_wrapped__", None)
     owner = getattr(getattr(method, "__self__", None), "target", None)
     if method is None or owner is None:
@@ -126,7 +134,7 @@ def python_body(polymorphic: Any) -> Any:
 
 
 def _find_polymorphic(function: Any) -> Any:
-    """Return the tf.function that a call of the callable runs; None if there is none."""
+    """Return the tf.function that a callable is, or that its `__call__` is; None if neither is."""
     kind = tf.types.experimental.PolymorphicFunction
     if isinstance(function, kind):
         return function
@@ -135,9 +143,9 @@ def _find_polymorphic(function: Any) -> Any:
 
 
 def _has_source(function: Any) -> bool:
-    """Return whether AutoGraph can read the source of a function.
+    """Return whether AutoGraph can read the source code of a function.
 
-    AutoGraph would log a warning for any other function and run it unconverted.
+    Only such functions are passed to AutoGraph. For others, it would only log a warning.
     """
     while isinstance(function, functools.partial):
         function = function.func
@@ -146,7 +154,7 @@ def _has_source(function: Any) -> bool:
     try:
         autograph_parser.parse_entity(function, ())
     except Exception:
-        # Every exception of the parser counts as a missing source, as it does in AutoGraph.
+        # AutoGraph itself takes any exception of its parser as a sign that there is no source code.
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Replaces the shapes that a Keras model declares for its inputs by shapes from the user."""
+"""Replaces the input shapes that a Keras model declares by shapes that the user sets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _DEFAULT_NAME = "inputs"
 
 @dataclass(frozen=True)
 class InputShape:
-    """The shape of one input.
+    """The shape that the user sets for one input of a Keras model.
 
     Attributes:
       name: the name of the input; "" if the model has only one input.
@@ -28,16 +28,19 @@ class InputShape:
 
 
 def apply_input_shapes(model: Any, shapes: Sequence[InputShape]) -> dict[str, Any]:
-    """Return the inputs of a Keras model, alias → tf.TensorSpec.
+    """Return the inputs of a Keras model, with shapes from the user in place of its own.
 
     Args:
       model: a model of Keras 3 or tf_keras.
-      shapes: shapes that replace those that the model declares; if the model declares no inputs,
-        the shapes of all inputs.
+      shapes: the shapes from the user. They replace shapes that the model declares. If the model
+        declares no inputs, `shapes` must describe all of them.
+
+    Returns:
+      Name of the input → tf.TensorSpec.
 
     Raises:
-      InvalidSetting: the model has no input of a name, or does not accept a shape; or a shape is
-        missing.
+      InvalidSetting: `shapes` names an unknown input or dtype, or has a shape that the model does
+        not accept; or the model declares no inputs and `shapes` is empty.
     """
     title = f"model {model.name!r}"
     declared = KerasModel(model, title).default_specs()

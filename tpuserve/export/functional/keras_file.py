@@ -1,4 +1,4 @@
-"""Loads a model from a file that Keras 3 or tf_keras saved, with the Keras that saved it."""
+"""Loads a model from a Keras file, with the package that saved it: Keras 3 or tf_keras."""
 
 import importlib
 import importlib.util
@@ -39,7 +39,7 @@ def load_keras_file(path: Path) -> Any:
     try:
         return saving.load_model(str(path), compile=False, safe_mode=True)
     except Exception as error:
-        # Catch every type, because Keras raises errors of any type if it cannot read a file.
+        # Keras raises exceptions of many types if it cannot read a file, so catch them all.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InvalidSetting(
             f"{package} cannot load {path}: {reason} If the model has classes or functions of its "
@@ -48,7 +48,7 @@ def load_keras_file(path: Path) -> Any:
 
 
 def _read_version(path: Path) -> str:
-    """Return the version of the Keras that saved a file.
+    """Return the version number of the Keras package that saved a file.
 
     Raises:
       InvalidSetting: the file does not exist, or is no file of Keras.
@@ -76,7 +76,10 @@ def _version_of_zip(path: Path) -> str:
 
 
 def _has_lambda(config: Any) -> bool:
-    """Return whether a config has a Lambda layer, whose code tf_keras runs when it loads a file."""
+    """Return whether the config of a Keras model contains a Lambda layer.
+
+    tf_keras would run the Python code of such a layer when it loads the file.
+    """
     if isinstance(config, dict):
         return config.get("class_name") == "Lambda" or any(map(_has_lambda, config.values()))
     return isinstance(config, list) and any(map(_has_lambda, config))

@@ -1,4 +1,4 @@
-"""A Keras model or layer, of tf_keras or of Keras 3, as a model to export."""
+"""Wraps a model or layer of tf_keras or Keras 3 as a model to export."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,19 +9,19 @@ import tensorflow as tf
 from tpuserve.errors import ExportError, InvalidSetting
 from tpuserve.export.functional.callable_model import DEFAULT_OUTPUT, CallableModel
 
-# The Keras packages that a model may come from. They are not imported here: the package of a model
-# is imported already, and the other package need not be installed.
+# Names of the packages of tf_keras and Keras 3. They are looked up in sys.modules and not imported:
+# the package of a model is imported already, and the other one may not be installed.
 _PACKAGES = ("tf_keras", "keras")
 
 
 def is_keras(model: Any) -> bool:
-    """Return whether an object is a layer or model of either Keras; every model is a layer."""
+    """Return whether an object is a layer or a model of tf_keras or of Keras 3."""
     packages = [sys.modules[name] for name in _PACKAGES if name in sys.modules]
     return any(isinstance(model, package.layers.Layer) for package in packages)
 
 
 class KerasModel(CallableModel):
-    """A Keras model or layer, called for inference."""
+    """A model to export that is a Keras model or layer. It is called with training=False."""
 
     def __init__(self, function: Any, title: str) -> None:
         """Wrap a model or a layer.
@@ -43,7 +43,11 @@ class KerasModel(CallableModel):
         self._inputs = _get_input_structure(function)
 
     def default_specs(self) -> Mapping[str, Any] | None:
-        """Return alias → tf.TensorSpec for a functional or sequential model; None for others."""
+        """Return the inputs that a functional or sequential model declares.
+
+        Returns:
+          Name of the input → tf.TensorSpec; None for a model or layer that declares no inputs.
+        """
         if self._inputs is None:
             return None
         tensors = tf.nest.flatten(self._inputs)
@@ -56,8 +60,8 @@ class KerasModel(CallableModel):
         declares no inputs accepts any names.
 
         Args:
-          signature_name: Name of the signature, for the message.
-          aliases: Keys of the inputs in the signature.
+          signature_name: Name of the signature, for the error message.
+          aliases: Names of the inputs in the signature.
 
         Raises:
           InvalidSetting: The names differ.
@@ -81,7 +85,11 @@ class KerasModel(CallableModel):
         return self.function(self._pack_inputs(inputs), **self._inference_arguments())
 
     def _pack_inputs(self, inputs: Mapping[str, Any]) -> Any:
-        """Arrange the inputs, alias → tensor, in the nest that the model takes as its argument."""
+        """Arrange inputs in the nest that the model takes as its argument.
+
+        Args:
+          inputs: Name of the input → tensor.
+        """
         if self._inputs is None:
             (alias, *others) = inputs
             return dict(inputs) if others else inputs[alias]
@@ -101,8 +109,8 @@ class KerasModel(CallableModel):
         if isinstance(returned, Mapping):
             return returned
         values = list(returned) if isinstance(returned, (list, tuple)) else [returned]
-        # A sequential model of Keras 3 has no output names itself; its inner functional model has
-        # them.
+        # A sequential model of Keras 3 has no output names. Take them from the functional model
+        # that it contains.
         functional = getattr(self.function, "_functional", None)
         names = getattr(functional or self.function, "output_names", None) or []
         if len(names) != len(values):

@@ -1,4 +1,4 @@
-"""Traces the function of a signature for the CPU metagraph and for the TPU metagraph."""
+"""Traces the function or model of a signature for the CPU metagraph and the TPU metagraph."""
 
 import logging
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def trace_for_cpu(signature: ExportSignature) -> Any:
     """Trace the model of a signature for the CPU metagraph; return the concrete function.
 
     Raises:
-      ExportError: The model puts something on a TPU.
+      ExportError: The model puts ops on the TPU even with `use_tpu` False.
     """
 
     def computation(inputs: Any) -> Any:
@@ -38,16 +38,17 @@ def trace_for_cpu(signature: ExportSignature) -> Any:
 def trace_for_tpu(signature: ExportSignature, batch_config: BatchConfig | None) -> Any:
     """Trace the model of a signature for the TPU metagraph; return the concrete function.
 
-    The whole model runs on the TPU, unless it takes `use_tpu` and places its own parts.
+    The whole model runs on the TPU, unless it has a parameter `use_tpu` and itself chooses which
+    ops run on the TPU.
 
     Args:
       signature: The signature to trace.
-      batch_config: How to batch in front of the TPU; None for no batching.
+      batch_config: How to batch requests before the TPU; None for no batching.
 
     Raises:
-      ExportError: An op on the TPU has strings.
-      InvalidSetting: A batch configuration is given for a model that places its own parts, or for a
-        model with an input whose batch size is fixed.
+      ExportError: An op on the TPU takes or returns strings.
+      InvalidSetting: `batch_config` is not None, and the model has a parameter `use_tpu`, or an
+        input whose batch size is fixed.
     """
     if signature.model.places_itself:
         function = _trace_self_placed(signature, batch_config)
@@ -58,7 +59,12 @@ def trace_for_tpu(signature: ExportSignature, batch_config: BatchConfig | None) 
 
 
 def _trace(signature: ExportSignature, computation: Callable[[Any], Any]) -> Any:
-    """Trace a computation that takes alias → tensor, with the input specs of a signature."""
+    """Trace a computation with the inputs of a signature; return the concrete function.
+
+    Args:
+      signature: The signature.
+      computation: Takes and returns a dict of tensors by their names in the signature.
+    """
 
     def serve(**inputs: Any) -> Any:
         large_constants.lift_constants()
@@ -68,7 +74,10 @@ def _trace(signature: ExportSignature, computation: Callable[[Any], Any]) -> Any
 
 
 def _trace_self_placed(signature: ExportSignature, batch_config: BatchConfig | None) -> Any:
-    """Trace a model that takes `use_tpu`; log a warning if the model puts nothing on the TPU."""
+    """Trace a model with `use_tpu` True, so that it puts its own choice of ops on the TPU.
+
+    Logs a warning if the model puts no op on the TPU.
+    """
     if batch_config is not None:
         raise InvalidSetting(
             f"batch_config is set, and {signature.model.title} takes use_tpu and so places itself. "
@@ -90,7 +99,7 @@ def _trace_self_placed(signature: ExportSignature, batch_config: BatchConfig | N
 
 
 def _trace_whole(signature: ExportSignature, batch_config: BatchConfig | None) -> Any:
-    """Trace a model that runs on the TPU as a whole, with or without batching."""
+    """Trace a model so that all of it runs on the TPU, with or without batching of requests."""
 
     def call_on_tpu(inputs: Any) -> Any:
         return _call_on_tpu(signature, inputs)
@@ -106,7 +115,18 @@ def _trace_whole(signature: ExportSignature, batch_config: BatchConfig | None) -
 
 
 def _call_on_tpu(signature: ExportSignature, inputs: Any) -> Any:
-    """Build the whole model as one TPU computation; return its outputs by alias."""
+    """Build a model as one TPU computation in the default graph.
+
+    Args:
+      signature: The signature of the model.
+      inputs: Name of the input → tensor.
+
+    Returns:
+      Name of the output → tensor.
+
+    Raises:
+      ExportError: The model returns only its inputs, so that the TPU would compute nothing.
+    """
     input_ids = {id(tensor) for tensor in inputs.values()}
 
     def computation(inputs: Any) -> Any:

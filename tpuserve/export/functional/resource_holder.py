@@ -15,18 +15,18 @@ from tpuserve.tensorflow_internals import CapturableResource, Trackable
 
 
 def build_resource_holder(functions: Iterable[Any], owners: Iterable[Any]) -> Any:
-    """Build a trackable object that refers to each variable and table of the functions once.
+    """Build a trackable object that refers to all variables and tables that functions use.
 
-    The object has no resources that the functions do not use, so an optimizer's variables are not
-    exported.
+    TensorFlow saves the variables and tables of this object. Those that no function uses, such as
+    the variables of an optimizer, are not part of it.
 
     Args:
       functions: Concrete functions.
-      owners: Objects that are searched for tables: trackable objects, and functions with the
-        objects that they refer to. Variables need no owner: `functions` refer to them.
+      owners: Objects in which to search for the Python objects of tables: trackable objects, and
+        functions that refer to such objects. For variables, no search is necessary.
 
     Raises:
-      ExportError: A function uses a table or other resource that is not reachable from an owner.
+      ExportError: A function uses a table or other resource that was not found in `owners`.
     """
     functions = list(functions)
     variables = {id(variable.handle): variable for variable in _used_variables(functions)}
@@ -36,8 +36,8 @@ def build_resource_holder(functions: Iterable[Any], owners: Iterable[Any]) -> An
         for tensor, _ in function.graph.captures
         if tensor.dtype == tf.resource
     ]
-    # Use a dict, which keeps the order of the captures, and not a set: every export of a model
-    # then stores its resources in the same order.
+    # A dict keeps the order of the captures, and a set does not. Every export of a model thereby
+    # stores its resources in the same order.
     missing = dict.fromkeys(handle for handle in captured_ids if handle not in variables)
     resources = {}
     if missing:
@@ -62,7 +62,7 @@ def _used_variables(functions: Iterable[Any]) -> Iterator[Any]:
 
 
 def _find_resources(owners: Iterable[Any]) -> Iterator[Any]:
-    """Yield the tables and other CapturableResources that are reachable from the owners."""
+    """Yield the tables and other CapturableResources that `owners` refer to, even indirectly."""
     visited: dict[int, Any] = {}
     pending = list(owners)
     while pending:
@@ -77,7 +77,7 @@ def _find_resources(owners: Iterable[Any]) -> Iterator[Any]:
 
 
 def _referenced_objects(owner: Any) -> Iterator[Any]:
-    """Yield the objects that an owner refers to and that may hold a table."""
+    """Yield the objects that an object refers to directly, to be searched for tables."""
     if isinstance(owner, Trackable):
         yield from tensorflow_internals.get_trackable_children(owner).values()
     if isinstance(owner, tf.types.experimental.PolymorphicFunction):
@@ -97,17 +97,17 @@ def _referenced_objects(owner: Any) -> Iterator[Any]:
 
 
 def _objects_of_function(function: FunctionType) -> Iterator[Any]:
-    """Yield a function's closure values, its defaults, and the globals that its code refers to."""
+    """Yield the objects that a Python function refers to: in its closure, defaults and globals."""
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
         except ValueError:
-            # Skip an empty cell: the enclosing function has not set its variable yet.
+            # The cell of the closure is empty: the enclosing function has not set the variable yet.
             continue
     yield from function.__defaults__ or ()
     for name in _names_in_code(function.__code__):
         value = function.__globals__.get(name)
-        # Functions of other modules are not searched: the user's own module holds the tables.
+        # Do not search functions from other modules: tables are expected in the user's own module.
         if isinstance(value, FunctionType) and value.__globals__ is not function.__globals__:
             continue
         yield value

@@ -1,4 +1,4 @@
-"""Writes traced functions as the files of one SavedModel with a metagraph for each tag set."""
+"""Writes traced functions to a SavedModel that has a metagraph for each tag set."""
 
 import os
 import tempfile
@@ -22,7 +22,7 @@ def write_saved_model(
     *,
     as_text: bool = False,
 ) -> list[Any]:
-    """Write variables, assets and saved_model.pb; return the MetaGraphDefs.
+    """Write a SavedModel with several metagraphs; return the MetaGraphDefs.
 
     Args:
       root: The trackable object that holds the variables and tables of the functions.
@@ -35,8 +35,8 @@ def write_saved_model(
     Raises:
       ExportError: TensorFlow cannot save the functions.
     """
-    # Custom gradients are not saved: a served model is not trained, and a TPU computation has no
-    # gradient function that could be traced.
+    # Do not save custom gradients: a served model is not trained, and TensorFlow cannot trace a
+    # gradient function for a TPU computation.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     (first_tags, first_functions), *others = functions.items()
     try:
@@ -63,7 +63,13 @@ def write_saved_model(
 
 
 def _build_meta_graph(root: Any, functions: Mapping[str, Any], options: Any) -> Any:
-    """Return the MetaGraphDef whose signatures are the functions; write no variables."""
+    """Build a MetaGraphDef; the values of variables are not written.
+
+    Args:
+      root: The trackable object that holds the variables and tables of the functions.
+      functions: Signature name → concrete function.
+      options: The tf.saved_model.SaveOptions.
+    """
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "meta_graph.pb")
         saved_model_save.export_meta_graph(root, path, dict(functions), options)
@@ -79,7 +85,7 @@ def _set_tags(meta_graph: Any, tags: TagSet) -> None:
     """Set the tags of a MetaGraphDef, and remove the init op from its signatures."""
     meta_graph.meta_info_def.ClearField("tags")
     meta_graph.meta_info_def.tags.extend(sorted(tags))
-    # Remove the signature of the init op, which fills the tables: clients would see it, and
-    # tf.saved_model.load fails on it if there are two metagraphs and the op reads an asset. Loaders
-    # find the init op in the collection saved_model_main_op instead.
+    # Remove the signature of the init op, which fills the tables. Clients would see it as one of
+    # the model's signatures, and tf.saved_model.load fails on it if there are two metagraphs and
+    # the op reads an asset. Loaders find the init op in the collection saved_model_main_op instead.
     meta_graph.signature_def.pop(INIT_SIGNATURE, None)

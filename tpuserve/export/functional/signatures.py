@@ -1,4 +1,4 @@
-"""Reads the argument `signatures` of an export: the functions, inputs and names to serve."""
+"""Reads the argument `signatures` of `tpuserve.export.export`: names, functions and inputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from tpuserve.export.functional.function import FunctionModel, display_name
 from tpuserve.export.functional.keras_model import KerasModel, is_keras
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
 
-# Signature names must not begin with this prefix, under which loaders look for their own ops.
+# TensorFlow reserves signature names with this prefix for ops that loaders run, so no signature of
+# the user may begin with it.
 _RESERVED_PREFIX = "__saved_model"
 _ADVICE = (
     'Give {"x": tf.TensorSpec([None, 4], tf.float32)}, {"name": {"x": ...}} or '
@@ -27,7 +28,7 @@ class ExportSignature:
     Attributes:
       name: Name of the signature.
       model: The function or model that computes the signature.
-      specs: Alias → tf.TensorSpec of the inputs.
+      specs: Name of the input → tf.TensorSpec.
     """
 
     name: str
@@ -39,10 +40,10 @@ def read_signatures(model: Any, signatures: Any) -> list[ExportSignature]:
     """Read the arguments `model` and `signatures` of `tpuserve.export.export`.
 
     Raises:
-      ExportError: A model cannot be called, or there are no signatures and the model declares no
+      ExportError: A model cannot be called; or `signatures` is None and the model declares no
         inputs.
       InvalidSetting, InvalidType: `signatures` has none of the forms that `export` documents, or
-        the aliases of a signature are not the inputs of its function.
+        the inputs of a signature have other names than those of its function.
     """
     if signatures is None:
         wrapped = _wrap_model(model, "the model")
@@ -80,7 +81,16 @@ def _check_name(name: Any) -> None:
 
 
 def _make_signature(name: str, model: CallableModel, specs: Any) -> ExportSignature:
-    """Build a signature after checking that `specs` maps the model's aliases to tf.TensorSpecs."""
+    """Build a signature after a check of its inputs.
+
+    Args:
+      name: Name of the signature.
+      model: The model.
+      specs: Should be a dict, name of an input of the model → tf.TensorSpec.
+
+    Raises:
+      InvalidSetting, InvalidType: `specs` is not such a dict.
+    """
     if not isinstance(specs, Mapping):
         raise InvalidType(f"signature {name!r} is {specs!r}. {_ADVICE}")
     named_specs: dict[str, Any] = {}

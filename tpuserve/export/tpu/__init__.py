@@ -1,1 +1,1 @@
-"""Puts parts of a graph on the TPU, with batching in front of them."""
+"""Functions that build TPU computations in a tf.Graph, with or without batching of requests."""

@@ -1,4 +1,4 @@
-"""Batching inside of the graph: a BatchFunction merges the rows of several requests."""
+"""Adds batching to a graph: the op BatchFunction merges the examples of several requests."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,17 @@ FUNCTION_NAME = "batched_computation"
 
 @dataclass(frozen=True)
 class BatchConfig:
-    """How a BatchFunction merges requests into batches.
+    """The settings of a BatchFunction, the op that merges several requests into a batch.
+
+    One row is one example: an element of the first dimension of each input.
 
     Attributes:
       num_batch_threads: Number of batches that run in parallel.
       max_batch_size: Largest number of rows in a batch; a request with more rows is refused.
-      batch_timeout_micros: How long a batch waits for more rows at most, in microseconds.
-      allowed_batch_sizes: In rows, increasing; the last one is max_batch_size. A batch is padded to
-        the next allowed size, so that XLA compiles these shapes only. Empty or None means no
-        padding, and a compilation for every new size.
+      batch_timeout_micros: The longest time that a batch waits for more rows, in microseconds.
+      allowed_batch_sizes: Numbers of rows, in increasing order; the last one is max_batch_size. A
+        batch is padded to the next allowed size, so that XLA compiles for these sizes only. With
+        an empty list or None, batches are not padded, and XLA compiles for each new size.
       max_enqueued_batches: Largest number of waiting batches; further requests are refused.
 
     Raises:
@@ -56,7 +58,8 @@ class BatchConfig:
                 f"allowed_batch_sizes is {list(sizes)}. Give each size once, in increasing order: "
                 f"{sorted(set(sizes))}."
             )
-        # Source of the checks: tensorflow/core/kernels/batch_kernels.cc.
+        # TensorFlow's BatchFunction requires this too: see
+        # tensorflow/core/kernels/batch_kernels.cc.
         if sizes and sizes[-1] != self.max_batch_size:
             raise InvalidSetting(
                 f"allowed_batch_sizes ends with {sizes[-1]}, and max_batch_size is "
@@ -65,7 +68,7 @@ class BatchConfig:
 
 
 def call_batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfig) -> Any:
-    """Call a function through a BatchFunction, which runs it on the rows of several requests.
+    """Call a function through a BatchFunction, which runs it once for several requests.
 
     The function is traced with inputs whose first dimension is None. Variables that it creates
     belong to the default graph. Variables and other tensors that it reads from the default graph
@@ -74,8 +77,8 @@ def call_batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfi
     Args:
       function: Takes a nest like `inputs` and returns a nest of tensors with one row for each row
         of the inputs.
-      inputs: A nest of dense tensors of the default graph, [rows, ...]. Members that are not
-        tensors, such as None, are passed on unchanged.
+      inputs: A nest of dense tensors of the default graph, [rows, ...]. Elements that are not
+        tensors, such as None, are passed to the function unchanged.
       config: How to merge requests.
 
     Returns:
@@ -114,7 +117,7 @@ def call_batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfi
             batch_timeout_micros=config.batch_timeout_micros,
             allowed_batch_sizes=list(config.allowed_batch_sizes or ()),
             max_enqueued_batches=config.max_enqueued_batches,
-            # The shared name is unique: BatchFunctions with the same shared name share one queue.
+            # BatchFunctions with the same shared name share one queue, so the name must be unique.
             shared_name=name,
             enable_large_batch_splitting=True,
             Tout=[output.dtype for output in concrete.outputs],
@@ -125,7 +128,12 @@ def call_batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfi
 
 
 def _static_rows(tensors: Sequence[Any]) -> int | None:
-    """Check that inputs are dense and not scalar; return their static number of rows or None."""
+    """Check that inputs can be batched; return their size in the first dimension, None if unknown.
+
+    Raises:
+      ExportError: There is no input, an input is not a dense tensor or is a scalar, or inputs have
+        different sizes in the first dimension.
+    """
     if not tensors:
         raise ExportError("a batched computation has no input. Give it tensors, [rows, ...].")
     for tensor in tensors:
@@ -151,7 +159,7 @@ def _static_rows(tensors: Sequence[Any]) -> int | None:
 
 
 def _check_output(output: Any) -> Any:
-    """Return an output after checking that it is a tensor and no scalar."""
+    """Return an output of a batched function after checking that it is a tensor and no scalar."""
     if not tf.is_tensor(output):
         raise ExportError(
             f"a batched computation returned {output!r}, which is not a tensor. Return tensors, in "
@@ -166,5 +174,5 @@ def _check_output(output: Any) -> Any:
 
 
 def _replace_rows(rows: int | None, shape: Any) -> Any:
-    """Return a shape with `rows` as its first dimension; a shape of unknown rank is unchanged."""
+    """Return a TensorShape with `rows` as its first dimension, unless its rank is unknown."""
     return shape if shape.rank is None else tf.TensorShape([rows]).concatenate(shape[1:])

@@ -1,7 +1,7 @@
-"""Functions that a model_fn or an exported function calls to put its own parts on the TPU.
+"""Functions that a model_fn or an exported function calls to put some of its ops on the TPU.
 
-With TPUEstimator's `export_saved_model_api_version` V2, the model_fn places its own parts and calls
-these functions. With V1, the exporter puts the whole computation on the TPU.
+With `export_saved_model_api_version` V2 of TPUEstimator, the model_fn itself calls these functions,
+and so chooses what runs on the TPU. With V1, the exporter puts the whole model on the TPU.
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ from tpuserve.graph.graph_walk import REPLICATE_METADATA
 # does not depend on trainer.
 _PREDICT = "infer"
 
-# The fields of an EstimatorSpec that only training and evaluation use. They are removed from the
-# spec, because their tensors are in the TPU computation and code outside of it cannot use them.
+# The fields of an EstimatorSpec that only training and evaluation use. They are set to None in the
+# spec, because their tensors are inside of the TPU computation, where the exporter cannot use them.
 _FIELDS_OF_OTHER_MODES = ("loss", "train_op", "eval_metrics", "eval_metric_ops", "host_call")
 
 
@@ -35,7 +35,7 @@ def inference_on_tpu(
     allowed_batch_sizes: Any = None,
     max_enqueued_batches: int = 100,
 ) -> Any:
-    """Run a computation on the TPU, with batching in front of it.
+    """Run a computation on the TPU, and batch the requests before it.
 
     Each batch runs on one core; successive batches run on successive cores.
 
@@ -61,7 +61,7 @@ def inference_on_tpu(
 
     Raises:
       InvalidSetting: See `BatchConfig`.
-      ExportError: An input is sparse, an input or output has no rows, an output is not a tensor,
+      ExportError: An input is sparse, an input or output is a scalar, an output is not a tensor,
         or the whole model is on the TPU already.
     """
     config = BatchConfig(
@@ -179,7 +179,11 @@ def model_fn_inference_on_tpu(
 
 
 def _check_batch_config(batch_config: Any, **others: Any) -> None:
-    """Check that `batch_config` is a BatchConfig or None, and that no other argument is one."""
+    """Check that `batch_config` is a BatchConfig or None, and that no argument in `others` is one.
+
+    A BatchConfig among the other arguments means that the user has confused the positions of the
+    arguments.
+    """
     for name, value in others.items():
         if isinstance(value, BatchConfig):
             raise InvalidType(
@@ -194,7 +198,10 @@ def _check_batch_config(batch_config: Any, **others: Any) -> None:
 def _call_model_fn(
     model_fn: Callable[..., Any], features: Any, labels: Any, config: Any, params: Any
 ) -> Any:
-    """Call a model_fn with the arguments that it has parameters for; return its spec."""
+    """Call a model_fn in mode PREDICT; return its EstimatorSpec.
+
+    Of labels, mode, config and params, only those are passed that are parameters of the model_fn.
+    """
     available = {"labels": labels, "mode": _PREDICT, "config": config, "params": params}
     names = inspect.signature(model_fn).parameters
     spec = model_fn(features, **{name: available[name] for name in names if name in available})

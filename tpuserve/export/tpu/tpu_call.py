@@ -1,4 +1,4 @@
-"""Puts a computation on the TPU: traces it into a function and calls it by TPUPartitionedCall."""
+"""Traces a computation into a function for the TPU, and calls it by TPUPartitionedCall."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,17 +21,17 @@ FUNCTION_NAME = "tpu_computation"
 def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
     """Build a computation that runs entirely on a TPU, in the default graph.
 
-    The computation is traced into a function under `tpu.rewrite`; see `partitioned_call` for the
-    call of that function. Inputs that the computation reads are captured and sent to the TPU.
-    Inputs that it only passes through, such as a string key, stay on the host.
+    The computation is traced by `tpu.rewrite` into a function, which a TPUPartitionedCall calls.
+    Inputs that the computation uses are captured and sent to the TPU. Inputs that it only returns
+    unchanged, such as a string key, stay on the host.
 
     Args:
       computation: Takes a nest like `inputs` and returns a nest of tensors.
       inputs: Any nest of tensors of the default graph; sparse tensors and None are allowed.
 
     Returns:
-      The nest that the computation returned, as tensors of the default graph. An input that it
-      passed through is the same tensor.
+      The nest that the computation returned, as tensors of the default graph. An input that the
+      computation returned unchanged is the same tensor as in `inputs`.
 
     Raises:
       ExportError: The computation returned something that is not a tensor, or this call is inside
@@ -47,8 +47,8 @@ def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
 
     def rewrite() -> Any:
         results = tf.compat.v1.tpu.rewrite(flat_computation)
-        # For a computation without results, tpu.rewrite returns an operation. Return an empty list
-        # then.
+        # For a computation without results, tpu.rewrite returns an operation, which is not a
+        # result.
         return [] if isinstance(results, tf.Operation) else results
 
     computed = iter(partitioned_call(rewrite))
@@ -60,17 +60,18 @@ def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
 
 
 def partitioned_call(build: Callable[[], Any]) -> list[Any]:
-    """Build a TPUPartitionedCall of a function, on the core that TPUOrdinalSelector picks.
+    """Trace a TPU computation into a function, and call it on the core of a TPUOrdinalSelector.
 
-    Variables are created in the default graph and captured, so they keep the names that they have
-    without a TPU.
+    Variables that the computation creates belong to the default graph, and the function captures
+    them. They therefore have the same names as in a graph without a TPU.
 
     Args:
       build: Takes no arguments, puts its computation on the TPU with `tpu.rewrite`, and returns a
         nest of tensors.
 
     Returns:
-      The tensors of that nest, flattened, as tensors of the default graph with static shapes.
+      The tensors of the nest that `build` returned, flattened, as tensors of the default graph with
+      static shapes.
 
     Raises:
       ExportError: This call is inside of another TPU computation.
@@ -99,7 +100,7 @@ def partitioned_call(build: Callable[[], Any]) -> list[Any]:
 
 
 def check_not_nested() -> None:
-    """Check that this call is not inside of a TPU computation, because these cannot be nested.
+    """Check that no TPU computation is being built, because TPU computations cannot be nested.
 
     Raises:
       ExportError: A TPU computation is being built.
@@ -114,7 +115,7 @@ def check_not_nested() -> None:
 
 
 def _check_tensor(value: Any) -> Any:
-    """Return a value after checking that it is a tensor."""
+    """Return a result of a TPU computation after checking that it is a tensor."""
     if not tf.is_tensor(value):
         raise ExportError(
             f"a TPU computation returned {value!r}, which is not a tensor. Return tensors, in any "

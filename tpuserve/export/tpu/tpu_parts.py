@@ -1,4 +1,4 @@
-"""Finds the parts of a graph under construction that are placed on a TPU."""
+"""Finds the operations of a tf.Graph that run on a TPU."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -15,21 +15,21 @@ from tpuserve.graph.graph_walk import (
     TPU_CALL,
 )
 
-# Ops that are not checked for strings. Assertions need no check, because XLA drops them together
-# with their messages. Constants need none, because the ops that take a string constant are checked;
-# reading the NodeDef of a constant would copy its value.
+# Types of the ops that are not checked for strings. XLA drops assertions together with their
+# messages. A string constant is found by a check of the ops that use it; a check of the constant
+# itself would copy its value.
 _IGNORED_OPS = ("Assert", "Const")
 
 
 def has_tpu_part(graph: Any) -> bool:
-    """Return whether a tf.Graph, or a function in it, places anything on a TPU."""
+    """Return whether any operation of a tf.Graph, or of a function in it, runs on a TPU."""
     tpu_ops = (TPU_CALL, REPLICATE_METADATA)
     for function_graph in walk_graphs(graph):
         if any(operation.type in tpu_ops for operation in function_graph.get_operations()):
             return True
         for function in tensorflow_internals.get_graph_functions(function_graph).values():
-            # Search the FunctionDefs of functions that Defun created, because `walk_graphs` skips
-            # them.
+            # `walk_graphs` skips functions that TensorFlow's Defun created, because they have no
+            # FuncGraph. Search their FunctionDefs.
             if getattr(function, "graph", None) is None and any(
                 node.op in tpu_ops for node in function.cached_definition.node_def
             ):
@@ -58,7 +58,10 @@ def check_no_strings_on_tpu(graph: Any, title: str) -> None:
 
 
 def _operations_on_tpu(graph: Any) -> Iterator[Any]:
-    """Yield the operations that the TPU runs in all TPU computations that a graph calls."""
+    """Yield the operations that run on the TPU in the TPU computations that a tf.Graph calls.
+
+    Outside-compiled operations run on the host, and are not among them.
+    """
     for function_graph in walk_graphs(graph):
         for operation in function_graph.get_operations():
             if operation.type == TPU_CALL:
@@ -75,7 +78,7 @@ def _operations_on_tpu(graph: Any) -> Iterator[Any]:
 def _with_called_operations(operations: Iterable[Any]) -> Iterator[Any]:
     """Yield operations and all operations of the functions that they call.
 
-    Outside-compiled operations, which the host runs, are left out with all that they call.
+    Outside-compiled operations, which the host runs, and the functions that they call are skipped.
     """
     visited: set[int] = set()
     pending = list(operations)
@@ -91,7 +94,7 @@ def _with_called_operations(operations: Iterable[Any]) -> Iterator[Any]:
 
 
 def _called_graphs(operation: Any) -> Iterator[Any]:
-    """Yield the graphs of the functions that an operation's attributes name."""
+    """Yield the FuncGraphs of the functions that an operation calls."""
     names = []
     for attribute in operation.node_def.attr.values():
         names += [attribute.func.name, *(function.name for function in attribute.list.func)]
@@ -103,7 +106,10 @@ def _called_graphs(operation: Any) -> Iterator[Any]:
 
 
 def _has_strings(operation: Any) -> bool:
-    """Return whether an operation on the TPU, other than `Assert`, takes or returns strings."""
+    """Return whether an operation on the TPU takes or returns strings, which a TPU cannot.
+
+    Assertions and constants are ignored.
+    """
     if operation.type in _IGNORED_OPS:
         return False
     if operation.type == "Identity":
@@ -115,7 +121,7 @@ def _has_strings(operation: Any) -> bool:
 
 
 def _is_result(tensor: Any) -> bool:
-    """Return whether a tensor is used outside of the TPU computation that produces it."""
+    """Return whether a tensor is a result of the TPU computation: whether ops outside use it."""
     is_output = any(output is tensor for output in getattr(tensor.graph, "outputs", ()))
     return is_output or any(
         CLUSTER_ATTRIBUTE not in consumer.node_def.attr for consumer in tensor.consumers()
@@ -123,9 +129,9 @@ def _is_result(tensor: Any) -> bool:
 
 
 def _is_from_host(operation: Any) -> bool:
-    """Return whether an Identity op forwards the result of an outside-compiled op.
+    """Return whether an Identity forwards the result of an outside-compiled operation.
 
-    Other Identity ops may be between the two.
+    It may do so directly or through other Identity operations.
     """
     while operation.type == "Identity" and HOST_ATTRIBUTE not in operation.node_def.attr:
         operation = operation.inputs[0].op
