@@ -1,1 +1,1 @@
-"""Analysis, pruning and splitting of graphs."""
+"""Functions that analyse, prune and split TensorFlow graphs."""

@@ -1,4 +1,4 @@
-"""Reads attributes of nodes without changing the nodes."""
+"""Reads an attribute of a NodeDef without adding the attribute if it is missing."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ from typing import Any
 def attribute_value(node: Any, name: str) -> Any:
     """Return an attribute of a node, or an empty AttrValue if the node does not have the attribute.
 
-    `node.attr[name]` adds an empty attribute to a node that leaves the attribute at its default.
-    TensorFlow then reads the empty attribute in place of the default, and refuses the graph.
+    Protobuf adds an empty attribute to the node if `node.attr[name]` is read and does not exist.
+    TensorFlow would then use this empty value in place of the default value, and refuse the graph.
 
     Args:
       node: a NodeDef.

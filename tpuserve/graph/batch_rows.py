@@ -1,9 +1,11 @@
-"""Variables of a step with a row for each id of a batch, so that their size differs by batch.
+"""Marks variables whose first dimension is the number of embedding ids in a batch.
 
-The VarHandleOp of such a variable, and the ops that assign it in a step, have the attribute
-`ATTRIBUTE`. The other dimensions are static.
-The rows may be padded: a row of -1 in a variable of integers, and of 0 in any other, stands for no
-id.
+A training step that delays the updates of embedding tables keeps the ids and gradients of a batch
+in such variables, so their size differs between batches. The VarHandleOp of such a variable, and
+the ops that assign it, have the attribute `ATTRIBUTE`.
+
+The variable may be padded with rows that stand for no id. These hold -1 in a variable of signed
+integers, and 0 in any other variable.
 """
 
 import numpy as np
@@ -13,16 +15,16 @@ ATTRIBUTE = "_tpuserve_batch_rows"
 
 
 def filler(dtype: np.dtype[np.generic]) -> int:
-    """Return the entries of padding: -1 in arrays of signed integers, else 0."""
+    """Return the value that fills padding rows: -1 for signed integers, 0 for other dtypes."""
     return -1 if np.issubdtype(dtype, np.signedinteger) else 0
 
 
 def pad_rows(value: NDArray[np.generic], rows: int) -> NDArray[np.generic]:
-    """Return an array with padding at its end, so that it has a given number of rows.
+    """Return an array with padding rows at its end.
 
     Args:
-      value: [at most rows, ...].
-      rows: the number of rows.
+      value: an array whose first dimension is at most `rows`.
+      rows: the size of the first dimension of the result.
     """
     widths = [(0, rows - len(value)), *[(0, 0)] * (value.ndim - 1)]
     return np.pad(value, widths, constant_values=filler(value.dtype))

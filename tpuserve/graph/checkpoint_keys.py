@@ -1,4 +1,4 @@
-"""Finds under which key the checkpoint of a SavedModel holds each variable."""
+"""Finds the key under which the checkpoint of a SavedModel stores each variable."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,17 +10,18 @@ _RESTORE = "RestoreV2"
 
 
 def find_checkpoint_keys(graph: Any) -> dict[str, str]:
-    """Return the checkpoint key of each variable that the graph restores as a whole.
+    """Return the checkpoint key of each variable in the graph of a SavedModel.
 
-    A SavedModel restores its variables with ops of its own graph: a RestoreV2 op reads tensors by
-    their keys, and an AssignVariableOp assigns each tensor to a variable. TensorFlow 2 puts these
-    ops into a function. Variables that are restored from slices are left out.
+    The graph itself has the ops that restore its variables: a RestoreV2 reads tensors by their
+    keys, and an AssignVariableOp assigns each tensor to a variable. TensorFlow 2 puts these ops
+    into a function. Variables that are restored from slices of a tensor are not returned.
 
     Args:
-      graph: a GraphDef before it is pruned.
+      graph: a GraphDef from which the ops that restore variables have not been pruned.
 
     Returns:
-      Name of the variable (the shared_name of its VarHandleOp, or the op's name) → key.
+      Name of the variable → key. The name is the shared_name of the VarHandleOp, or the name of
+      that node if it has no shared_name.
     """
     functions = {function.signature.name: function for function in graph.library.function}
     keys: dict[str, str] = {}
@@ -29,7 +30,7 @@ def find_checkpoint_keys(graph: Any) -> dict[str, str]:
 
 
 def variable_name(node: Any) -> str:
-    """Return the name of the variable of a VarHandleOp node."""
+    """Return the name of a variable: the shared_name of its VarHandleOp, or the node's name."""
     name: str = node.attr["shared_name"].s.decode() or node.name
     return name
 
@@ -40,13 +41,14 @@ def _collect(
     functions: Mapping[str, Any],
     keys: dict[str, str],
 ) -> None:
-    """Add the checkpoint keys of the variables that nodes of a graph or function body assign.
+    """Add to `keys` the checkpoint keys of the variables that nodes assign.
 
     Args:
-      nodes: the nodes.
-      handles: argument name → name of the variable, for a function's body.
+      nodes: the NodeDefs of a graph or of the body of a function.
+      handles: in the body of a function, name of an argument → name of the variable whose handle is
+        passed. Empty for a graph.
       functions: function name → FunctionDef.
-      keys: variable name → key; the function adds to this mapping.
+      keys: variable name → key; changed in place.
     """
     by_name = {node.name: node for node in nodes}
     for node in by_name.values():
@@ -78,13 +80,21 @@ def _find_variable(
 
 
 def _find_key(reference: str, nodes: Mapping[str, Any]) -> str | None:
-    """Return the key of a RestoreV2 op's output; None for other tensors and for slices."""
+    """Return the checkpoint key from which a RestoreV2 reads a tensor.
+
+    Args:
+      reference: the name of the tensor, as in the inputs of nodes.
+      nodes: node name → NodeDef.
+
+    Returns:
+      None if no RestoreV2 produces the tensor, or if it reads only a slice.
+    """
     source, *rest = skip_identities(reference, nodes).split(":")
     node = nodes.get(source)
     if node is None or node.op != _RESTORE:
         return None
-    # A reference to an output is "node" or "node:index" in a graph, and "node:tensors:index" in a
-    # function.
+    # Inputs refer to an output of RestoreV2 by "node" or "node:index" in a graph, and by
+    # "node:tensors:index" in the body of a function.
     index = int(rest[-1]) if rest else 0
     names = _constant_strings(node.input[1], nodes)
     slices = _constant_strings(node.input[2], nodes)

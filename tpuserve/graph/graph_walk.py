@@ -1,4 +1,4 @@
-"""Walks over a graph and the functions that it calls, and tells where each node runs."""
+"""Visits the nodes of a graph and its functions, and finds whether host or TPU runs each node."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,21 +8,22 @@ from typing import Any
 from tpuserve.graph.traversal import find_reachable
 from tpuserve.proto import saved_model_pb2 as pb
 
-# The attribute of a node that belongs to an outside compilation, which the host runs.
+# The attribute of an outside-compiled node: the host runs it, although it is in a TPU computation.
 HOST_ATTRIBUTE = "_xla_outside_compilation"
-# The op that calls a TPU computation.
+# The type of the op that calls a function which runs on a TPU (a TPU computation).
 TPU_CALL = "TPUPartitionedCall"
 FUNCTION_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 """The ops that call a function on the device of the caller."""
-# The op that describes the replicas of a computation.
+# The type of the op that holds the number of replicas of a TPU computation and their cores.
 REPLICATE_METADATA = "TPUReplicateMetadata"
 
-# The attribute of a node in the cluster that `tpu.rewrite` built; its value is the cluster's name.
-# The nodes of the functions that the cluster calls do not have the attribute.
+# The attribute of the nodes in an XLA cluster that `tpu.rewrite` or `tpu.replicate` built. Its
+# value is the name of the cluster. Nodes of functions that the cluster calls do not have the
+# attribute.
 CLUSTER_ATTRIBUTE = "_tpu_replicate"
 
-# Ops that `tpu.rewrite` puts around the cluster that it builds. They compute nothing, and therefore
-# do not count as nodes outside of the cluster, which the host runs.
+# Types of the ops that `tpu.rewrite` adds around an XLA cluster. They compute nothing, so they do
+# not count as nodes that the host runs.
 _FORWARDING_OPS = frozenset({"Identity", "NoOp"})
 
 Functions = Mapping[str, pb.FunctionDef]
@@ -30,12 +31,13 @@ Functions = Mapping[str, pb.FunctionDef]
 
 @dataclass(frozen=True)
 class NodesByDevice:
-    """The nodes that a walk over a graph has visited, by the device that runs them.
+    """The nodes of a graph or function, divided into those that the TPU and the host run.
 
     Attributes:
-      on_tpu, on_host: the nodes that the TPU and the host run. The nodes of a function come after a
-        node that calls the function, and only once, however often the function is called.
-      tpu_calls: names of the functions that TPUPartitionedCalls on the host call, each once.
+      on_tpu, on_host: the nodes that the TPU runs, and those that the host runs. The nodes of a
+        function come after a node that calls it. They are listed once, even if it is called twice.
+      tpu_calls: names of the TPU computations, which are the functions that TPUPartitionedCalls on
+        the host call. Each is listed once.
     """
 
     on_tpu: list[pb.NodeDef]
@@ -44,27 +46,33 @@ class NodesByDevice:
 
 
 def walk_graph(graph: pb.GraphDef, functions: Functions) -> NodesByDevice:
-    """Visit the nodes that the host runs in a graph and its functions; skip TPU computations.
+    """Visit the nodes of a graph and of its functions, but not those of TPU computations.
 
     Args:
       graph: the main graph.
-      functions: function name → function.
+      functions: function name → FunctionDef.
     """
     return _walk(((node, True) for node in graph.node), functions)
 
 
 def walk_function(name: str, functions: Functions) -> NodesByDevice:
-    """Visit the nodes of a function that the host calls; none if `functions` lacks the function."""
+    """Visit the nodes of a function that the host calls, and of the functions that it calls.
+
+    Args:
+      name: the name of the function. No node is visited if `functions` does not have it.
+      functions: function name → FunctionDef.
+    """
     body = functions[name].node_def if name in functions else []
     return _walk(((node, True) for node in body), functions)
 
 
 def walk_computation(name: str, functions: Functions) -> NodesByDevice:
-    """Visit the nodes of a TPU computation.
+    """Visit the nodes of a TPU computation, some of which the host may run.
 
     Args:
-      name: the name of the computation's function; no node is visited if `functions` lacks it.
-      functions: function name → function.
+      name: the name of the function that a TPUPartitionedCall calls. No node is visited if
+        `functions` does not have it.
+      functions: function name → FunctionDef.
     """
     body = functions[name].node_def if name in functions else []
     return _walk(zip(body, outside_cluster_mask(body), strict=True), functions)
@@ -85,7 +93,7 @@ def find_called_functions(nodes: Iterable[Any], functions: Mapping[str, Any]) ->
 
     Args:
       nodes: NodeDefs.
-      functions: function name → FunctionDef; other functions are not returned.
+      functions: function name → FunctionDef. Names that are not in it are not returned.
     """
     return find_reachable(
         possible_calls(nodes),
@@ -94,19 +102,20 @@ def find_called_functions(nodes: Iterable[Any], functions: Mapping[str, Any]) ->
 
 
 def possible_calls(nodes: Iterable[Any]) -> set[str]:
-    """Return all names in some nodes that may be names of functions that the nodes call.
+    """Return all names in NodeDefs that may be names of called functions.
 
-    These are the functions in the attributes of the nodes, and the op types of the nodes: a node
-    whose op type is the name of a function calls the function.
+    These are the function names in attributes, and the op types. A node calls a function if its op
+    type is the name of the function, but most op types are names of ops.
     """
     return {name for node in nodes for name in (node.op, *called_functions(node))}
 
 
 def skip_identities(reference: str, nodes: Mapping[str, Any]) -> str:
-    """Follow Identity ops back from a tensor; return the tensor that they forward.
+    """Return the name of the tensor that a chain of Identity nodes forwards.
 
     Args:
-      reference: the name of the tensor, as the inputs of nodes have it.
+      reference: the name of the tensor at the end of the chain, as in the inputs of nodes. It is
+        returned itself if no Identity produces the tensor.
       nodes: node name → NodeDef, of the graph or the body of a function.
     """
     node = nodes.get(reference.partition(":")[0])
@@ -117,10 +126,11 @@ def skip_identities(reference: str, nodes: Mapping[str, Any]) -> str:
 
 
 def outside_cluster_mask(body: Iterable[Any]) -> list[bool]:
-    """Return, for each node of a TPU computation, whether it is outside of the cluster.
+    """Return, for each node of a TPU computation, whether the host runs it.
 
-    The host runs the nodes outside of the cluster that `tpu.rewrite` built. A function without a
-    cluster was not built by `tpu.rewrite`; the TPU runs all of it.
+    The function of a computation holds an XLA cluster, which `tpu.rewrite` built and the TPU runs.
+    The host runs the nodes outside of the cluster. If a function has no cluster, `tpu.rewrite` has
+    not built it, and the TPU runs all its nodes.
 
     Args:
       body: the NodeDefs of the computation's function, either TensorFlow's or `tpuserve.proto`'s.
@@ -143,14 +153,14 @@ def _walk(start: Iterable[tuple[pb.NodeDef, bool]], functions: Functions) -> Nod
     """Visit nodes and the nodes of the functions that they call.
 
     Args:
-      start: pairs of a node and whether the host runs the node. The functions that a node calls run
-        on the same device as the node.
-      functions: function name → function.
+      start: pairs of a node and whether the host runs it. A function that the node calls runs on
+        the same device as the node.
+      functions: function name → FunctionDef.
     """
     visited = NodesByDevice([], [], [])
     entered: set[tuple[str, bool]] = set()
-    # Use no recursion: functions may be nested deeper than Python's stack, and may call each other
-    # in a cycle.
+    # Do not use recursion: functions may be nested deeper than Python's stack allows, and may call
+    # each other in a cycle.
     pending = deque(start)
     while pending:
         node, on_host = pending.popleft()

@@ -1,13 +1,13 @@
-"""Finds graphs with loops: a run of such a graph may take any time, or never end."""
+"""Finds whether a graph has a loop, so that a session's run of it may never end."""
 
 from typing import Any
 
-# The ops of functional loops, and the op that every loop of TensorFlow 1 has.
+# Types of the ops that are functional loops, and LoopCond, which each loop of TensorFlow 1 has.
 _LOOP_OPS = frozenset(("While", "StatelessWhile", "For", "LoopCond"))
 
 
 def has_loop(graph: Any) -> bool:
-    """Return whether a GraphDef, or a function of its library, has a loop."""
+    """Return whether a GraphDef, or a function in its library, contains a while loop."""
     if any(node.op in _LOOP_OPS for node in graph.node):
         return True
     return any(

@@ -1,7 +1,7 @@
-"""Pruning of a metagraph: removes initialisers, training and saving, which serving never runs.
+"""Removes the nodes from a metagraph that serving never runs: for initialisation, training, saving.
 
-Building the graph takes most of the time to load a model, and slows down the requests that the
-server answers meanwhile. A smaller graph shortens that time.
+When a server loads a model, it spends most of the time on building the graph, and other requests
+are slower during this time. A smaller graph takes less time.
 """
 
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from typing import Any
 from tpuserve.graph.attributes import attribute_value
 from tpuserve.graph.traversal import find_reachable
 
-# The collections that TensorFlow's SavedModel loader reads.
+# Keys of the collections that TensorFlow's SavedModel loader reads. All others are removed.
 _LOADER_COLLECTIONS = ("saved_model_main_op", "legacy_init_op", "saved_model_assets")
 _COLOCATION_PREFIX = b"loc:@"
 
 
 def prune_metagraph(meta_graph: Any) -> None:
-    """Remove, in place, the nodes and collections that no signature and no loader needs.
+    """Remove, in place, nodes and collections that neither a signature nor the loader uses.
 
     The function library is not changed.
 
@@ -34,10 +34,11 @@ def prune_metagraph(meta_graph: Any) -> None:
 
 
 def needed_nodes(meta_graph: Any) -> set[str]:
-    """Return the names of the nodes that a signature or the loader needs.
+    """Return the names of the nodes that a signature or TensorFlow's SavedModel loader needs.
 
     Args:
-      meta_graph: a MetaGraphDef; only the collections that the loader reads count.
+      meta_graph: a MetaGraphDef. Of its collections, only those are considered that the loader
+        reads.
     """
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     roots = map(_node_name, _root_references(meta_graph))
@@ -45,7 +46,7 @@ def needed_nodes(meta_graph: Any) -> set[str]:
 
 
 def _needed_by(node: Any) -> Iterator[str]:
-    """Yield the names of a node's inputs, and of the nodes with which the node is colocated."""
+    """Yield the names of the nodes that a node needs: its inputs and its colocation group."""
     yield from map(_node_name, node.input)
     if "_class" in node.attr:
         for constraint in attribute_value(node, "_class").list.s:
@@ -54,12 +55,12 @@ def _needed_by(node: Any) -> Iterator[str]:
 
 
 def _root_references(meta_graph: Any) -> Iterator[str]:
-    """Yield the tensors and operations that the signatures and the SavedModel loader use."""
+    """Yield the names of the tensors and operations that signatures and the loader refer to."""
     for signature in meta_graph.signature_def.values():
         for info in (*signature.inputs.values(), *signature.outputs.values()):
             yield from _tensor_names(info)
-    # Import only the module of a protobuf message: a server prunes in a subprocess, which starts
-    # quickly because it imports no other part of TensorFlow.
+    # Import only this protobuf module of TensorFlow. The server prunes graphs in a subprocess,
+    # which starts quickly because it does not import the rest of TensorFlow.
     from tensorflow.core.protobuf import meta_graph_pb2
 
     saver = meta_graph.saver_def

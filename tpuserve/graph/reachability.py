@@ -1,4 +1,4 @@
-"""Reachability in a tf.Graph: finds the operations that one run of a session executes."""
+"""Finds the operations of a tf.Graph that a session runs to compute some targets."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,13 +7,16 @@ import tensorflow as tf
 
 from tpuserve import tensorflow_internals
 
-# Ops that create a new resource in each run, for the control flow of TensorFlow 1 and its
-# gradients.
+# Types of the ops that create a new resource in each run of a session. TensorFlow 1 uses them for
+# control flow and its gradients. They hold no persistent state.
 _CREATED_IN_EACH_RUN = ("StackV2", "TensorArrayV3")
 
 
 def reachable_ops(targets: Iterable[Any]) -> dict[str, Any]:
-    """Return the operations that the targets need, except those that hold persistent state.
+    """Return the operations that a session runs for some targets.
+
+    Operations that hold persistent state, such as variables and tables, are not returned, and
+    neither are operations that only these depend on.
 
     Args:
       targets: operations of a tf.Graph.
@@ -34,20 +37,22 @@ def reachable_ops(targets: Iterable[Any]) -> dict[str, Any]:
 
 
 def is_persistent(operation: Any) -> bool:
-    """Return whether an operation stands for state that exists before and after a session's run.
+    """Return whether an operation stands for state that outlives a single run of a session.
 
-    Such state is a variable, table, queue or iterator, or the value of a placeholder.
+    This is true for variables, tables, queues and iterators. It is true for placeholders as well.
     """
-    # A placeholder counts as state, because it has one value during a whole run, fed or not.
+    # A placeholder is treated like state: its value is the same during a whole run, and comes from
+    # outside of the graph.
     if operation.type in ("Placeholder", "PlaceholderWithDefault"):
         return True
-    # An op without inputs that returns a reference is a variable of TensorFlow 1.
+    # An op that has no inputs and returns a reference (a dtype such as float32_ref) is a variable
+    # of TensorFlow 1.
     if not operation.inputs and any(
         tensorflow_internals.is_ref_dtype(tensor.dtype) for tensor in operation.outputs
     ):
         return True
-    # An operation with a resource as input and output forwards the resource. Only an operation
-    # without a resource as input creates a resource, and stands for its state.
+    # An operation creates a resource if it returns a resource handle and takes none. If it also
+    # takes one, it only forwards the handle.
     creates_resource = any(tensor.dtype == tf.resource for tensor in operation.outputs) and not any(
         tensor.dtype == tf.resource for tensor in operation.inputs
     )

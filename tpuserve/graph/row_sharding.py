@@ -1,16 +1,17 @@
-"""The division of an embedding table's rows among the replicas of a TPU program.
+"""Divides the rows of an embedding table among the replicas of a TPU program.
 
-A table is one variable, and each slot of an optimizer for the table is another. If the rows of such
-a variable are divided, its VarHandleOp has the attribute `ATTRIBUTE`. The ops of the step number
-the rows as in the whole table, and each replica reads and changes only the rows that it owns.
+An embedding table is a variable, and so is each optimizer slot of the table. If the rows of such a
+variable are divided, its VarHandleOp has the attribute `ATTRIBUTE`. The ops of a training step use
+the row numbers of the whole table, but each replica stores, reads and updates only some rows.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 ATTRIBUTE = "_tpuserve_row_sharding"
-# The values of the attribute, the partition strategies of tf.nn.embedding_lookup. With "div",
-# replica 0 of n owns the first rows of a table; with "mod", every n-th row.
+# The possible values of `ATTRIBUTE`. They are partition strategies of tf.nn.embedding_lookup. With
+# "div", each replica owns successive rows of a table; with "mod", replica r of n owns the rows r, r
+# + n, r + 2n and so on.
 DIV = "div"
 MOD = "mod"
 STRATEGIES = (DIV, MOD)
@@ -18,9 +19,10 @@ STRATEGIES = (DIV, MOD)
 
 @dataclass(frozen=True)
 class RowSharding:
-    """The division of the rows of one table.
+    """The division of the rows of one embedding table among replicas.
 
-    The methods take row numbers as an int, a numpy array, or an integer tensor.
+    The methods `owner`, `local_row` and `first_row` take an int, a numpy array or an integer
+    tensor.
 
     Attributes:
       strategy: "div" or "mod".
@@ -34,33 +36,37 @@ class RowSharding:
 
     @property
     def rows_per_replica(self) -> int:
-        """The largest number of rows that a replica owns: the size of its part, with padding."""
+        """The number of rows that each replica stores: the rows that it owns, and padding rows."""
         return -(-self.num_rows // self.num_replicas)
 
     @property
     def is_complete(self) -> bool:
         """Whether each replica owns at least one row.
 
-        If not, the table is not divided: it has no attribute, and each replica has all rows.
+        If this is False, the table is not divided, and each replica stores all rows.
         """
         if self.strategy == MOD:
             return self.num_rows >= self.num_replicas
         return self.rows_per_replica * (self.num_replicas - 1) < self.num_rows
 
     def owner(self, rows: Any) -> Any:
-        """Return, for each of the given rows, the number of the replica that owns the row."""
+        """Return the index of the replica that owns a row; `rows` are row numbers of the table."""
         return rows % self.num_replicas if self.strategy == MOD else rows // self.rows_per_replica
 
     def local_row(self, rows: Any) -> Any:
-        """Return, for each of the given rows, its position among the rows of its owner."""
+        """Return the position of a row among the rows that its replica owns.
+
+        Args:
+          rows: row numbers of the table.
+        """
         return rows // self.num_replicas if self.strategy == MOD else rows % self.rows_per_replica
 
     def first_row(self, replica: Any) -> Any:
-        """Return the number of the first row that a replica owns."""
+        """Return the row number, in the table, of the first row that a replica owns."""
         return replica if self.strategy == MOD else replica * self.rows_per_replica
 
     def rows_of(self, replica: int) -> range:
-        """Return the numbers of the rows that a replica owns, in the order in which it has them."""
+        """Return the row numbers, in the table, of the rows that a replica owns, in stored order."""
         if self.strategy == MOD:
             return range(replica, self.num_rows, self.num_replicas)
         first = min(replica * self.rows_per_replica, self.num_rows)

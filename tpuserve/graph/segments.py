@@ -1,31 +1,33 @@
-"""Splits a graph into segments: parts that TensorFlow imports one after the other.
+"""Splits a graph into segments: small parts that a server imports one after the other.
 
-TensorFlow holds Python's global interpreter lock (GIL) while it imports a GraphDef, and a server
-answers no request during that time. A small segment holds the GIL for about a millisecond.
+TensorFlow holds Python's global interpreter lock (GIL) while it imports a GraphDef, so that the
+server answers no request. The import of a segment holds the GIL for only about a millisecond.
 """
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-# The most nodes and bytes of one segment, so that its import takes about a millisecond.
+# The largest number of nodes and of bytes in one segment. The import of such a segment takes about
+# a millisecond.
 _MAX_NODES = 48
 _MAX_BYTES = 1 << 18
-# The approximate limit on the number of segments of a graph. The segments of a large graph
-# therefore have more than _MAX_NODES nodes. More segments would import more slowly, because
-# TensorFlow compares each segment with all nodes that were imported before.
+# The approximate largest number of segments of a graph. TensorFlow compares each segment with all
+# nodes that were imported before, so many segments would be slow to import. A large graph therefore
+# has segments of more than _MAX_NODES nodes.
 _MAX_SEGMENTS = 400
 
 
 @dataclass(frozen=True)
 class GraphSegment:
-    """Some nodes of a graph, or some functions of its library, which are imported at once.
+    """A part of a graph that is imported by one call: some nodes, or some functions.
 
     Attributes:
       content: a serialised GraphDef that holds these nodes or functions.
-      inputs: (node, output index) of the tensors in earlier segments that this segment reads.
-      controls: nodes of earlier segments that are control inputs of this segment.
-      retained: nodes of this segment that later segments or the caller of `split_graph` refer to.
+      inputs: (node name, output index) of the tensors in earlier segments that this segment uses.
+      controls: names of nodes in earlier segments that are control inputs of this segment.
+      retained: names of nodes in this segment that are needed after its import: by later segments,
+        or because they are in the argument `retained_nodes` of `split_graph`.
     """
 
     content: bytes
@@ -35,14 +37,15 @@ class GraphSegment:
 
 
 def split_graph(graph: Any, retained_nodes: Collection[str]) -> list[GraphSegment]:
-    """Split a graph into segments, small parts that can be imported one after the other.
+    """Split a graph into segments, to be imported in the order of the returned list.
 
-    The function library comes first, then the nodes, each after its inputs.
+    The segments with the function library come first. Those with nodes follow, each after the
+    segments with the inputs of its nodes.
 
     Args:
       graph: a GraphDef.
-      retained_nodes: names of the nodes whose handles the caller needs after the import, such as
-        feeds and fetches.
+      retained_nodes: names of the nodes that are needed after the import of the whole graph, such
+        as feeds and fetches.
     """
     segments = [GraphSegment(part.SerializeToString()) for part in _split_library(graph)]
     nodes = {node.name: node for node in graph.node}
@@ -73,9 +76,13 @@ def _earlier_references(
     """Return the tensors and the control inputs that a segment takes from earlier segments.
 
     Args:
-      group: names of the nodes, which form one segment.
+      group: names of the nodes in the segment.
       nodes: name → NodeDef of the whole graph.
-      group_of: node name → index of the node's segment.
+      group_of: node name → index of the segment that holds the node.
+
+    Returns:
+      The tensors as pairs (node name, output index); and the names of the nodes that are control
+      inputs.
     """
     own_index = group_of[group[0]]
     inputs: set[tuple[str, int]] = set()
@@ -93,7 +100,7 @@ def _earlier_references(
 
 
 def _split_library(graph: Any) -> Iterator[Any]:
-    """Yield GraphDefs that together hold the function library of a graph."""
+    """Yield small GraphDefs without nodes, which together hold the function library of a graph."""
     part, num_bytes = type(graph)(versions=graph.versions), 0
     for function in graph.library.function:
         part.library.function.add().CopyFrom(function)
@@ -101,8 +108,8 @@ def _split_library(graph: Any) -> Iterator[Any]:
         if num_bytes > _MAX_BYTES // 4:
             yield part
             part, num_bytes = type(graph)(versions=graph.versions), 0
-    # Put the gradient definitions into the last GraphDef, because they refer to functions, which
-    # must be imported before.
+    # Put the gradient definitions into the last GraphDef: the functions to which they refer must be
+    # imported before them.
     part.library.gradient.extend(graph.library.gradient)
     part.library.registered_gradients.extend(graph.library.registered_gradients)
     if part.HasField("library"):
@@ -110,7 +117,14 @@ def _split_library(graph: Any) -> Iterator[Any]:
 
 
 def _group_nodes(nodes: dict[str, Any]) -> Iterator[list[str]]:
-    """Yield the node names of each segment; no segment needs a node of a later segment."""
+    """Divide nodes into segments of limited size, so that none needs a node of a later one.
+
+    Args:
+      nodes: name → NodeDef.
+
+    Yields:
+      The node names of each segment.
+    """
     max_nodes = max(_MAX_NODES, len(nodes) // _MAX_SEGMENTS)
     group: list[str] = []
     num_bytes = 0
@@ -129,13 +143,15 @@ def _group_nodes(nodes: dict[str, Any]) -> Iterator[list[str]]:
 
 
 def _strongly_connected_components(nodes: dict[str, Any]) -> Iterator[list[str]]:
-    """Yield each node after the nodes that it needs, and the nodes of a cycle together.
+    """Group nodes so that nodes in a cycle are together, and sort the groups topologically.
 
-    This is Tarjan's algorithm without recursion. It emits a cycle once all nodes that the cycle
-    needs are emitted. Only the loops of TensorFlow 1 are cycles.
+    This is Tarjan's algorithm without recursion. Only the loops of TensorFlow 1 are cycles.
 
     Args:
       nodes: name → NodeDef.
+
+    Yields:
+      The names of the nodes in a cycle, or of a single node, after all nodes that they need.
     """
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
@@ -184,7 +200,7 @@ def _prerequisites(nodes: dict[str, Any], name: str) -> list[str]:
 
 
 def _split_reference(reference: str) -> tuple[str, int]:
-    """Split a node's input into node name and output index, which is -1 for a control input."""
+    """Split an input of a NodeDef into node name and output index; the index is -1 for "^node"."""
     if reference.startswith("^"):
         return reference[1:], -1
     name, _, output = reference.partition(":")

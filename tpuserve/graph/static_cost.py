@@ -1,9 +1,9 @@
-"""Static cost analysis: finds computations whose cost depends only on the shapes of their inputs.
+"""Finds computations with a static cost: their run time depends only on the shapes of the inputs.
 
-Once such a computation has run quickly, it runs about as quickly again on inputs of the same
-shapes, so that no later run has to be stopped at its deadline. A computation does not have a static
-cost if it has a loop, a queue, strings, an op whose output size depends on the value of an input,
-or an op that is not listed here.
+If such a computation has run once within the deadline of a request, it does so again for inputs of
+the same shapes. The server then need not be ready to stop it at the deadline. A computation has no
+static cost if it has a loop, a queue, strings, an op whose output size depends on the value of an
+input, or any op that is not in `_STATIC_COST_OPS`.
 """
 
 import re
@@ -30,7 +30,7 @@ _STATIC_COST_OPS = frozenset(
 
 
 def has_static_cost(graph: Any, fetches: Iterable[str]) -> bool:
-    """Return whether the cost of computing tensors depends only on the shapes of the inputs.
+    """Return whether the time to compute some tensors depends only on the shapes of the inputs.
 
     Args:
       graph: a GraphDef.
@@ -55,7 +55,12 @@ def has_static_cost(graph: Any, fetches: Iterable[str]) -> bool:
 
 
 def _have_static_cost(names: set[str], functions: dict[str, Any]) -> bool:
-    """Return whether all these functions, and the functions that they call, have a static cost."""
+    """Return whether functions, and all functions that they call, have a static cost.
+
+    Args:
+      names: names of the functions.
+      functions: function name → FunctionDef.
+    """
     pending, entered = list(names), set(names)
     while pending:
         function = functions.get(pending.pop())
@@ -72,7 +77,7 @@ def _have_static_cost(names: set[str], functions: dict[str, Any]) -> bool:
 
 
 def _called_function(node: Any) -> list[str]:
-    """Return the name of the function that a node calls, as a list; empty if it calls none."""
+    """Return a list with the name of the function that a NodeDef calls; [] if it calls none."""
     if "f" in node.attr and node.attr["f"].WhichOneof("value") == "func":
         return [node.attr["f"].func.name]
     return []

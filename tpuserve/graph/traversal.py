@@ -1,4 +1,4 @@
-"""Traversal of directed graphs whose nodes are names."""
+"""Traverses directed graphs whose nodes are identified by names, such as graphs of functions."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable
 def find_reachable(
     start: Iterable[str], neighbours: Callable[[str], Iterable[str] | None]
 ) -> set[str]:
-    """Return the given names, and all names that can be reached from them.
+    """Return the names of all nodes that can be reached from some nodes, which are included.
 
     Args:
-      start: the names where the traversal begins.
-      neighbours: takes a name, and returns the names that its edges lead to; or None if the name is
-        not a node of the graph. Such names are not returned.
+      start: names of the nodes where the traversal begins.
+      neighbours: takes the name of a node, and returns the names of the nodes to which its edges
+        lead. Returns None if the name is to be left out of the result.
     """
     reached: set[str] = set()
     outside: set[str] = set()
-    # Use no recursion: a path may be longer than Python's stack is deep.
+    # Do not use recursion: a path may be longer than Python's recursion limit.
     pending = list(start)
     while pending:
         name = pending.pop()
